@@ -1,0 +1,1 @@
+"""What Tideline's rooms share: the contract, the store, the settings and the planner."""

@@ -1,0 +1,94 @@
+"""Object keys and warehouse paths: built and parsed here, and nowhere else.
+
+::
+
+    {pipeline}/log/{manifest_number:020d}.json
+    {pipeline}/data/{manifest_number:020d}/t-{schema}.{table}-{fingerprint}-{nonce}.parquet
+    {pipeline}/schemas/{fingerprint}.json
+    {pipeline}/plans/{plan_id}.json
+    {pipeline}/receipts/{plan_id}.json
+
+Names are encoded outside ``[A-Za-z0-9_-]``, and at a leading ``_``, as ``~XX`` per UTF-8 byte;
+above 100 bytes the first 60 bytes, ``~~`` and 16 hex digits of the name's sha256 stand for it.
+``~`` and not ``%``, because deltalake decodes percent signs in a table's path once too often.
+Parts begin with ``t-``, because Spark ignores files whose names begin with ``_`` or ``.``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from tideline.contract.errors import CorruptData
+from tideline.contract.schema import TableId
+
+_NAME_BYTES_MAX = 100
+_NAME_BYTES_KEPT = 60
+_SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+_MANIFEST = re.compile(r"(?P<pipeline>[^/]+)/log/(?P<number>\d{20})\.json")
+
+
+def encode_name(name: str) -> str:
+    """``name`` as one path segment, injectively (long names: by digest)."""
+    raw = name.encode()
+    encoded = "".join(
+        chr(byte) if byte in _SAFE and not (at == 0 and byte == 0x5F) else f"~{byte:02X}"
+        for at, byte in enumerate(raw)
+    )
+    if len(encoded) <= _NAME_BYTES_MAX:
+        return encoded
+    kept = re.sub(r"~[0-9A-F]?$", "", encoded[:_NAME_BYTES_KEPT])
+    return f"{kept}~~{hashlib.sha256(raw).hexdigest()[:16]}"
+
+
+def manifest_key(pipeline: str, manifest_number: int) -> str:
+    return f"{encode_name(pipeline)}/log/{manifest_number:020d}.json"
+
+
+def parse_manifest_key(key: str) -> int:
+    """The manifest number in ``key``; CorruptData when it is not a manifest's key."""
+    match = _MANIFEST.fullmatch(key)
+    if match is None:
+        raise CorruptData(f"not a manifest's key: {key}")
+    return int(match["number"])
+
+
+def part_prefix(pipeline: str, manifest_number: int) -> str:
+    """The prefix of parts whose upload began while ``manifest_number`` was the next number."""
+    return f"{encode_name(pipeline)}/data/{manifest_number:020d}"
+
+
+def part_key(
+    pipeline: str, manifest_number: int, table: TableId, fingerprint: str, nonce: str
+) -> str:
+    prefix = part_prefix(pipeline, manifest_number)
+    name = f"{encode_name(table.schema)}.{encode_name(table.name)}"
+    return f"{prefix}/t-{name}-{fingerprint}-{nonce}.parquet"
+
+
+def schema_key(pipeline: str, fingerprint: str) -> str:
+    return f"{encode_name(pipeline)}/schemas/{fingerprint}.json"
+
+
+def plan_key(pipeline: str, plan_id: str) -> str:
+    return f"{encode_name(pipeline)}/plans/{encode_name(plan_id)}.json"
+
+
+def receipt_key(pipeline: str, plan_id: str) -> str:
+    return f"{encode_name(pipeline)}/receipts/{encode_name(plan_id)}.json"
+
+
+def probe_key(pipeline: str, nonce: str) -> str:
+    """Where the start-up probe races its create-only PUTs; such objects mean nothing later."""
+    return f"{encode_name(pipeline)}/probe/{nonce}"
+
+
+def table_path(warehouse_url: str, table: TableId) -> str:
+    """The address of a table's directory in the warehouse."""
+    name = f"{encode_name(table.schema)}/{encode_name(table.name)}"
+    return f"{warehouse_url.rstrip('/')}/{name}"
+
+
+def object_url(store_url: str, key: str) -> str:
+    """The address of an object, as Spark reads it."""
+    return f"{store_url.rstrip('/')}/{key}"

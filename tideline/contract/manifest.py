@@ -1,0 +1,301 @@
+"""The manifest, the commit record of a segment: document (a), with the source position (b) in it.
+
+A pipeline's history is a chain of manifests, numbered contiguously from 1, each naming the digest
+of the one before. A manifest holds whole transactions only. What the next writer needs to go on
+(open requests, the state of each table) is its *open state*: in full every so often, and from
+there on derived from the manifests that follow (`roll_forward`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+import msgspec
+
+from tideline.contract.errors import CorruptData, InvariantBroken
+from tideline.contract.position import SourceIdentity, SourcePosition
+from tideline.contract.request import Answer, DumpRequest
+from tideline.contract.sequence import SequenceRange
+
+MANIFEST_VERSION = 1
+FEATURES: frozenset[str] = frozenset()
+"""The optional features that this version understands."""
+STATE_DISTANCE_MAX = 256
+OPEN_REQUESTS_MAX = 64
+RECENT_ANSWERS_MAX = 256
+
+
+class ManifestKind(StrEnum):
+    SEGMENT = "segment"
+    TAKEOVER = "takeover"
+    HEARTBEAT = "heartbeat"
+
+
+class Part(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One Parquet file: the rows of one table and schema version in this segment, in seq order.
+
+    ``operations`` counts rows by ``_tl_op``. ``key_min`` and ``key_max`` bound the first key
+    column, before-keys included, as text; they are None where the type has no order that every
+    reader shares (only integers, dates and timestamps do).
+    ``unchanged_rows`` counts rows whose ``_tl_unchanged`` is not null.
+    """
+
+    key: str
+    table: str
+    schema: str
+    rows: int
+    operations: Mapping[str, int]
+    bytes: int
+    digest: str
+    first_seq: int
+    last_seq: int
+    key_min: str | None = None
+    key_max: str | None = None
+    unchanged_rows: int = 0
+    before_rows: int = 0
+    overflow_rows: int = 0
+
+
+class SchemaEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """From ``seq`` on the table's rows have schema ``after`` (a fingerprint).
+
+    ``before`` is None for a table seen for the first time. ``verdict`` is a `schema.Verdict`.
+    """
+
+    seq: int
+    table: str
+    after: str
+    before: str | None = None
+    verdict: str = "neutral"
+    changes: tuple[str, ...] = ()
+
+
+class Truncate(msgspec.Struct, frozen=True):
+    """All rows of the table with a smaller sequence number are gone."""
+
+    seq: int
+    table: str
+
+
+class Floor(msgspec.Struct, frozen=True):
+    """A delete-complete dump finished: rows with ``_tl_seq <= seq`` are no longer in the source.
+
+    ``seq`` is the dump's ``first_low_seq``.
+    """
+
+    table: str
+    seq: int
+    request_id: str
+
+
+class TableCondition(StrEnum):
+    """How far a table's capture can be trusted."""
+
+    LIVE = "live"
+    PARKED = "parked"
+    """Nothing of it is captured (no key, no identity, a value no part can hold)."""
+    UNPROVEN = "unproven"
+    """Captured, but rows may have changed without row events; a dump is due."""
+    BLOCKED = "blocked"
+    """Captured, but the target cannot take its new schema; a full dump starts a generation."""
+
+
+class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the chain knows of one table. ``schema`` is the fingerprint in force.
+
+    ``last_data_manifest`` is the newest manifest that holds anything of the table (parts, schema
+    events, truncates, floors): a target that has applied it is up to date.
+    ``since_seq`` and ``reason`` belong to every condition but ``live``. ``generation`` counts the
+    times the target was started anew: its content is then what manifests after
+    ``generation_manifest`` hold with sequences above ``generation_seq``.
+    ``catalog`` is the source's identity of the table when it was last found equal.
+    """
+
+    condition: TableCondition = TableCondition.LIVE
+    schema: str | None = None
+    last_data_manifest: int = 0
+    since_seq: int | None = None
+    reason: str | None = None
+    hint: str | None = None
+    generation: int = 0
+    generation_seq: int = 0
+    generation_manifest: int = 0
+    catalog: str | None = None
+
+
+class TableDump(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The dump of one table within a request; ``last_key`` is in key order, as the source's text.
+
+    ``first_low_seq`` is the last sequence minted before the first low mark, ``first_manifest`` the
+    last manifest closed by then: set once, never moved, unless the key's definition or the table's
+    identity changed and the dump began anew.
+    """
+
+    table: str
+    state: str = "accepted"
+    first_low_seq: int | None = None
+    first_manifest: int | None = None
+    last_key: tuple[str, ...] | None = None
+    key_definition: str | None = None
+    chunks: int = 0
+    rows: int = 0
+    rows_estimate: int | None = None
+    error: str | None = None
+
+
+class OpenRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A request that was accepted and has not ended, with the progress of each of its tables."""
+
+    request: DumpRequest
+    dumps: tuple[TableDump, ...]
+
+
+class OpenState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All that a successor needs besides the chain's last manifest.
+
+    ``recent`` are the answers to requests that ended lately, so that asking again is answered.
+    """
+
+    requests: tuple[OpenRequest, ...] = ()
+    tables: Mapping[str, TableState] = msgspec.field(default_factory=dict)
+    recent: tuple[Answer, ...] = ()
+
+
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One link of the chain. Empty manifests have ``first_seq == last_seq + 1``.
+
+    ``source_time_us`` is the source's clock in the newest of our heartbeats contained so far, µs
+    since 1970 UTC. ``uploading`` lists the part prefixes (numbers) of an unfinished huge
+    transaction. ``released`` says the writer stopped cleanly and a successor need not wait.
+    """
+
+    pipeline: str
+    incarnation: str
+    manifest_number: int
+    term: int
+    writer: str
+    previous_digest: str
+    kind: ManifestKind
+    first_seq: int
+    last_seq: int
+    position: SourcePosition
+    identity: SourceIdentity
+    version: int = MANIFEST_VERSION
+    requires: tuple[str, ...] = ()
+    source_time_us: int | None = None
+    written_at_us: int | None = None
+    parts: tuple[Part, ...] = ()
+    schema_events: tuple[SchemaEvent, ...] = ()
+    truncates: tuple[Truncate, ...] = ()
+    floors: tuple[Floor, ...] = ()
+    accepted: tuple[str, ...] = ()
+    finished: tuple[Answer, ...] = ()
+    refused: tuple[Answer, ...] = ()
+    state: OpenState | None = None
+    state_at: int | None = None
+    uploading: tuple[int, ...] = ()
+    released: bool = False
+
+    @property
+    def seqs(self) -> SequenceRange:
+        return SequenceRange(self.first_seq, self.last_seq)
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The manifest's canonical bytes; its digest covers exactly these."""
+    check_manifest(manifest)
+    return msgspec.json.encode(manifest)
+
+
+def decode_manifest(raw: bytes) -> Manifest:
+    """Decode and check a manifest; CorruptData for bytes that are not one.
+
+    A manifest that requires a feature unknown here is refused by name: readers are upgraded first.
+    """
+    try:
+        manifest = msgspec.json.decode(raw, type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise CorruptData(f"not a manifest: {error}") from None
+    unknown = sorted(set(manifest.requires) - FEATURES)
+    if unknown or manifest.version != MANIFEST_VERSION:
+        raise CorruptData(
+            f"manifest {manifest.manifest_number} has version {manifest.version} and requires"
+            f" {', '.join(unknown) or 'nothing unknown'}",
+            hint="upgrade this reader of the chain",
+        )
+    check_manifest(manifest)
+    return manifest
+
+
+def digest(raw: bytes) -> str:
+    """sha256 in hex over raw bytes; of manifests and of parts."""
+    return hashlib.sha256(raw).hexdigest()
+
+
+def check_manifest(manifest: Manifest) -> None:
+    """Raise InvariantBroken unless the manifest is consistent in itself."""
+    number = manifest.manifest_number
+    seqs = manifest.seqs
+    rows = 0
+    for part in manifest.parts:
+        rows += part.rows
+        if sum(part.operations.values()) != part.rows or part.rows < 1:
+            raise InvariantBroken(f"manifest {number}: part counts differ, of {part.key}")
+        if not seqs.first <= part.first_seq <= part.last_seq <= seqs.last:
+            raise InvariantBroken(f"manifest {number}: part outside its sequences, {part.key}")
+    events = len(manifest.schema_events) + len(manifest.truncates)
+    if rows + events != len(seqs):
+        raise InvariantBroken(
+            f"manifest {number}: {rows} rows and {events} events in {len(seqs)} sequences"
+        )
+    if (manifest.state is None) == (manifest.state_at is None):
+        raise InvariantBroken(f"manifest {number}: neither or both of state and state_at")
+    if manifest.state_at is not None and not 0 < number - manifest.state_at <= STATE_DISTANCE_MAX:
+        raise InvariantBroken(f"manifest {number}: state_at {manifest.state_at} is out of reach")
+
+
+def check_link(previous: Manifest, previous_raw: bytes, manifest: Manifest) -> None:
+    """Raise CorruptData unless ``manifest`` is the lawful successor of ``previous``."""
+    wrong = [
+        name
+        for name, holds in (
+            ("manifest_number", manifest.manifest_number == previous.manifest_number + 1),
+            ("previous_digest", manifest.previous_digest == digest(previous_raw)),
+            ("first_seq", manifest.first_seq == previous.last_seq + 1),
+            ("incarnation", manifest.incarnation == previous.incarnation),
+            ("term", manifest.term == previous.term + (manifest.kind is ManifestKind.TAKEOVER)),
+            ("position", manifest.position >= previous.position),
+        )
+        if not holds
+    ]
+    if wrong:
+        raise CorruptData(
+            f"manifest {manifest.manifest_number} does not follow its predecessor:"
+            f" {', '.join(wrong)}"
+        )
+
+
+def tables_in(manifest: Manifest) -> set[str]:
+    """The tables that the manifest holds anything of."""
+    return {
+        item.table
+        for items in (manifest.parts, manifest.schema_events, manifest.truncates, manifest.floors)
+        for item in items
+    }
+
+
+def roll_forward(state: OpenState, later: Iterable[Manifest]) -> OpenState:
+    """The open state after ``later``, manifests in order that carry no state of their own.
+
+    Only what such manifests may change without restating the state moves: the last manifest with
+    data of each table. Anything else obliges the writer to put the state in full.
+    """
+    tables = dict(state.tables)
+    for manifest in later:
+        for table in tables_in(manifest):
+            before = tables.get(table, TableState())
+            number = manifest.manifest_number
+            tables[table] = msgspec.structs.replace(before, last_data_manifest=number)
+    return msgspec.structs.replace(state, tables=tables)

@@ -1,0 +1,237 @@
+"""``tideline.toml`` plus the environment, parsed once, into frozen settings.
+
+Every key can come from the environment (``TIDELINE_SOURCE__URL``), which wins over the file. A
+bad file raises one Misconfigured that names every mistake, each with its key and what is allowed.
+Secrets are hidden from ``repr`` and from errors.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import quote, unquote, urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from tideline.contract.errors import Misconfigured
+
+CONFIG_VARIABLE = "TIDELINE_CONFIG"
+DEFAULT_CONFIG = "tideline.toml"
+
+MiB = 1024 * 1024
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class Source(Section):
+    """The database that is captured."""
+
+    url: SecretStr
+    password: SecretStr | None = None
+    password_file: Path | None = None
+    tables: tuple[str, ...] = ("*.*",)
+    exclude: tuple[str, ...] = ()
+    initial: Literal["dump", "log-only"] = "dump"
+    schema_policy: Literal["auto", "ask"] = "auto"
+    """Whether a table found unproven is dumped at once, or only marked."""
+    slot: str | None = None
+    publication: str | None = None
+    connect_timeout_s: Seconds = 10.0
+
+    @field_validator("url")
+    @classmethod
+    def _known_scheme(cls, url: SecretStr) -> SecretStr:
+        parts = urlsplit(url.get_secret_value())
+        if parts.scheme not in ("postgresql", "postgres"):
+            raise ValueError("must be postgresql://user@host:port/database")
+        if not parts.hostname or not parts.path.strip("/"):
+            raise ValueError(
+                "must name a host and a database: postgresql://user@host:port/database"
+            )
+        return url
+
+    def dsn(self) -> str:
+        """The url with the password from the url, the setting or the file put in."""
+        url = self.url.get_secret_value()
+        password = self._password()
+        if password is None:
+            return url
+        parts = urlsplit(url)
+        host = parts.netloc.rpartition("@")[2]
+        user = quote(unquote(parts.username or ""), safe="")
+        return parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}").geturl()
+
+    def _password(self) -> str | None:
+        if self.password is not None:
+            return self.password.get_secret_value()
+        if self.password_file is not None:
+            try:
+                return self.password_file.read_text().strip()
+            except OSError as error:
+                raise Misconfigured(
+                    f"source.password_file cannot be read: {error.strerror}",
+                    hint="make the file readable for this user, or set TIDELINE_SOURCE__PASSWORD",
+                ) from None
+        return None
+
+
+class Store(Section):
+    """Where segments lie. Credentials for s3 come from the usual AWS variables, or from here."""
+
+    url: str
+    endpoint: str | None = None
+    region: str | None = None
+    access_key_id: str | None = None
+    secret_access_key: SecretStr | None = None
+    timeout_s: Seconds = 30.0
+    """For one request; a contended create-only PUT can take 5 s on some stores."""
+    retry_s: Seconds = 60.0
+    """How long an unanswered request is repeated before it counts as Unavailable."""
+
+    @field_validator("url")
+    @classmethod
+    def _known_scheme(cls, url: str) -> str:
+        if urlsplit(url).scheme not in ("file", "s3", "memory"):
+            raise ValueError("must be file:///absolute/path or s3://bucket/prefix")
+        return url.rstrip("/")
+
+
+class Control(Section):
+    """The Redis (or Valkey) that requests come through."""
+
+    url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
+    message_bytes_max: Count = 1 * MiB
+    answer_ttl_s: Seconds = 86_400.0
+
+
+class Warehouse(Section):
+    """Where the tables are kept, at ``{url}/{source schema}/{table}``."""
+
+    url: str
+
+    @field_validator("url")
+    @classmethod
+    def _no_trailing_slash(cls, url: str) -> str:
+        if not urlsplit(url).scheme:
+            raise ValueError("must be a url such as file:///absolute/path")
+        return url.rstrip("/")
+
+
+class Capture(Section):
+    """The worker's limits, each with its unit in its name."""
+
+    flush_interval_s: Seconds = 5.0
+    segment_bytes_max: Count = 32 * MiB
+    batch_rows_max: Count = 20_000
+    batch_bytes_max: Count = 8 * MiB
+    upload_bytes_max: Count = 256 * MiB
+    """Sealed but not yet durable bytes; above it, reading stops and the source keeps its log."""
+    heartbeat_s: Seconds = 5.0
+    takeover_after_s: Seconds = 15.0
+    chunk_rows: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    chunk_bytes_max: Count = 64 * MiB
+    delay_ms: Annotated[int, Field(ge=0, le=3_600_000)] = 0
+    chunk_redo_max: Count = 5
+    """Redoes of one chunk by the snapshot rule before the fence is used."""
+    fence_timeout_s: Seconds = 600.0
+    lock_timeout_s: Seconds = 5.0
+    mark_timeout_s: Seconds = 60.0
+    catalog_interval_s: Seconds = 3.0
+    snapshot_interval_s: Seconds = 1.0
+    unseen_transactions_max: Count = 100_000
+    open_requests_max: Annotated[int, Field(ge=1, le=64)] = 64
+    request_claim_s: Seconds = 30.0
+    metrics_port: Annotated[int, Field(ge=0, le=65_535)] = 0
+    """Where Prometheus metrics are served, on 127.0.0.1; 0: nowhere."""
+
+
+class Merge(Section):
+    """Limits of one plan, and the Spark application that ``tideline merge`` starts."""
+
+    parts_max: Count = 10_000
+    bytes_max: Count = 8 * 1024 * MiB
+    retries_max: Count = 8
+    master: str = "local[2]"
+    driver_memory: str = "2g"
+    jars: str | None = None
+    """Delta's jars, comma-separated; None: the ones in the cache."""
+
+
+class Settings(BaseSettings):
+    """All settings of one pipeline."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="TIDELINE_",
+        env_nested_delimiter="__",
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+    )
+
+    pipeline: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
+    source: Source
+    store: Store
+    control: Control = Control()
+    warehouse: Warehouse
+    capture: Capture = Capture()
+    merge: Merge = Merge()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment wins over what the file gave (which arrives as init arguments)."""
+        return env_settings, init_settings
+
+
+def load_settings(config: str | Path | None = None) -> Settings:
+    """The settings from ``config``, else ``$TIDELINE_CONFIG``, else ``./tideline.toml``.
+
+    Raises Misconfigured with one line per mistake.
+    """
+    path = Path(config or os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG)
+    try:
+        values = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise Misconfigured(
+            f"no settings file at {path}", hint=f"name one with --config or {CONFIG_VARIABLE}"
+        ) from None
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Misconfigured(f"{path} cannot be read: {error}") from None
+    return make_settings(values, origin=str(path))
+
+
+def make_settings(values: Mapping[str, Any], *, origin: str = "settings") -> Settings:
+    """Settings from parsed values and the environment; Misconfigured names every mistake."""
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        lines = [f"{_key(item['loc'])}: {_reason(item)}" for item in error.errors()]
+        raise Misconfigured(
+            f"{origin} has {len(lines)} mistakes:\n  " + "\n  ".join(lines)
+        ) from None
+
+
+def _key(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in location)
+
+
+def _reason(item: Any) -> str:
+    if item["type"] == "extra_forbidden":
+        return "no such key"
+    if item["type"] == "missing":
+        return "must be given"
+    return str(item["msg"]).removeprefix("Value error, ")
