@@ -1,0 +1,1 @@
+"""The capture worker: reads a source's log and dumps, writes the chain."""

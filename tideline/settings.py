@@ -11,10 +11,18 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import quote, unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from tideline.contract.errors import Misconfigured
@@ -99,9 +107,28 @@ class Store(Section):
     @field_validator("url")
     @classmethod
     def _known_scheme(cls, url: str) -> str:
-        if urlsplit(url).scheme not in ("file", "s3", "memory"):
+        parts = urlsplit(url)
+        directory = parts.scheme == "file" and not parts.netloc and parts.path.strip("/")
+        bucket = parts.scheme == "s3" and parts.netloc
+        if not directory and not bucket and parts.scheme != "memory":
             raise ValueError("must be file:///absolute/path or s3://bucket/prefix")
+        if "@" in parts.netloc:
+            raise ValueError("must not hold credentials: they go into access_key_id and so on")
         return url.rstrip("/")
+
+    @field_validator("endpoint")
+    @classmethod
+    def _known_endpoint(cls, endpoint: str | None) -> str | None:
+        parts = urlsplit(endpoint or "https://unset")
+        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+            raise ValueError("must be https://host:port, or http:// of a trusted network")
+        return endpoint
+
+    @model_validator(mode="after")
+    def _whole_credentials(self) -> Self:
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            raise ValueError("access_key_id and secret_access_key belong together")
+        return self
 
 
 class Control(Section):

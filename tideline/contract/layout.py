@@ -25,7 +25,7 @@ from tideline.contract.schema import TableId
 _NAME_BYTES_MAX = 100
 _NAME_BYTES_KEPT = 60
 _SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
-_MANIFEST = re.compile(r"(?P<pipeline>[^/]+)/log/(?P<number>\d{20})\.json")
+_MANIFEST = re.compile(r"(?P<pipeline>[^/]+)/log/(?P<number>[0-9]{20})\.json")
 
 
 def encode_name(name: str) -> str:

@@ -14,6 +14,7 @@ from enum import StrEnum
 
 import msgspec
 
+from tideline.contract.document import decode_document, written_features, written_version
 from tideline.contract.errors import CorruptData, InvariantBroken
 from tideline.contract.position import SourceIdentity, SourcePosition
 from tideline.contract.request import Answer, DumpRequest
@@ -110,7 +111,9 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     ``since_seq`` and ``reason`` belong to every condition but ``live``. ``generation`` counts the
     times the target was started anew: its content is then what manifests after
     ``generation_manifest`` hold with sequences above ``generation_seq``.
-    ``catalog`` is the source's identity of the table when it was last found equal.
+    ``cause`` says what must change for a parked table to be captured again: its ``catalog``, or a
+    ``value`` (then a dump request takes it up). ``catalog`` is the source's identity of the table
+    when it was last found equal.
     """
 
     condition: TableCondition = TableCondition.LIVE
@@ -119,6 +122,7 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     since_seq: int | None = None
     reason: str | None = None
     hint: str | None = None
+    cause: str | None = None
     generation: int = 0
     generation_seq: int = 0
     generation_manifest: int = 0
@@ -182,8 +186,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     last_seq: int
     position: SourcePosition
     identity: SourceIdentity
-    version: int = MANIFEST_VERSION
-    requires: tuple[str, ...] = ()
+    version: int = written_version(MANIFEST_VERSION)
+    requires: tuple[str, ...] = written_features()
     source_time_us: int | None = None
     written_at_us: int | None = None
     parts: tuple[Part, ...] = ()
@@ -214,18 +218,13 @@ def decode_manifest(raw: bytes) -> Manifest:
 
     A manifest that requires a feature unknown here is refused by name: readers are upgraded first.
     """
+    manifest = decode_document(
+        raw, Manifest, version=MANIFEST_VERSION, features=FEATURES, name="manifest"
+    )
     try:
-        manifest = msgspec.json.decode(raw, type=Manifest)
-    except msgspec.MsgspecError as error:
-        raise CorruptData(f"not a manifest: {error}") from None
-    unknown = sorted(set(manifest.requires) - FEATURES)
-    if unknown or manifest.version != MANIFEST_VERSION:
-        raise CorruptData(
-            f"manifest {manifest.manifest_number} has version {manifest.version} and requires"
-            f" {', '.join(unknown) or 'nothing unknown'}",
-            hint="upgrade this reader of the chain",
-        )
-    check_manifest(manifest)
+        check_manifest(manifest)
+    except InvariantBroken as error:
+        raise CorruptData(error.message, error.hint) from None
     return manifest
 
 
@@ -238,6 +237,11 @@ def check_manifest(manifest: Manifest) -> None:
     """Raise InvariantBroken unless the manifest is consistent in itself."""
     number = manifest.manifest_number
     seqs = manifest.seqs
+    begins = number == 1
+    if number < 1 or manifest.term < 1 or begins != (manifest.previous_digest == ""):
+        raise InvariantBroken(f"manifest {number}: number, term and previous digest do not agree")
+    if begins and (seqs.first != 1 or manifest.state is None):
+        raise InvariantBroken("manifest 1: a chain begins with sequence 1 and its state in full")
     rows = 0
     for part in manifest.parts:
         rows += part.rows
@@ -245,14 +249,19 @@ def check_manifest(manifest: Manifest) -> None:
             raise InvariantBroken(f"manifest {number}: part counts differ, of {part.key}")
         if not seqs.first <= part.first_seq <= part.last_seq <= seqs.last:
             raise InvariantBroken(f"manifest {number}: part outside its sequences, {part.key}")
-    events = len(manifest.schema_events) + len(manifest.truncates)
-    if rows + events != len(seqs):
+    minted = [event.seq for event in manifest.schema_events]
+    minted += [truncate.seq for truncate in manifest.truncates]
+    for seq in minted:
+        if not seqs.first <= seq <= seqs.last:
+            raise InvariantBroken(f"manifest {number}: event {seq} outside its sequences")
+    if rows + len(minted) != len(seqs):
         raise InvariantBroken(
-            f"manifest {number}: {rows} rows and {events} events in {len(seqs)} sequences"
+            f"manifest {number}: {rows} rows and {len(minted)} events in {len(seqs)} sequences"
         )
     if (manifest.state is None) == (manifest.state_at is None):
         raise InvariantBroken(f"manifest {number}: neither or both of state and state_at")
-    if manifest.state_at is not None and not 0 < number - manifest.state_at <= STATE_DISTANCE_MAX:
+    nearest = max(1, number - STATE_DISTANCE_MAX)
+    if manifest.state_at is not None and not nearest <= manifest.state_at < number:
         raise InvariantBroken(f"manifest {number}: state_at {manifest.state_at} is out of reach")
 
 

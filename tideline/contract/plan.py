@@ -1,4 +1,4 @@
-"""The merge plan: document (d). Made here, purely, from manifests and what is applied.
+"""The merge plan: document (d), and what it is made from (`contract.planning` makes it).
 
 A plan says exactly which parts bring which table from manifest ``a`` to manifest ``b``. It is
 stored before it is run, so that a retry reads the same input.
@@ -10,9 +10,13 @@ from collections.abc import Mapping
 
 import msgspec
 
+from tideline.contract.document import decode_document, written_features, written_version
+from tideline.contract.manifest import TableState
 from tideline.contract.schema import TableSchema
 
 PLAN_VERSION = 1
+FEATURES: frozenset[str] = frozenset()
+"""The optional features that this version understands."""
 
 
 class PlannedPart(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -37,7 +41,10 @@ class TablePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     and folded rows with ``_tl_seq <= floor`` dropped. It is the largest of the ``first_low_seq`` of
     full dumps finished in (a, b] and of (truncate seq - 1); None without either.
     ``truncates`` are the sequences of truncates in the range, ascending: no value is filled across.
-    ``replace``: the target is started anew (a new generation); whatever it holds is dropped.
+    ``create``: the target has no applied version of this generation yet, so that ``a`` is where the
+    generation's history begins; a target that has one is then not where the plan begins.
+    ``replace``: as ``create``, and a table of an older generation lies at the target: whatever it
+    holds is dropped.
     ``key_min``/``key_max``: bounds of the first key column over all parts, None when unknown.
     ``app_id``: Delta's transaction id, ``pipeline/incarnation/table/generation``.
     """
@@ -55,6 +62,7 @@ class TablePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     generation: int = 0
     floor: int | None = None
     truncates: tuple[int, ...] = ()
+    create: bool = False
     replace: bool = False
     key_min: str | None = None
     key_max: str | None = None
@@ -62,7 +70,11 @@ class TablePlan(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one merge run does. ``held``: tables left out (parked, blocked), with the reason."""
+    """What one merge run does. ``held``: tables that are held back, with the reason.
+
+    A parked or blocked table stands in both when something captured before it stopped is merged.
+    ``tail`` is the newest manifest when the plan was made: with ``b < tail`` more may be waiting.
+    """
 
     plan_id: str
     pipeline: str
@@ -70,6 +82,91 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     store_url: str
     b: int
     tables: tuple[TablePlan, ...]
+    tail: int = 0
     held: Mapping[str, str] = msgspec.field(default_factory=dict)
-    version: int = PLAN_VERSION
-    requires: tuple[str, ...] = ()
+    version: int = written_version(PLAN_VERSION)
+    requires: tuple[str, ...] = written_features()
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """Where a table's target stands, as its owner read it.
+
+    ``manifest``: the transaction version under the app id of the table's present generation, None
+    when that has none; ``seq``: the last sequence of the manifest that `start_of` gives (0 for 0).
+    ``exists``: a table of this pipeline and incarnation lies at the target.
+    ``clear_until``: an open state proves that no manifest from ``manifest`` up to this one holds
+    anything of the table, so these need not be given.
+    ``went_back``: the content was set back behind its transaction version (RESTORE); only a full
+    dump that began after ``seq`` makes it right.
+    ``problem``: why the target cannot be merged into at all.
+    """
+
+    manifest: int | None = None
+    seq: int = 0
+    exists: bool = False
+    clear_until: int = 0
+    went_back: bool = False
+    problem: str | None = None
+
+
+class PlanScope(msgspec.Struct, frozen=True):
+    """What is asked of a plan: its id, where things lie, its caps, and which tables (None: all).
+
+    The caps bound what one plan reads; a single manifest above them is still taken whole.
+    """
+
+    plan_id: str
+    store_url: str
+    warehouse_url: str
+    parts_max: int
+    bytes_max: int
+    tables: tuple[str, ...] | None = None
+
+
+class Stamp(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a commit of ours says in the table's own log, as Delta's user metadata.
+
+    It is read back without Spark: how far the table is merged. ``seq`` is the last sequence of
+    manifest ``b``. ``unproven`` names data-changing commits by others that no full dump has healed
+    yet, found when everything up to ``unproven_seq`` was applied. ``pending``: whether rows may
+    still lack values.
+    """
+
+    app_id: str
+    pipeline: str
+    incarnation: str
+    plan_id: str
+    a: int
+    b: int
+    seq: int
+    complete_through_us: int | None = None
+    unproven: tuple[str, ...] = ()
+    unproven_seq: int = 0
+    pending: bool = False
+
+    @classmethod
+    def parse(cls, text: str | None) -> Stamp | None:
+        """The stamp in a commit's user metadata; None when it holds something else."""
+        try:
+            return None if text is None else msgspec.json.decode(text, type=cls)
+        except msgspec.MsgspecError:
+            return None
+
+
+def app_id(pipeline: str, incarnation: str, table: str, generation: int) -> str:
+    """Delta's transaction id of a table's generation."""
+    return f"{pipeline}/{incarnation}/{table}/{generation}"
+
+
+def start_of(state: TableState, manifest: int | None) -> int:
+    """The manifest after which a table's plan begins, given the applied one (None: none yet)."""
+    return state.generation_manifest if manifest is None else manifest
+
+
+def encode_plan(plan: Plan) -> bytes:
+    return msgspec.json.encode(plan)
+
+
+def decode_plan(raw: bytes) -> Plan:
+    """Decode a plan; CorruptData for bytes that are not one, or that need a newer reader."""
+    return decode_document(raw, Plan, version=PLAN_VERSION, features=FEATURES, name="merge plan")

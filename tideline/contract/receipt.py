@@ -10,7 +10,11 @@ from enum import StrEnum
 
 import msgspec
 
+from tideline.contract.document import decode_document, written_features, written_version
+
 RECEIPT_VERSION = 1
+FEATURES: frozenset[str] = frozenset()
+"""The optional features that this version understands."""
 
 
 class Outcome(StrEnum):
@@ -58,8 +62,8 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
     incarnation: str
     tables: tuple[TableReceipt, ...]
     held: Mapping[str, str] = msgspec.field(default_factory=dict)
-    version: int = RECEIPT_VERSION
-    requires: tuple[str, ...] = ()
+    version: int = written_version(RECEIPT_VERSION)
+    requires: tuple[str, ...] = written_features()
 
 
 def encode_receipt(receipt: Receipt) -> bytes:
@@ -67,4 +71,7 @@ def encode_receipt(receipt: Receipt) -> bytes:
 
 
 def decode_receipt(raw: bytes) -> Receipt:
-    return msgspec.json.decode(raw, type=Receipt)
+    """Decode a receipt; CorruptData for bytes that are not one, or that need a newer reader."""
+    return decode_document(
+        raw, Receipt, version=RECEIPT_VERSION, features=FEATURES, name="merge receipt"
+    )

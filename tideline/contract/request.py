@@ -13,9 +13,12 @@ from typing import Any
 
 import msgspec
 
+from tideline.contract.document import decode_document, written_features, written_version
 from tideline.contract.errors import Misconfigured
 
 REQUEST_VERSION = 1
+FEATURES: frozenset[str] = frozenset()
+"""The optional features that this version understands, of requests and of answers."""
 KEYS_MAX = 100_000
 TABLES_MAX = 10_000
 CHUNK_ROWS_MAX = 1_000_000
@@ -46,8 +49,8 @@ class DumpRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     request_id: str
     tables: tuple[str, ...]
-    version: int = REQUEST_VERSION
-    requires: tuple[str, ...] = ()
+    version: int = written_version(REQUEST_VERSION)
+    requires: tuple[str, ...] = written_features()
     keys: tuple[tuple[str, ...], ...] | None = None
     time: TimeRange | None = None
     chunk_rows: int | None = None
@@ -97,8 +100,8 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 
     request_id: str
     state: RequestState
-    version: int = REQUEST_VERSION
-    requires: tuple[str, ...] = ()
+    version: int = written_version(REQUEST_VERSION)
+    requires: tuple[str, ...] = written_features()
     manifest_number: int | None = None
     tables: tuple[TableProgress, ...] = ()
     error: str | None = None
@@ -112,7 +115,9 @@ def parse_request(raw: bytes) -> DumpRequest:
     """
     try:
         request = msgspec.json.decode(raw, type=DumpRequest)
-    except msgspec.MsgspecError as error:
+    except UnicodeDecodeError:
+        raise Misconfigured("the request is not valid: it is not UTF-8") from None
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise Misconfigured(f"the request is not valid: {error}") from None
     check_request(request)
     return request
@@ -130,8 +135,13 @@ def encode_request(request: DumpRequest) -> bytes:
 
 
 def parse_answer(raw: bytes) -> Answer:
-    """Decode an answer; unknown fields are ignored, unknown states are an error."""
-    return msgspec.json.decode(raw, type=Answer)
+    """Decode an answer; CorruptData for bytes that are not one, or that need a newer reader.
+
+    Unknown fields are ignored, unknown states are an error.
+    """
+    return decode_document(
+        raw, Answer, version=REQUEST_VERSION, features=FEATURES, name="dump answer"
+    )
 
 
 def encode_answer(answer: Answer) -> bytes:
@@ -141,10 +151,12 @@ def encode_answer(answer: Answer) -> bytes:
 def _rules(request: DumpRequest) -> list[tuple[bool, str]]:
     keys = request.keys
     rows: Any = request.chunk_rows
+    unknown = sorted(set(request.requires) - FEATURES)
     return [
         (request.version != REQUEST_VERSION, f"version must be {REQUEST_VERSION}"),
-        (bool(request.requires), f"unknown features required: {', '.join(request.requires)}"),
+        (bool(unknown), f"unknown features required: {', '.join(unknown)}"),
         (not _ID.fullmatch(request.request_id), "request_id must be 1 to 200 plain characters"),
+        (_holds_nul(request), "no text may hold the character NUL"),
         (not request.tables, "tables must name at least one table"),
         (len(request.tables) > TABLES_MAX, f"tables holds more than {TABLES_MAX} patterns"),
         (keys is not None and request.time is not None, "keys and time exclude each other"),
@@ -161,3 +173,11 @@ def _rules(request: DumpRequest) -> list[tuple[bool, str]]:
             f"delay_ms must be 0 to {DELAY_MS_MAX}",
         ),
     ]
+
+
+def _holds_nul(request: DumpRequest) -> bool:
+    """No source takes NUL in a name or a text, and drivers refuse it in their own ways."""
+    texts = [request.requested_by, *request.tables]
+    if request.time is not None:
+        texts += [request.time.column, request.time.start, request.time.end]
+    return any("\0" in text for key in (texts, *(request.keys or ())) for text in key)

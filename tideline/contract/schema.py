@@ -15,7 +15,8 @@ from tideline.contract.types import LogicalType, parse_type, widens
 RESERVED_PREFIX = "_tl_"
 """Column names that begin so are ours, in parts and in warehouse tables."""
 
-_PLAIN_NAME = re.compile(r'[^."\s]+')
+_PLAIN_NAME = re.compile(r'[^."\s*?\[\]]+')
+"""Shell wildcards are quoted too, so that a table's text as a pattern means that table only."""
 _TABLE_NAME = re.compile(r'((?:[^."\s]+)|(?:"(?:[^"]|"")+"))\.((?:[^."\s]+)|(?:"(?:[^"]|"")+"))')
 
 

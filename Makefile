@@ -1,0 +1,46 @@
+# Everything a developer does here. `make` alone lists it.
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+LINT_PATHS := $(wildcard tideline capture spark_jobs console plugins dags simulation benchmarks tests)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check lint bench constraints clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## build .venv; fetch Java if it is missing, and Delta's jars
+	@$(BIN)/python -m console.services.prepare
+
+$(READY): pyproject.toml constraints.txt scripts/setup
+	@scripts/setup $(VENV)
+	@touch $@
+
+demo: setup ## the main job on a sample shop, live; SOURCE=… chooses the source database
+	@$(BIN)/tideline demo $(if $(SOURCE),--source $(SOURCE))
+
+test: setup lint ## every test
+	$(BIN)/pytest
+
+check: setup lint ## format, types, imports, unit and property tests: under a minute
+	$(BIN)/pytest tests/unit tests/properties
+
+lint:
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy $(LINT_PATHS)
+	$(BIN)/lint-imports
+
+bench: setup ## measure, as JSON lines; NAME=… picks one, ROWS=… sets its size
+	@$(BIN)/python -m benchmarks $(NAME) $(if $(ROWS),--rows $(ROWS))
+
+constraints: setup ## resolve requirements.in anew into constraints.txt
+	$(BIN)/uv pip compile requirements.in --python-version 3.11 --upgrade --no-header --no-annotate \
+		--no-emit-index-url --no-emit-find-links --output-file constraints.txt
+
+clean: ## remove what was made here; the cache folder stays
+	rm -rf $(VENV) .run .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

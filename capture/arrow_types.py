@@ -1,0 +1,124 @@
+"""Logical types as Arrow types, and the shape of a part's record batch.
+
+A part has Tideline's own columns first, then the table's, then those that only some rows need:
+the key before an update changed it, the names of columns the log did not carry, and the text of
+values that their type cannot hold. A value is never lost on the way: what is NULL in a typed
+column was NULL at the source, or is named in one of the last two.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tideline.contract.schema import RESERVED_PREFIX, TableSchema
+from tideline.contract.types import Kind, LogicalType
+
+SEQ = RESERVED_PREFIX + "seq"
+OP = RESERVED_PREFIX + "op"
+TX = RESERVED_PREFIX + "tx"
+TS = RESERVED_PREFIX + "ts"
+UNCHANGED = RESERVED_PREFIX + "unchanged"
+OVERFLOW = RESERVED_PREFIX + "overflow"
+BEFORE_PREFIX = RESERVED_PREFIX + "before_"
+
+UTC_MICROSECONDS = pa.timestamp("us", "UTC")
+OWN_FIELDS = (
+    pa.field(SEQ, pa.int64()),
+    pa.field(OP, pa.string()),
+    pa.field(TX, pa.int64()),
+    pa.field(TS, UTC_MICROSECONDS),
+)
+UNCHANGED_FIELD = pa.field(UNCHANGED, pa.list_(pa.string()))
+OVERFLOW_FIELD = pa.field(OVERFLOW, pa.map_(pa.string(), pa.string()))
+
+_ARROW: Mapping[Kind, pa.DataType] = {
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.INT8: pa.int8(),
+    Kind.INT16: pa.int16(),
+    Kind.INT32: pa.int32(),
+    Kind.INT64: pa.int64(),
+    Kind.FLOAT32: pa.float32(),
+    Kind.FLOAT64: pa.float64(),
+    Kind.STRING: pa.string(),
+    Kind.BINARY: pa.binary(),
+    Kind.DATE: pa.date32(),
+    Kind.TIMESTAMP: UTC_MICROSECONDS,
+    Kind.TIMESTAMP_NTZ: pa.timestamp("us"),
+}
+
+
+def arrow_type(logical: LogicalType) -> pa.DataType:
+    """The Arrow type of a column of this logical type."""
+    if logical.kind is Kind.DECIMAL:
+        return pa.decimal128(logical.precision, logical.scale)
+    return _ARROW[logical.kind]
+
+
+@functools.lru_cache(maxsize=1024)
+def part_schema(
+    schema: TableSchema, before: tuple[str, ...] = (), *, unchanged: bool, overflow: bool
+) -> pa.Schema:
+    """The Arrow schema of rows of ``schema``.
+
+    ``before`` names the key columns that have a ``_tl_before_`` column; the flags say whether
+    ``_tl_unchanged`` and ``_tl_overflow`` are there. All fields are nullable.
+    """
+    fields = [*OWN_FIELDS]
+    fields += [pa.field(column.name, arrow_type(column.logical)) for column in schema.columns]
+    fields += [
+        pa.field(BEFORE_PREFIX + name, arrow_type(schema.column(name).logical)) for name in before
+    ]
+    if unchanged:
+        fields.append(UNCHANGED_FIELD)
+    if overflow:
+        fields.append(OVERFLOW_FIELD)
+    return pa.schema(fields)
+
+
+def unchanged_lists(names: Sequence[str], marks: np.ndarray) -> pa.ListArray:
+    """``_tl_unchanged``: per row the names that are marked, NULL where none is.
+
+    ``marks`` is boolean, of shape (rows, names).
+    """
+    counts = marks.sum(axis=1)
+    picked = pa.array(np.nonzero(marks)[1].astype(np.int32))
+    values = pa.array(names, pa.string()).take(picked)
+    return pa.ListArray.from_arrays(
+        _offsets(counts), values, type=UNCHANGED_FIELD.type, mask=pa.array(counts == 0)
+    )
+
+
+def overflow_maps(rows: int, texts: Mapping[str, pa.StringArray]) -> pa.MapArray:
+    """``_tl_overflow``: per row column name → text, NULL where no column overflowed.
+
+    ``texts`` holds per column a string array of ``rows`` values, NULL where nothing overflowed.
+    """
+    held = {name: np.nonzero(pc.is_valid(text).to_numpy(False))[0] for name, text in texts.items()}
+    where = np.concatenate([*held.values()])
+    order = np.argsort(where, kind="stable")
+    column = np.repeat(np.arange(len(held), dtype=np.int32), [len(at) for at in held.values()])
+    values = pa.concat_arrays([text.drop_null() for text in texts.values()])
+    counts = np.bincount(where, minlength=rows)
+    return pa.MapArray.from_arrays(
+        _offsets(counts),
+        pa.array(list(held), pa.string()).take(pa.array(column[order])),
+        values.take(pa.array(order)),
+        type=OVERFLOW_FIELD.type,
+        mask=pa.array(counts == 0),
+    )
+
+
+def overflowed_columns(batch: pa.RecordBatch) -> tuple[str, ...]:
+    """The columns that ``_tl_overflow`` of ``batch`` names, sorted; () when it has none."""
+    if batch.schema.get_field_index(OVERFLOW) < 0:
+        return ()
+    return tuple(sorted(batch.column(OVERFLOW).keys.unique().to_pylist()))
+
+
+def _offsets(counts: np.ndarray) -> pa.Int32Array:
+    return pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))

@@ -1,0 +1,130 @@
+"""The two threads that talk to the source beside the log reader: dumper and watcher.
+
+Each owns its connections, hands what it finds to the core through a queue, and stops the session
+by leaving its error in ``failure``.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+from capture.core.events import (
+    CatalogRound,
+    Chunk,
+    ChunkFailed,
+    ChunkOrder,
+    Snapshot,
+    Waiting,
+)
+from capture.sources.base import Source
+from tideline.contract.errors import TidelineError
+
+Found = Chunk | ChunkFailed | Waiting | CatalogRound | Snapshot
+OnPoint = Callable[[str], None]
+
+
+class Assistant(threading.Thread):
+    """A thread that works until it is stopped or fails; ``found`` goes to the core."""
+
+    def __init__(self, name: str, found: queue.SimpleQueue[Found]) -> None:
+        super().__init__(name=name, daemon=True)
+        self.failure: BaseException | None = None
+        self.found = found
+        self.stopping = threading.Event()
+
+    def run(self) -> None:
+        try:
+            self.work()
+        except TidelineError as error:
+            self.failure = error
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def work(self) -> None:
+        raise NotImplementedError
+
+
+class Dumper(Assistant):
+    """Reads the chunks it is given, one after the other."""
+
+    def __init__(
+        self, source: Source, incarnation: str, found: queue.SimpleQueue[Found], on_point: OnPoint
+    ) -> None:
+        super().__init__("dumper", found)
+        self._source = source
+        self._incarnation = incarnation
+        self._orders: queue.SimpleQueue[ChunkOrder | None] = queue.SimpleQueue()
+        self._on_point = on_point
+
+    def give(self, order: ChunkOrder) -> None:
+        self._orders.put(order)
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self._orders.put(None)
+
+    def work(self) -> None:
+        reader = self._source.chunk_reader(self._incarnation)
+        try:
+            while (order := self._orders.get()) is not None and not self.stopping.is_set():
+                chunk = reader.read(order, partial(self._tell_waiting, order.token))
+                self._on_point("between-marks")
+                self.found.put(chunk)
+                if isinstance(chunk, Chunk):
+                    reader.write_high(order)
+        finally:
+            reader.close()
+
+    def _tell_waiting(self, token: str, reason: str | None) -> None:
+        self.found.put(Waiting(token, reason))
+
+
+class Watcher(Assistant):
+    """Catalog rounds (each ends with a heartbeat in the log) and snapshots in between.
+
+    ``started`` has, for each round's token, when it began (monotonic seconds).
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        incarnation: str,
+        found: queue.SimpleQueue[Found],
+        *,
+        catalog_interval_s: float,
+        snapshot_interval_s: float,
+    ) -> None:
+        super().__init__("watcher", found)
+        self.started: dict[str, float] = {}
+        self._source = source
+        self._incarnation = incarnation
+        self._catalog_interval_s = catalog_interval_s
+        self._snapshot_interval_s = snapshot_interval_s
+
+    def stop(self) -> None:
+        self.stopping.set()
+
+    def work(self) -> None:
+        watch = self._source.watch(self._incarnation)
+        try:
+            next_round = time.monotonic()
+            while not self.stopping.is_set():
+                begun = time.monotonic()
+                if begun >= next_round:
+                    watch.round(partial(self._register, begun))
+                    next_round = begun + self._catalog_interval_s
+                self.found.put(watch.snapshot())
+                self.stopping.wait(min(self._snapshot_interval_s, self._catalog_interval_s))
+        finally:
+            watch.close()
+
+    def _register(self, begun: float, observed: CatalogRound) -> None:
+        self.started[observed.token] = begun
+        while len(self.started) > 100:
+            del self.started[next(iter(self.started))]
+        self.found.put(observed)

@@ -1,0 +1,283 @@
+"""Dumps: which chunk is read next, and what becomes of it when its high mark passes.
+
+One window is open at a time. A chunk is emitted at H with sequences minted there; everything that
+could make its rows older than what the log already said leads to reading it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from capture.core.emit import dump_rows, missing_rows
+from capture.core.events import Chunk, ChunkFailed, ChunkOrder, Mark, Rows, Snapshot, Waiting
+from capture.core.tables import CATALOG, VALUE
+from capture.core.visibility import UnseenTransactions, invisible
+from capture.core.window import Window, settle, untouched
+from tideline.contract.manifest import Floor, OpenRequest, TableDump
+
+if TYPE_CHECKING:
+    from capture.core.worker import Worker
+
+RETRY_DELAY_S = 1.0
+"""Between a chunk that could not be read (a lock, a fence) and the next try."""
+
+
+class Dumps:
+    """The dump side of the core. ``core`` is the worker it is part of."""
+
+    def __init__(self, core: Worker, token: Callable[[], str]) -> None:
+        self.unseen = UnseenTransactions(core.limits.unseen_transactions_max)
+        self.redone = 0
+        """Chunks that were read again, since the start."""
+        self._core = core
+        self._token = token
+        self._order: ChunkOrder | None = None
+        self._window: Window | None = None
+        self._chunk: Chunk | None = None
+        self._later: list[Snapshot] = []
+        self._fresh: set[str] = set()
+        self._redos = 0
+        self._not_before = 0.0
+        self._waiting: Waiting | None = None
+
+    # -- orders --------------------------------------------------------------------------------
+
+    def next_order(self, *, now: float) -> ChunkOrder | None:
+        """The next chunk to read, at ``now`` (monotonic seconds)."""
+        if self._order is not None or now < self._not_before:
+            return None
+        found = self._core.requests.next()
+        if found is None:
+            return None
+        self._order = self._make_order(*found)
+        return self._order
+
+    def _make_order(self, item: OpenRequest, dump: TableDump) -> ChunkOrder:
+        request, limits = item.request, self._core.limits
+        rows_max = request.chunk_rows or limits.chunk_rows
+        keys = None
+        if request.keys is not None:
+            done = int(dump.last_key[0]) if dump.last_key else 0
+            keys = request.keys[done : done + rows_max]
+        fence = (
+            not self.unseen.complete
+            or dump.table in self._fresh
+            or self._redos >= limits.chunk_redo_max
+        )
+        return ChunkOrder(
+            self._token(),
+            request.request_id,
+            dump.table,
+            rows_max,
+            limits.chunk_bytes_max,
+            after_key=dump.last_key if keys is None else None,
+            keys=keys,
+            time=request.time,
+            fence=fence,
+            estimate=dump.rows_estimate is None and request.whole,
+        )
+
+    def joined(self, table: str) -> None:
+        """``table`` joined the publication: transactions older than that are never streamed, so
+        its first chunk waits until they have ended."""
+        self._fresh.add(table)
+
+    # -- the log -------------------------------------------------------------------------------
+
+    def on_low(self, mark: Mark) -> None:
+        order = self._order
+        if order is None or mark.token != order.token:
+            return
+        core = self._core
+        self._window = Window(order, self.unseen.at_low_mark(), core.sequencer.last)
+        dump = core.requests.dump(order.request_id, order.table)
+        if dump is not None and dump.first_low_seq is None:
+            begun = replace(
+                dump,
+                state="running",
+                first_low_seq=core.sequencer.last,
+                first_manifest=core.durable_number,
+            )
+            core.requests.update(order.request_id, begun)
+            core.draft.state_changed = True
+
+    def saw_rows(self, rows: Rows) -> None:
+        if self._window is not None:
+            self._window.saw_rows(rows)
+
+    def disturb(self, table: str, what: str) -> None:
+        if self._window is not None:
+            self._window.saw_change_of(table, what)
+
+    def on_high(self, mark: Mark, *, now: float) -> None:
+        order, window, chunk = self._order, self._window, self._chunk
+        if order is None or mark.token != order.token:
+            return
+        self._order = self._window = self._chunk = self._waiting = None
+        if window is not None and chunk is not None:
+            self._judge(order, window, chunk, mark)
+        delay_ms = self._delay_ms(order.request_id)
+        self._not_before = now + delay_ms / 1000
+        self._apply_snapshots(chunk)
+
+    # -- other threads -------------------------------------------------------------------------
+
+    def on_chunk(self, told: Chunk | ChunkFailed | Waiting, *, now: float) -> None:
+        if self._order is None or told.token != self._order.token:
+            return
+        if isinstance(told, Waiting):
+            self._waiting = told if told.reason else None
+        elif isinstance(told, Chunk):
+            self._chunk = told
+        else:
+            self._failed(self._order, told, now=now)
+
+    def on_snapshot(self, snapshot: Snapshot) -> None:
+        """What a snapshot shows may be forgotten, but not before the chunk under way is judged:
+        it may have been read before the snapshot was taken."""
+        if self._order is None:
+            self.unseen.shown(snapshot)
+        else:
+            self._later = [snapshot]
+
+    def waiting(self) -> dict[str, str]:
+        """Per table: what its chunk waits for."""
+        if self._order is None or self._waiting is None or self._waiting.reason is None:
+            return {}
+        return {self._order.table: self._waiting.reason}
+
+    # -- judgement -----------------------------------------------------------------------------
+
+    def _judge(self, order: ChunkOrder, window: Window, chunk: Chunk, mark: Mark) -> None:
+        core = self._core
+        dump = core.requests.dump(order.request_id, order.table)
+        if dump is None:
+            return
+        if order.fence:
+            self.unseen.fenced()
+            self._fresh.discard(order.table)
+        if window.disturbed or len(invisible(window.unseen, chunk.snapshot)):
+            self._redo()
+            return
+        if not self._fit(order, chunk, dump):
+            return
+        self._redos = 0
+        dump = core.requests.dump(order.request_id, order.table) or dump
+        self._emit(order, window, chunk, mark)
+        self._advance(order, chunk, dump)
+
+    def _redo(self) -> None:
+        self._redos += 1
+        self.redone += 1
+
+    def _fit(self, order: ChunkOrder, chunk: Chunk, dump: TableDump) -> bool:
+        """Whether the chunk belongs to the dump as it was begun; if not, what follows is done."""
+        core, facts = self._core, chunk.facts
+        if facts.problem is not None or facts.schema is None:
+            reason = facts.problem or "it has no schema"
+            core.park(order.table, reason=reason, hint=facts.hint, cause=CATALOG)
+            return False
+        if chunk.key_overflow:
+            columns = ", ".join(chunk.key_overflow)
+            core.park(
+                order.table,
+                reason=f"key column {columns} has a value that its type cannot hold",
+                hint="change the value or the column's type, then dump the table",
+                cause=VALUE,
+            )
+            return False
+        if dump.key_definition is not None and dump.key_definition != facts.key_definition:
+            core.requests.update(order.request_id, TableDump(order.table))
+            core.draft.state_changed = True
+            return False
+        core.adopt(facts.schema)
+        # Adopting can have begun this dump anew: its low mark was before the schema event.
+        now = core.requests.dump(order.request_id, order.table)
+        return now is not None and now.first_low_seq is not None
+
+    def _emit(self, order: ChunkOrder, window: Window, chunk: Chunk, mark: Mark) -> None:
+        core = self._core
+        schema = core.tables.schema(order.table)
+        if schema is None or not core.tables.captures(order.table):
+            return
+        settled = settle(window, schema, chunk.batch)
+        count = settled.whole.true_count + len(settled.partial)
+        first = core.sequencer.take(count)
+        rows = dump_rows(schema, chunk.batch, settled, first_seq=first, ts_us=mark.clock_us)
+        if chunk.missing is not None:
+            gone = untouched(window, schema, chunk.missing)
+            first = core.sequencer.take(gone.num_rows)
+            rows += missing_rows(schema, gone, first_seq=first, ts_us=mark.clock_us)
+        for part in rows:
+            core.draft.add(part)
+
+    def _advance(self, order: ChunkOrder, chunk: Chunk, dump: TableDump) -> None:
+        core = self._core
+        asked = len(order.keys) if order.keys is not None else chunk.batch.num_rows
+        last_key, complete = chunk.last_key, chunk.complete
+        if order.keys is not None:
+            done = (int(dump.last_key[0]) if dump.last_key else 0) + asked
+            last_key, complete = (str(done),), done >= self._keys_asked(order)
+        advanced = replace(
+            dump,
+            state="done" if complete else "running",
+            last_key=last_key if last_key is not None else dump.last_key,
+            key_definition=chunk.facts.key_definition,
+            chunks=dump.chunks + 1,
+            rows=dump.rows + asked,
+            rows_estimate=chunk.rows_estimate or dump.rows_estimate,
+        )
+        core.requests.update(order.request_id, advanced)
+        core.draft.state_changed = True
+        if complete:
+            self._finish(order, advanced)
+            core.end_requests()
+
+    def _finish(self, order: ChunkOrder, dump: TableDump) -> None:
+        core = self._core
+        item = next(i for i in core.requests.open if i.request.request_id == order.request_id)
+        if not item.request.whole or dump.first_low_seq is None:
+            return
+        core.draft.floors.append(Floor(dump.table, dump.first_low_seq, order.request_id))
+        core.tables.proven(
+            dump.table,
+            first_low_seq=dump.first_low_seq,
+            first_manifest=dump.first_manifest or 0,
+        )
+
+    def _failed(self, order: ChunkOrder, failed: ChunkFailed, *, now: float) -> None:
+        core = self._core
+        self._order = self._window = self._chunk = self._waiting = None
+        if failed.retry:
+            self._redo()
+            self._not_before = now + RETRY_DELAY_S
+            return
+        dump = core.requests.dump(order.request_id, order.table)
+        if dump is not None:
+            text = failed.error if failed.hint is None else f"{failed.error}; {failed.hint}"
+            ended = replace(dump, state="failed", error=text)
+            core.requests.update(order.request_id, ended)
+            core.draft.state_changed = True
+            core.end_requests()
+
+    def _apply_snapshots(self, chunk: Chunk | None) -> None:
+        if chunk is not None:
+            self.unseen.shown(chunk.snapshot)
+        for snapshot in self._later:
+            self.unseen.shown(snapshot)
+        self._later = []
+
+    def _delay_ms(self, request_id: str) -> int:
+        for item in self._core.requests.open:
+            if item.request.request_id == request_id and item.request.delay_ms is not None:
+                return item.request.delay_ms
+        return self._core.limits.delay_ms
+
+    def _keys_asked(self, order: ChunkOrder) -> int:
+        for item in self._core.requests.open:
+            if item.request.request_id == order.request_id:
+                return len(item.request.keys or ())
+        return 0

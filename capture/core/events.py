@@ -1,0 +1,242 @@
+"""What the core is told and what it orders: the vocabulary between sources, core and runtime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tideline.contract.position import SourcePosition
+from tideline.contract.request import DumpRequest, TimeRange
+from tideline.contract.schema import TableSchema
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of one table and schema version, in seq order, in the shape of a part.
+
+    ``batch`` holds ``_tl_seq``, ``_tl_op``, ``_tl_tx``, ``_tl_ts``, the table's columns and, when
+    needed, ``_tl_before_*``, ``_tl_unchanged`` and ``_tl_overflow``.
+    """
+
+    schema: TableSchema
+    batch: pa.RecordBatch
+    unchanged_rows: int = 0
+    before_rows: int = 0
+    overflow_rows: int = 0
+
+
+class MarkKind(Enum):
+    """Our own messages in the source's log."""
+
+    LOW = "L"
+    HIGH = "H"
+    CATALOG_LOW = "C"
+    HEARTBEAT = "B"
+    """Ends a catalog round that CATALOG_LOW began; carries the source's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One of our marks, read back from the log. ``clock_us`` is the source's, µs UTC."""
+
+    kind: MarkKind
+    token: str
+    clock_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaSeen:
+    """The log announced the columns that the table's next rows have."""
+
+    schema: TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """All rows of these tables are gone, in one transaction."""
+
+    tables: tuple[str, ...]
+
+
+Control = Mark | SchemaSeen | Truncated
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """A transaction's end: where a manifest may end and a stream may resume."""
+
+    position: SourcePosition
+
+
+@dataclass(frozen=True, slots=True)
+class LogBatch:
+    """What was read, in log order: rows first, then ``controls``.
+
+    ``rows`` consume ``changes`` sequences, from the ``next_seq`` that the reader was given.
+    ``boundary`` is set when the batch ends with a commit, ``in_transaction`` when it ends within a
+    transaction. ``transactions`` are the source's ids of the transactions that ended in the batch.
+    ``unholdable`` names tables (and key columns) whose rows were left out of the batch because a
+    key value does not fit its type: they must be parked from the batch's first sequence on.
+    """
+
+    rows: tuple[Rows, ...]
+    changes: int
+    controls: tuple[Control, ...]
+    boundary: Boundary | None
+    in_transaction: bool
+    transactions: Int64Array
+    unholdable: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Which transactions a read has seen: all below ``xmax`` but those in ``running``.
+
+    64-bit ids; the log's ids are their lower 32 bits.
+    """
+
+    xmin: int
+    xmax: int
+    running: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """What a source's catalog says of one table at one moment.
+
+    ``problem`` and ``hint`` say why it cannot be captured, if so; ``schema`` is None then.
+    ``identity`` names the table itself and its storage: ``oid`` changes when it is re-created,
+    ``storage`` when it is rewritten or truncated, ``columns`` (a digest) with any column,
+    ``members`` (a digest) with partitions and labels. ``backfilled`` names columns whose old rows
+    got a value without row events. ``key_definition`` changes with the key's columns, types or
+    collation, and with the table's identity.
+    """
+
+    table: str
+    schema: TableSchema | None
+    oid: int
+    storage: str
+    columns: str
+    members: str
+    key_definition: str
+    published: bool
+    backfilled: tuple[str, ...] = ()
+    problem: str | None = None
+    hint: str | None = None
+
+    @property
+    def catalog(self) -> str:
+        """The text form kept in the open state."""
+        published = "published" if self.published else "unpublished"
+        schema = self.schema.fingerprint if self.schema else "-"
+        return f"{self.oid}/{self.storage}/{self.columns}/{self.members}/{published}/{schema}"
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogRound:
+    """One look at the whole catalog, between the marks C and B that carry ``token``.
+
+    ``joined`` are tables that were added to the publication in this round.
+    """
+
+    token: str
+    tables: tuple[TableFacts, ...]
+    joined: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkOrder:
+    """One chunk to read: between the marks L and H that carry ``token``.
+
+    Whole tables and time ranges go by ``after_key`` and ``rows_max``; keys requests by ``keys``.
+    ``fence``: wait until every transaction older than L has ended, before reading.
+    """
+
+    token: str
+    request_id: str
+    table: str
+    rows_max: int
+    bytes_max: int
+    after_key: tuple[str, ...] | None = None
+    keys: tuple[tuple[str, ...], ...] | None = None
+    time: TimeRange | None = None
+    fence: bool = False
+    estimate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A chunk as read, in key order; ``batch`` holds the columns (and ``_tl_overflow``) only.
+
+    ``missing``: the key columns of asked-for keys that the source no longer has.
+    ``complete``: nothing lies behind it. ``facts`` were read in the chunk's own transaction.
+    """
+
+    token: str
+    facts: TableFacts
+    batch: pa.RecordBatch
+    overflow_rows: int
+    key_overflow: tuple[str, ...]
+    missing: pa.RecordBatch | None
+    last_key: tuple[str, ...] | None
+    complete: bool
+    snapshot: Snapshot
+    rows_estimate: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkFailed:
+    """A chunk could not be read; ``retry`` when a later try may succeed."""
+
+    token: str
+    error: str
+    hint: str | None
+    retry: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why the chunk under way is not getting on (the fence's blocker, a lock), or None."""
+
+    token: str
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestArrived:
+    """A checked request from the queue; ``message_id`` is acknowledged once it is durable."""
+
+    message_id: str
+    request: DumpRequest
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRefused:
+    """A message that is no valid request; recorded and acknowledged."""
+
+    message_id: str
+    request_id: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The core's limits; see `tideline.settings.Capture` for their meaning."""
+
+    flush_interval_s: float
+    heartbeat_s: float
+    segment_bytes_max: int
+    chunk_rows: int
+    chunk_bytes_max: int
+    delay_ms: int
+    chunk_redo_max: int
+    unseen_transactions_max: int
+    open_requests_max: int
+    initial_dump: bool
+    dump_unproven: bool

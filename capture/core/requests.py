@@ -1,0 +1,137 @@
+"""Open requests: accepted, advanced chunk by chunk, ended. Values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from tideline.contract.errors import InvariantBroken
+from tideline.contract.manifest import OpenRequest, TableDump
+from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
+
+OPEN = ("accepted", "running")
+
+
+class OpenRequests:
+    """The requests that have not ended, oldest first. ``changed`` since it was last cleared."""
+
+    def __init__(
+        self, requests: Iterable[OpenRequest], recent: Iterable[Answer], keep: int
+    ) -> None:
+        self._open = {item.request.request_id: item for item in requests}
+        self._recent = {answer.request_id: answer for answer in recent}
+        self._keep = keep
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._open
+
+    @property
+    def open(self) -> tuple[OpenRequest, ...]:
+        return tuple(self._open.values())
+
+    @property
+    def recent(self) -> tuple[Answer, ...]:
+        return tuple(self._recent.values())
+
+    def ended(self, request_id: str) -> Answer | None:
+        """The answer of a request that ended lately."""
+        return self._recent.get(request_id)
+
+    def accept(self, request: DumpRequest, tables: Iterable[str]) -> None:
+        dumps = tuple(TableDump(table) for table in tables)
+        self._open[request.request_id] = OpenRequest(request, dumps)
+
+    def next(self) -> tuple[OpenRequest, TableDump] | None:
+        """The dump to go on with: repairs of given keys before everything else, then by age."""
+        ranked = sorted(self._open.values(), key=lambda item: item.request.keys is None)
+        for item in ranked:
+            for dump in item.dumps:
+                if dump.state in OPEN:
+                    return item, dump
+        return None
+
+    def dump(self, request_id: str, table: str) -> TableDump | None:
+        """The dump of ``table`` in an open request, if it has not ended."""
+        item = self._open.get(request_id)
+        for dump in item.dumps if item else ():
+            if dump.table == table and dump.state in OPEN:
+                return dump
+        return None
+
+    def update(self, request_id: str, dump: TableDump) -> None:
+        item = self._open.get(request_id)
+        if item is None:
+            raise InvariantBroken(f"request {request_id} is not open")
+        dumps = tuple(dump if old.table == dump.table else old for old in item.dumps)
+        self._open[request_id] = replace(item, dumps=dumps)
+
+    def restart(self, table: str) -> bool:
+        """Begin every open whole-table dump of ``table`` anew; whether there was one."""
+        found = False
+        for item in self._open.values():
+            for dump in item.dumps:
+                if item.request.whole and dump.table == table and dump.state in OPEN:
+                    self.update(item.request.request_id, TableDump(table))
+                    found = True
+        return found
+
+    def fail_table(self, table: str, error: str) -> None:
+        """End every open dump of ``table`` with ``error``."""
+        for item in self.open:
+            for dump in item.dumps:
+                if dump.table == table and dump.state in OPEN:
+                    failed = replace(dump, state="failed", error=error)
+                    self.update(item.request.request_id, failed)
+
+    def take_ended(self) -> list[Answer]:
+        """Requests whose dumps all ended; they leave the open ones for the recent ones."""
+        answers = []
+        for item in self.open:
+            if any(dump.state in OPEN for dump in item.dumps):
+                continue
+            answer = answer_of(item)
+            del self._open[item.request.request_id]
+            self.remember(answer)
+            answers.append(answer)
+        return answers
+
+    def remember(self, answer: Answer) -> None:
+        self._recent[answer.request_id] = answer
+        while len(self._recent) > self._keep:
+            del self._recent[next(iter(self._recent))]
+
+
+def answer_of(item: OpenRequest, *, waiting: dict[str, str] | None = None) -> Answer:
+    """What is to be said of ``item`` now; ``waiting`` names what a table's chunk waits for."""
+    tables = tuple(_progress(item, dump, (waiting or {}).get(dump.table)) for dump in item.dumps)
+    states = {table.state for table in tables}
+    errors = [f"{table.table}: {table.error}" for table in tables if table.error]
+    if states <= {RequestState.DONE, RequestState.FAILED}:
+        state = RequestState.FAILED if errors else RequestState.DONE
+    else:
+        state = RequestState.ACCEPTED if states == {RequestState.ACCEPTED} else RequestState.RUNNING
+    return Answer(
+        item.request.request_id, state, tables=tables, error="; ".join(errors) if errors else None
+    )
+
+
+def _progress(item: OpenRequest, dump: TableDump, waiting: str | None) -> TableProgress:
+    rows = dump.rows_estimate if item.request.keys is None else len(item.request.keys)
+    chunks = None
+    if rows is not None and dump.chunks and dump.rows:
+        per_chunk = max(dump.rows / dump.chunks, 1.0)
+        chunks = max(dump.chunks, round(rows / per_chunk))
+    return TableProgress(
+        dump.table,
+        RequestState(dump.state),
+        chunks=dump.chunks,
+        chunks_estimate=chunks,
+        rows=dump.rows,
+        rows_estimate=rows,
+        waiting=waiting,
+        error=dump.error,
+    )

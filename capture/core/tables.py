@@ -1,0 +1,139 @@
+"""What the core knows of each table: its condition, its schema, and what to do when they change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from capture.core.events import TableFacts
+from tideline.contract.manifest import TableCondition, TableState
+from tideline.contract.schema import TableSchema, Verdict, difference, verdict
+
+CATALOG = "catalog"
+VALUE = "value"
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """A schema that came into force for a table. ``before`` is None for a table's first one."""
+
+    schema: TableSchema
+    before: str | None
+    verdict: Verdict
+    changes: tuple[str, ...]
+
+
+class Tables:
+    """The state of every table, in the words of the open state, plus the schemas by fingerprint."""
+
+    def __init__(
+        self, states: Mapping[str, TableState], schemas: Mapping[str, TableSchema]
+    ) -> None:
+        self.states = dict(states)
+        self.schemas = dict(schemas)
+
+    def captures(self, table: str) -> bool:
+        """Whether rows of ``table`` go into segments."""
+        state = self.states.get(table)
+        return state is not None and state.condition is not TableCondition.PARKED
+
+    def schema(self, table: str) -> TableSchema | None:
+        state = self.states.get(table)
+        return self.schemas.get(state.schema) if state and state.schema else None
+
+    def adopt(self, schema: TableSchema) -> Adopted | None:
+        """Put ``schema`` in force; None when it already is."""
+        table = schema.table
+        old = self.schema(table)
+        if old is not None and old.fingerprint == schema.fingerprint:
+            return None
+        self.schemas[schema.fingerprint] = schema
+        state = self.states.get(table, TableState())
+        self.states[table] = replace(state, schema=schema.fingerprint)
+        if old is None:
+            return Adopted(schema, None, Verdict.NEUTRAL, ())
+        changes = difference(old, schema)
+        texts = tuple(str(change) for change in changes)
+        return Adopted(schema, old.fingerprint, verdict(changes, schema), texts)
+
+    def park(self, table: str, *, seq: int, reason: str, hint: str | None, cause: str) -> bool:
+        """Stop capturing ``table`` from ``seq`` on; whether that is news."""
+        state = self.states.get(table, TableState())
+        if state.condition is TableCondition.PARKED and state.reason == reason:
+            return False
+        self.states[table] = replace(
+            state,
+            condition=TableCondition.PARKED,
+            since_seq=seq,
+            reason=reason,
+            hint=hint,
+            cause=cause,
+        )
+        return True
+
+    def unprove(self, table: str, *, since: int, reason: str) -> None:
+        """Rows of ``table`` may differ since ``since``; a blocked table stays blocked."""
+        state = self.states[table]
+        if state.condition is TableCondition.BLOCKED:
+            return
+        if state.condition is TableCondition.UNPROVEN and state.since_seq is not None:
+            since = min(since, state.since_seq)
+        self.states[table] = replace(
+            state,
+            condition=TableCondition.UNPROVEN,
+            since_seq=since,
+            reason=reason,
+            hint="a dump of the whole table makes it equal again",
+            cause=None,
+        )
+
+    def block(self, table: str, *, since: int, reason: str) -> None:
+        """From the schema event at ``since`` on, the target cannot follow."""
+        state = self.states[table]
+        if state.condition is TableCondition.BLOCKED:
+            return
+        self.states[table] = replace(
+            state,
+            condition=TableCondition.BLOCKED,
+            since_seq=since,
+            reason=reason,
+            hint="dump the whole table: the target is then started anew with the new schema",
+            cause=None,
+        )
+
+    def proven(self, table: str, *, first_low_seq: int, first_manifest: int) -> None:
+        """A delete-complete dump finished that began after everything that was in doubt."""
+        state = self.states[table]
+        if state.condition is TableCondition.BLOCKED:
+            state = replace(
+                state,
+                generation=state.generation + 1,
+                generation_seq=first_low_seq,
+                generation_manifest=first_manifest,
+            )
+        self.states[table] = replace(
+            state,
+            condition=TableCondition.LIVE,
+            since_seq=None,
+            reason=None,
+            hint=None,
+            cause=None,
+        )
+
+    def begin(self, table: str, manifest_number: int) -> None:
+        """``table`` has no rows in the chain before the manifest after ``manifest_number``."""
+        self.states[table] = replace(self.states[table], generation_manifest=manifest_number)
+
+    def unpark(self, table: str) -> None:
+        """Capture ``table`` again; the caller says what it missed."""
+        self.states[table] = replace(self.states[table], condition=TableCondition.LIVE, cause=None)
+
+    def seen_equal(self, facts: TableFacts) -> bool:
+        """Note the catalog's identity of a table; whether it is news."""
+        state = self.states[facts.table]
+        if state.catalog == facts.catalog:
+            return False
+        self.states[facts.table] = replace(state, catalog=facts.catalog)
+        return True

@@ -1,0 +1,337 @@
+"""The state machine that joins log, windows, dumps, catalog and requests into segments.
+
+One thread drives it. What the log says comes through `on_batch`, what other threads found through
+the other ``on_…`` methods; `next_order`, `seal` and `spill` say what to do next. Everything that
+must survive is in the segment handed out: a core that is built anew from the chain's tail goes on
+from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from capture.core.catalog import CatalogWatch
+from capture.core.draft import Draft, Sealed, Spill
+from capture.core.dumps import Dumps
+from capture.core.events import (
+    CatalogRound,
+    Chunk,
+    ChunkFailed,
+    ChunkOrder,
+    Limits,
+    LogBatch,
+    Mark,
+    MarkKind,
+    RequestArrived,
+    RequestRefused,
+    Rows,
+    SchemaSeen,
+    Snapshot,
+    Truncated,
+    Waiting,
+)
+from capture.core.requests import OpenRequests, answer_of
+from capture.core.roller import Roll, flush_due, roll
+from capture.core.sequencer import Sequencer
+from capture.core.tables import VALUE, Adopted, Tables
+from tideline.contract.errors import InvariantBroken
+from tideline.contract.manifest import (
+    RECENT_ANSWERS_MAX,
+    Manifest,
+    OpenState,
+    SchemaEvent,
+    TableCondition,
+    Truncate,
+)
+from tideline.contract.patterns import matches
+from tideline.contract.request import Answer, DumpRequest, RequestState
+from tideline.contract.schema import TableSchema, Verdict, parse_table
+
+
+class Worker:
+    """The core. ``token`` makes a fresh mark token; ``durable_number`` is set by the runtime to the
+    number of the newest durable manifest."""
+
+    def __init__(
+        self,
+        tail: Manifest,
+        state: OpenState,
+        schemas: dict[str, TableSchema],
+        *,
+        limits: Limits,
+        token: Callable[[], str],
+    ) -> None:
+        self.limits = limits
+        self.position = tail.position
+        self.source_time_us = tail.source_time_us
+        self.durable_number = tail.manifest_number
+        self.in_transaction = False
+        self.last_change_at: float | None = None
+        self.sequencer = Sequencer(tail.last_seq)
+        self.tables = Tables(state.tables, schemas)
+        self.requests = OpenRequests(state.requests, state.recent, RECENT_ANSWERS_MAX)
+        self.draft = Draft(self.sequencer.next)
+        self.dumps = Dumps(self, token)
+        self.catalog = CatalogWatch(self)
+        self._token = token
+        self._moved_at: float | None = None
+
+    # -- what the log says ---------------------------------------------------------------------
+
+    def on_batch(self, batch: LogBatch, *, now: float, since: float | None = None) -> None:
+        """Take what was read; its rows were sequenced from `sequencer.next`.
+
+        ``since``: when the oldest of it was received; the segment's age counts from there.
+        """
+        first = self.sequencer.next
+        for table, column in batch.unholdable:
+            self._park_value(table, column, first)
+        self.sequencer.take(batch.changes)
+        for rows in batch.rows:
+            self.emit(rows)
+        if batch.changes:
+            self.last_change_at = now
+            if self.draft.opened_at is None:
+                self.draft.opened_at = now if since is None else since
+        self.dumps.unseen.committed(batch.transactions)
+        self.in_transaction = batch.in_transaction
+        for control in batch.controls:
+            self._on_control(control, now=now)
+        if batch.boundary is not None and batch.boundary.position != self.position:
+            self.position = batch.boundary.position
+            self._moved_at = now if self._moved_at is None else self._moved_at
+
+    def _on_control(self, control: Mark | SchemaSeen | Truncated, *, now: float) -> None:
+        if isinstance(control, SchemaSeen):
+            if self.tables.captures(control.schema.table):
+                self.adopt(control.schema)
+        elif isinstance(control, Truncated):
+            for table in control.tables:
+                if self.tables.captures(table):
+                    self.draft.truncates.append(Truncate(self.sequencer.take(1), table))
+                    self.dumps.disturb(table, "a truncate")
+                    self.catalog.truncated(table)
+        elif control.kind is MarkKind.LOW:
+            self.dumps.on_low(control)
+        elif control.kind is MarkKind.HIGH:
+            self.dumps.on_high(control, now=now)
+        elif control.kind is MarkKind.CATALOG_LOW:
+            self.catalog.on_low(control)
+        else:
+            self.source_time_us = max(control.clock_us, self.source_time_us or 0)
+            self.catalog.on_high(control)
+
+    def emit(self, rows: Rows) -> None:
+        """Add sequenced rows to the segment."""
+        self.dumps.saw_rows(rows)
+        self.draft.add(rows)
+
+    # -- schemas and conditions ----------------------------------------------------------------
+
+    def adopt(self, schema: TableSchema) -> Adopted | None:
+        """Mint the schema event that ``schema`` calls for, and do what its verdict demands."""
+        adopted = self.tables.adopt(schema)
+        if adopted is None:
+            return None
+        seq = self.sequencer.take(1)
+        self.draft.schemas.append(schema)
+        self.draft.schema_events.append(
+            SchemaEvent(
+                seq,
+                schema.table,
+                schema.fingerprint,
+                adopted.before,
+                adopted.verdict.value,
+                adopted.changes,
+            )
+        )
+        self.draft.state_changed = True
+        self.dumps.disturb(schema.table, "a schema change")
+        self.catalog.schema_changed(schema.table)
+        what = ", ".join(adopted.changes)
+        if adopted.verdict is Verdict.UNPROVEN:
+            since = self.catalog.last_equal(schema.table, seq)
+            self.doubt(schema.table, since=since, reason=f"schema change: {what}")
+        elif adopted.verdict is Verdict.INCOMPATIBLE:
+            self.tables.block(schema.table, since=seq, reason=f"incompatible change: {what}")
+            self.requests.restart(schema.table)
+        return adopted
+
+    def doubt(self, table: str, *, since: int, reason: str) -> None:
+        """Mark ``table`` unproven and see to it that a delete-complete dump follows."""
+        self.tables.unprove(table, since=since, reason=reason)
+        self.draft.state_changed = True
+        restarted = self.requests.restart(table)
+        blocked = self.tables.states[table].condition is TableCondition.BLOCKED
+        if not restarted and self.limits.dump_unproven and not blocked:
+            self.request_dump("unproven", [table])
+
+    def request_dump(self, why: str, tables: list[str]) -> None:
+        """Accept a whole-table dump that the worker itself asks for."""
+        request_id = f"{why}:{self.sequencer.next}:{self._token()[:8]}"
+        self.requests.accept(
+            DumpRequest(request_id, tuple(tables), requested_by="tideline"), tables
+        )
+        self.draft.accepted.append(request_id)
+        self.draft.state_changed = True
+
+    def park(self, table: str, *, reason: str, hint: str | None, cause: str) -> None:
+        """Stop capturing ``table`` from the next sequence on."""
+        seq = self.sequencer.next
+        if self.tables.park(table, seq=seq, reason=reason, hint=hint, cause=cause):
+            self.draft.state_changed = True
+            self.dumps.disturb(table, "the table was parked")
+        self.requests.fail_table(table, f"the table is parked: {reason}")
+        self.end_requests()
+
+    def _park_value(self, table: str, column: str, seq: int) -> None:
+        if seq != self.sequencer.next:
+            raise InvariantBroken(f"parking {table} between the rows of a batch")
+        self.park(
+            table,
+            reason=f"key column {column} has a value that its type cannot hold",
+            hint="change the value or the column's type, then dump the table",
+            cause=VALUE,
+        )
+
+    # -- requests ------------------------------------------------------------------------------
+
+    def on_request(self, arrived: RequestArrived) -> Answer | None:
+        """Accept, join or refuse; an answer is returned when it need not wait for a manifest."""
+        request = arrived.request
+        ended = self.requests.ended(request.request_id)
+        if ended is not None or request.request_id in self.requests:
+            self.draft.messages.append(arrived.message_id)
+            return ended
+        tables, error = self._tables_for(request)
+        if error is None and len(self.requests) >= self.limits.open_requests_max:
+            error = f"{self.limits.open_requests_max} requests are open already; ask again later"
+        if error is not None:
+            refused = RequestRefused(arrived.message_id, request.request_id, error)
+            self.on_refused(refused)
+            return None
+        for table in tables:
+            self._take_up(table)
+        self.requests.accept(request, tables)
+        self.draft.accepted.append(request.request_id)
+        self.draft.messages.append(arrived.message_id)
+        self.draft.urgent = self.draft.state_changed = True
+        return None
+
+    def on_refused(self, refused: RequestRefused) -> None:
+        """Record a message that is no request we can serve."""
+        answer = Answer(refused.request_id, RequestState.REFUSED, error=refused.error)
+        self.draft.refused.append(answer)
+        self.draft.messages.append(refused.message_id)
+        self.draft.urgent = True
+
+    def _tables_for(self, request: DumpRequest) -> tuple[list[str], str | None]:
+        known = {table: parse_table(table) for table in self.tables.states}
+        chosen = []
+        for pattern in request.tables:
+            hits = [text for text, table in known.items() if matches(table, (pattern,), ())]
+            if not hits:
+                return [], f"no captured table matches {pattern!r}"
+            chosen.extend(hits)
+        tables = list(dict.fromkeys(chosen))
+        if request.keys is not None and len(tables) != 1:
+            return [], f"keys needs exactly one table, {len(tables)} match"
+        if request.keys is not None:
+            schema = self.tables.schema(tables[0])
+            if schema is None or len(schema.key) != len(request.keys[0]):
+                wanted = ", ".join(schema.key) if schema else "unknown"
+                return [], f"each key of {tables[0]} must give its key columns: {wanted}"
+        return tables, None
+
+    def _take_up(self, table: str) -> None:
+        """A dump request takes a table up again that a value had parked."""
+        state = self.tables.states[table]
+        if state.condition is TableCondition.PARKED and state.cause == VALUE:
+            since = state.since_seq or self.sequencer.next
+            self.tables.states[table] = replace(state, condition=TableCondition.LIVE)
+            self.tables.unprove(table, since=since, reason=state.reason or "")
+
+    def end_requests(self) -> None:
+        """Hand requests that ended to the segment."""
+        for answer in self.requests.take_ended():
+            self.draft.finished.append(answer)
+            self.draft.urgent = self.draft.state_changed = True
+
+    def answers(self) -> list[Answer]:
+        """How every open request stands; only durable steps are to be told as such."""
+        waiting = self.dumps.waiting()
+        return [answer_of(item, waiting=waiting) for item in self.requests.open]
+
+    # -- what other threads found --------------------------------------------------------------
+
+    def on_chunk(self, chunk: Chunk | ChunkFailed | Waiting, *, now: float) -> None:
+        self.dumps.on_chunk(chunk, now=now)
+
+    def on_catalog(self, observed: CatalogRound) -> None:
+        self.catalog.on_round(observed)
+
+    def on_snapshot(self, snapshot: Snapshot) -> None:
+        self.dumps.on_snapshot(snapshot)
+
+    # -- what to do next -----------------------------------------------------------------------
+
+    def next_order(self, *, now: float) -> ChunkOrder | None:
+        """The next chunk to read; None while one is under way, or nothing is to be dumped."""
+        return self.dumps.next_order(now=now)
+
+    def flush_due(self, *, now: float, buffered_since: float | None) -> bool:
+        return flush_due(self.draft, self.limits, now=now, buffered_since=buffered_since)
+
+    def spill(self, *, now: float) -> Spill | None:
+        """Rows to upload before their transaction has ended."""
+        if self._roll(now) is not Roll.SPILL:
+            return None
+        self.draft.spilled = True
+        schemas = tuple(self.draft.schemas)
+        return Spill(self.draft.take_rows(), schemas)
+
+    def seal(self, *, now: float, force: bool = False) -> Sealed | None:
+        """Close the segment if it is due, or if ``force`` and anything is in it."""
+        forced = force and not self.in_transaction and (self.draft.has_content() or self._moved_at)
+        if not forced and self._roll(now) is not Roll.CLOSE:
+            return None
+        draft = self.draft
+        self.draft = Draft(self.sequencer.next)
+        self._moved_at = None
+        return Sealed(
+            draft.first_seq,
+            self.sequencer.last,
+            self.position,
+            self.source_time_us,
+            draft.take_rows(),
+            tuple(draft.schemas),
+            tuple(draft.schema_events),
+            tuple(draft.truncates),
+            tuple(draft.floors),
+            tuple(draft.accepted),
+            tuple(draft.finished),
+            tuple(draft.refused),
+            self.open_state(),
+            draft.state_changed,
+            tuple(draft.messages),
+        )
+
+    def open_state(self) -> OpenState:
+        return OpenState(self.requests.open, dict(self.tables.states), self.requests.recent)
+
+    def idle(self) -> bool:
+        """Nothing is open: no request, no window, nothing in the segment."""
+        return not (len(self.requests) or self.in_transaction or self.draft.has_content())
+
+    def _roll(self, now: float) -> Roll:
+        if self.draft.opened_at is None and self.draft.has_content():
+            self.draft.opened_at = now
+        return roll(
+            self.draft,
+            self.limits,
+            now=now,
+            in_transaction=self.in_transaction,
+            moved_at=self._moved_at,
+        )

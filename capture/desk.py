@@ -1,0 +1,105 @@
+"""The control queue's thread: claims requests for the core, sends its answers.
+
+Redis takes no part in what is durable. When it is away the desk keeps the newest answers and goes
+on; acknowledgements that got lost make an entry come again, and the core joins what it began.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from capture.core.events import RequestArrived, RequestRefused
+from capture.queue import Message, RequestQueue
+from tideline.contract.errors import Unavailable
+from tideline.contract.request import Answer
+from tideline.control import WorkerStatus
+
+_POLL_S = 0.1
+
+log = structlog.get_logger("tideline.desk")
+
+Arrival = RequestArrived | RequestRefused
+
+
+class Desk(threading.Thread):
+    """``arrivals`` is what it claimed. Only an active worker claims; a passive one publishes."""
+
+    def __init__(self, requests: RequestQueue) -> None:
+        super().__init__(name="desk", daemon=True)
+        self.arrivals: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
+        self.claiming = False
+        self._queue = requests
+        self._acknowledged: list[str] = []
+        self._answers: dict[str, Answer] = {}
+        self._status: WorkerStatus | None = None
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._reported: str | None = None
+
+    def acknowledge(self, ids: tuple[str, ...]) -> None:
+        with self._lock:
+            self._acknowledged.extend(ids)
+
+    def answer(self, answer: Answer) -> None:
+        with self._lock:
+            self._answers[answer.request_id] = answer
+
+    def publish(self, status: WorkerStatus) -> None:
+        with self._lock:
+            self._status = status
+
+    def stop(self, writer: str) -> None:
+        """Send what is left, once, and end."""
+        self._stopping.set()
+        self.join()
+        self._try(self._send)
+        self._try(lambda: self._queue.withdraw(writer))
+        self._queue.close()
+
+    def run(self) -> None:
+        while not self._stopping.wait(_POLL_S):
+            self._try(self._send)
+            if self.claiming:
+                self._try(self._claim)
+
+    def _claim(self) -> None:
+        for message in self._queue.claim():
+            self.arrivals.put(_arrival(message))
+
+    def _send(self) -> None:
+        with self._lock:
+            acknowledged, self._acknowledged = self._acknowledged, []
+            answers, self._answers = self._answers, {}
+            status, self._status = self._status, None
+        try:
+            if acknowledged:
+                self._queue.acknowledge(acknowledged)
+            for answer in answers.values():
+                self._queue.answer(answer)
+            if status is not None:
+                self._queue.publish(status)
+        except Unavailable:
+            with self._lock:
+                self._answers = {**answers, **self._answers}
+            raise
+
+    def _try(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+            self._reported = None
+        except Unavailable as error:
+            if self._reported != str(error):
+                self._reported = str(error)
+                log.warning("the control queue is unavailable", reason=str(error))
+
+
+def _arrival(message: Message) -> Arrival:
+    if message.request is not None:
+        return RequestArrived(message.id, message.request)
+    return RequestRefused(
+        message.id, message.request_id, message.error.message if message.error else "not valid"
+    )

@@ -1,0 +1,150 @@
+"""Active or passive, by the chain alone.
+
+Several workers may run; the one that extends the chain is active. Another probes the next
+manifest's name, and when the chain has not grown for ``takeover_after_s`` it appends a *takeover*
+with the next term. The store's create-only PUT decides: the old worker's next append finds its
+number taken and fails as `Fenced`. No lease, no clock of another machine, no Redis is asked. Only
+probes that were answered count towards a takeover; one that failed starts the wait anew, so that
+nobody rushes when a store comes back.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+from msgspec.structs import replace
+
+from tideline.contract.errors import Fenced, Unavailable
+from tideline.contract.manifest import Manifest, ManifestKind, OpenState
+from tideline.contract.position import SourceIdentity, SourcePosition
+from tideline.store.chain import Chain, Link
+
+log = structlog.get_logger("tideline.leadership")
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """The chain's end, which this worker wrote, and the open state there."""
+
+    link: Link
+    state: OpenState
+
+
+class Candidate:
+    """Waits for its turn. ``on_passive`` is called with the chain's end while waiting."""
+
+    def __init__(
+        self,
+        chain: Chain,
+        *,
+        pipeline: str,
+        writer: str,
+        takeover_after_s: float,
+        stopping: threading.Event,
+        on_passive: Callable[[Link], None] = lambda link: None,
+    ) -> None:
+        self._chain = chain
+        self._pipeline = pipeline
+        self._writer = writer
+        self._takeover_after_s = takeover_after_s
+        self._stopping = stopping
+        self._on_passive = on_passive
+
+    def acquire(self, identity: SourceIdentity, begin: SourcePosition) -> Lead | None:
+        """Become active; None when stopped before that.
+
+        ``identity`` and ``begin`` are for a pipeline that has no chain yet. ``begin`` must lie
+        before everything: the log's real start is known once this worker owns the chain.
+        """
+        tail = self._chain.tail()
+        while not self._stopping.is_set():
+            if tail is None:
+                lead = self._found(identity, begin)
+            elif tail.manifest.released or self._abandoned(tail):
+                lead = self._take_over(tail)
+            else:
+                lead = None
+            if lead is not None:
+                return lead
+            tail = self._chain.tail(tail.manifest.manifest_number if tail else 0)
+        return None
+
+    def _found(self, identity: SourceIdentity, begin: SourcePosition) -> Lead | None:
+        """Write manifest 1, unless another worker does first."""
+        state = OpenState()
+        first = Manifest(
+            pipeline=self._pipeline,
+            incarnation=uuid.uuid4().hex,
+            manifest_number=1,
+            term=1,
+            writer=self._writer,
+            previous_digest="",
+            kind=ManifestKind.HEARTBEAT,
+            first_seq=1,
+            last_seq=0,
+            position=begin,
+            identity=identity,
+            written_at_us=time.time_ns() // 1000,
+            state=state,
+        )
+        return self._append(first, state)
+
+    def _take_over(self, tail: Link) -> Lead | None:
+        before = tail.manifest
+        state = self._chain.open_state(tail)
+        manifest = replace(
+            before,
+            manifest_number=before.manifest_number + 1,
+            term=before.term + 1,
+            writer=self._writer,
+            previous_digest=tail.digest,
+            kind=ManifestKind.TAKEOVER,
+            first_seq=before.last_seq + 1,
+            last_seq=before.last_seq,
+            written_at_us=time.time_ns() // 1000,
+            parts=(),
+            schema_events=(),
+            truncates=(),
+            floors=(),
+            accepted=(),
+            finished=(),
+            refused=(),
+            uploading=(),
+            state=state,
+            state_at=None,
+            released=False,
+        )
+        lead = self._append(manifest, state)
+        if lead is not None:
+            log.info("took over", term=manifest.term, manifest_number=manifest.manifest_number)
+        return lead
+
+    def _append(self, manifest: Manifest, state: OpenState) -> Lead | None:
+        """None when another worker was first: then read on, and judge anew."""
+        try:
+            return Lead(self._chain.append(manifest), state)
+        except Fenced:
+            return None
+
+    def _abandoned(self, tail: Link) -> bool:
+        """Whether the chain did not grow behind ``tail`` for as long as it takes."""
+        number = tail.manifest.manifest_number + 1
+        pause = min(1.0, self._takeover_after_s / 5)
+        since = time.monotonic()
+        while not self._stopping.is_set():
+            self._on_passive(tail)
+            try:
+                if self._chain.read(number) is not None:
+                    return False
+            except Unavailable as error:
+                log.warning("the store is unavailable; the wait starts anew", reason=str(error))
+                since = time.monotonic()
+            if time.monotonic() - since >= self._takeover_after_s:
+                return True
+            self._stopping.wait(pause)
+        return False

@@ -1,0 +1,284 @@
+"""One session of the worker: sockets and threads around the core, until an error or a stop.
+
+The log reader's thread is the core's: it reads, decodes, decides and hands segments to the
+uploader. Everything else reaches it through queues. A session begins from what is durable and
+keeps nothing: whatever goes wrong with the source, the next one begins anew from the chain's tail.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+
+import structlog
+
+from capture.assistants import Dumper, Found, OnPoint, Watcher
+from capture.core.draft import Sealed
+from capture.core.events import CatalogRound, Limits, RequestArrived, Snapshot
+from capture.core.worker import Worker
+from capture.desk import Desk
+from capture.metrics import Metrics
+from capture.sources.base import LogReader, Source
+from capture.uploader import Uploader
+from tideline.contract.manifest import OpenState
+from tideline.contract.position import SourcePosition
+from tideline.contract.schema import TableSchema
+from tideline.settings import Capture
+from tideline.store.chain import Chain, Link
+
+_POLL_MESSAGES = 2_000
+_PAUSE_S = 0.002
+"""Sleeping this long when nothing has come lets messages gather; waking up for each costs 4×."""
+_BUSY_S = 0.05
+_WAIT_S = 0.02
+_CONFIRM_S = 5.0
+_REPORT_S = 0.5
+
+log = structlog.get_logger("tideline.session")
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """What outlives a session: the uploader extends the chain, the desk talks to askers."""
+
+    chain: Chain
+    uploader: Uploader
+    desk: Desk
+    metrics: Metrics
+    writer: str
+    stopping: threading.Event
+    on_point: OnPoint
+
+
+class Session:
+    """Captures from the chain's tail ``link`` (open state ``state``) on."""
+
+    def __init__(
+        self,
+        source: Source,
+        crew: Crew,
+        link: Link,
+        state: OpenState,
+        *,
+        settings: Capture,
+        limits: Limits,
+        until_idle_s: float | None,
+    ) -> None:
+        self._source = source
+        self._crew = crew
+        self._settings = settings
+        self._until_idle_s = until_idle_s
+        self._incarnation = link.manifest.incarnation
+        self._tail = link
+        schemas = _schemas(crew.chain, state)
+        self.core = Worker(
+            link.manifest, state, schemas, limits=limits, token=lambda: uuid.uuid4().hex
+        )
+        self._found: queue.SimpleQueue[Found] = queue.SimpleQueue()
+        self._durable: queue.SimpleQueue[tuple[Link, Sealed | None]] = queue.SimpleQueue()
+        self._accepted = {item.request.request_id for item in state.requests}
+        self._buffered_since: float | None = None
+        self._buffered = 0
+        self._received_at = 0.0
+        self._confirmed_at = 0.0
+        self._reported_at = 0.0
+        self._quiet_since = time.monotonic()
+        self._position: SourcePosition | None = None
+        self._throttled = False
+
+    def run(self) -> None:
+        """Until ``stopping``, or idle for long enough; raises what ended the session otherwise."""
+        position = self._source.resume(self._tail.manifest)
+        reader = self._source.log_reader(position, self._incarnation, self.core.tables.captures)
+        dumper = Dumper(self._source, self._incarnation, self._found, self._crew.on_point)
+        interval = self._settings.catalog_interval_s
+        if self._until_idle_s is not None:
+            interval = min(interval, max(self._until_idle_s / 2, 0.2))
+        watcher = Watcher(
+            self._source,
+            self._incarnation,
+            self._found,
+            catalog_interval_s=interval,
+            snapshot_interval_s=self._settings.snapshot_interval_s,
+        )
+        self._crew.uploader.on_durable = lambda link, sealed: self._durable.put((link, sealed))
+        self._begin(position)
+        try:
+            dumper.start()
+            watcher.start()
+            log.info("reading the log", position=str(position))
+            while not self._crew.stopping.is_set():
+                self._turn(reader, dumper, watcher)
+                if self._is_idle(watcher):
+                    break
+            self._finish()
+        finally:
+            dumper.stop()
+            watcher.stop()
+            reader.close()
+            dumper.join(timeout=10)
+            watcher.join(timeout=10)
+
+    def _begin(self, position: SourcePosition) -> None:
+        """At the very first start, make the log's begin durable before anything is read."""
+        if position == self.core.position:
+            return
+        self.core.position = position
+        self.core.draft.state_changed = True
+        sealed = self.core.seal(now=time.monotonic(), force=True)
+        if sealed is not None:
+            self._crew.uploader.submit(sealed)
+            self._crew.uploader.drain()
+
+    # -- one turn ------------------------------------------------------------------------------
+
+    def _turn(self, reader: LogReader, dumper: Dumper, watcher: Watcher) -> None:
+        now = time.monotonic()
+        for thread in (self._crew.uploader, dumper, watcher):
+            if thread.failure is not None:
+                raise thread.failure
+        self._take_found(now)
+        self._take_durable(reader, now)
+        received = self._read(reader, now)
+        self._hand_over(now)
+        order = self.core.next_order(now=now)
+        if order is not None:
+            self._crew.on_point("between-chunks")
+            dumper.give(order)
+        self._report(now)
+        if received:
+            self._received_at = now
+        elif now - self._received_at < _BUSY_S:
+            time.sleep(_PAUSE_S)
+        else:
+            reader.wait(_WAIT_S)
+
+    def _read(self, reader: LogReader, now: float) -> int:
+        """Read a little; decode when enough has gathered. The number of messages that came."""
+        self._throttled = self._crew.uploader.pending_bytes > self._settings.upload_bytes_max
+        if self._throttled:
+            return 0
+        due = self.core.flush_due(now=now, buffered_since=self._buffered_since)
+        count = reader.poll(_POLL_MESSAGES, until_commit=due)
+        if count and self._buffered_since is None:
+            self._buffered_since = now
+        self._buffered += count
+        full = (
+            self._buffered >= self._settings.batch_rows_max
+            or reader.buffered_bytes >= self._settings.batch_bytes_max
+        )
+        if self._buffered and (reader.must_take or full or due):
+            batch = reader.take(self.core.sequencer.next)
+            self.core.on_batch(batch, now=now, since=self._buffered_since)
+            self._buffered, self._buffered_since = 0, None
+        return count
+
+    def _hand_over(self, now: float) -> None:
+        spilled = self.core.spill(now=now)
+        if spilled is not None:
+            self._crew.uploader.submit(spilled)
+        sealed = self.core.seal(now=now)
+        if sealed is not None:
+            self._crew.uploader.submit(sealed)
+
+    def _take_found(self, now: float) -> None:
+        while not self._found.empty():
+            found = self._found.get()
+            if isinstance(found, CatalogRound):
+                self.core.on_catalog(found)
+            elif isinstance(found, Snapshot):
+                self.core.on_snapshot(found)
+            else:
+                self.core.on_chunk(found, now=now)
+        while not self._crew.desk.arrivals.empty():
+            arrived = self._crew.desk.arrivals.get()
+            if isinstance(arrived, RequestArrived):
+                answer = self.core.on_request(arrived)
+                if answer is not None:
+                    self._crew.desk.answer(answer)
+            else:
+                self.core.on_refused(arrived)
+
+    def _take_durable(self, reader: LogReader, now: float) -> None:
+        """Only what a manifest holds is confirmed to the source and told to askers."""
+        while not self._durable.empty():
+            link, sealed = self._durable.get()
+            manifest = link.manifest
+            self.core.durable_number = manifest.manifest_number
+            self._position = manifest.position
+            self._accepted.update(manifest.accepted)
+            for answer in (*manifest.finished, *manifest.refused):
+                self._crew.desk.answer(answer)
+            if sealed is not None:
+                self._crew.desk.acknowledge(sealed.messages)
+                self._crew.metrics.committed(manifest)
+                self._confirm(reader, now)
+        if now - self._confirmed_at >= _CONFIRM_S:
+            self._confirm(reader, now)
+
+    def _confirm(self, reader: LogReader, now: float) -> None:
+        if self._position is not None:
+            reader.confirm(self._position)
+        self._confirmed_at = now
+
+    def _report(self, now: float) -> None:
+        if now - self._reported_at < _REPORT_S:
+            return
+        self._reported_at = now
+        answers = [answer for answer in self.core.answers() if answer.request_id in self._accepted]
+        for answer in answers:
+            if not answer.state.final:
+                self._crew.desk.answer(answer)
+        note = "the store is behind: reading stopped" if self._throttled else None
+        self._crew.desk.publish(
+            self._crew.metrics.status(
+                self._crew.writer, self._crew.uploader.last, answers=answers, note=note
+            )
+        )
+        self._crew.metrics.observe(self.core, self._crew.uploader)
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def _is_idle(self, watcher: Watcher) -> bool:
+        """Whether log, requests and uploads were quiet for ``until_idle_s``.
+
+        A catalog round must have gone all the way through the log in that time: it proves that
+        nothing that was committed before is still to come, or buffered.
+        """
+        if self._until_idle_s is None:
+            return False
+        now = time.monotonic()
+        changed = self.core.last_change_at or 0.0
+        busy = not self.core.idle() or self._crew.uploader.pending_bytes > 0
+        if busy or not self._crew.desk.arrivals.empty():
+            self._quiet_since = now
+        self._quiet_since = max(self._quiet_since, changed)
+        seen = watcher.started.get(self.core.catalog.seen_token or "", 0.0)
+        return now - self._quiet_since >= self._until_idle_s and seen >= self._quiet_since
+
+    def _finish(self) -> None:
+        """Hand over what is whole; a transaction that was not read to its end comes again."""
+        sealed = self.core.seal(now=time.monotonic(), force=True)
+        if sealed is not None:
+            self._crew.uploader.submit(sealed)
+        self._crew.uploader.drain()
+        while not self._durable.empty():
+            link, done = self._durable.get()
+            for answer in (*link.manifest.finished, *link.manifest.refused):
+                self._crew.desk.answer(answer)
+            if done is not None:
+                self._crew.desk.acknowledge(done.messages)
+
+
+def _schemas(chain: Chain, state: OpenState) -> dict[str, TableSchema]:
+    """The schemas that the open state names: those in force, and those of the catalog's text."""
+    fingerprints = set()
+    for table in state.tables.values():
+        fingerprints.add(table.schema)
+        if table.catalog:
+            fingerprints.add(table.catalog.rpartition("/")[2])
+    known = sorted(item for item in fingerprints if item and item != "-")
+    return {fingerprint: chain.read_schema(fingerprint) for fingerprint in known}

@@ -1,0 +1,1 @@
+"""Log sources. Only `capture.app` names a concrete one."""

@@ -1,0 +1,92 @@
+"""What the runtime asks of a source. One Protocol per role; a source brings one of each.
+
+All methods may raise `Unavailable` (the runtime starts the session anew from what is durable) and
+`SourceLost`. Each object is used by one thread only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from capture.core.events import CatalogRound, Chunk, ChunkFailed, ChunkOrder, LogBatch, Snapshot
+from tideline.contract.manifest import Manifest
+from tideline.contract.position import SourceIdentity, SourcePosition
+
+
+class LogReader(Protocol):
+    """Reads the log in order. Messages are buffered by `poll` and decoded by `take`."""
+
+    @property
+    def buffered_bytes(self) -> int: ...
+
+    @property
+    def must_take(self) -> bool:
+        """Whether what was read last has to be taken before more is read."""
+
+    def poll(self, messages_max: int, *, until_commit: bool) -> int:
+        """Buffer what has arrived, without waiting; the number of messages, 0 when there is none.
+
+        ``until_commit``: stop at the next transaction's end.
+        """
+
+    def take(self, next_seq: int) -> LogBatch:
+        """Decode everything buffered; rows are numbered from ``next_seq``."""
+
+    def confirm(self, position: SourcePosition) -> None:
+        """Everything up to ``position`` is durable: the source may forget it."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when something arrives, or after ``timeout_s``."""
+
+    def close(self) -> None: ...
+
+
+class ChunkReader(Protocol):
+    """Writes marks and reads chunks, on connections of its own."""
+
+    def read(
+        self, order: ChunkOrder, on_waiting: Callable[[str | None], None]
+    ) -> Chunk | ChunkFailed:
+        """Write the low mark, then read the chunk. ``on_waiting`` is told what holds it up."""
+
+    def write_high(self, order: ChunkOrder) -> None:
+        """Write the high mark; what `read` gave must have reached the core before."""
+
+    def close(self) -> None: ...
+
+
+class Watch(Protocol):
+    """Looks at the catalog between two marks, and writes the heartbeat that ends each round."""
+
+    def round(self, register: Callable[[CatalogRound], None]) -> None:
+        """One round; ``register`` is called before its last mark is written."""
+
+    def snapshot(self) -> Snapshot: ...
+
+    def close(self) -> None: ...
+
+
+class Preflight(Protocol):
+    """What stands between a source and its capture."""
+
+    def resume(self, tail: Manifest) -> SourcePosition:
+        """Where to go on after ``tail``; makes what the log needs (slot, publication) at the first
+        start. Raises SourceLost naming the gap, Misconfigured with the fixing statement."""
+
+
+class Source(Preflight, Protocol):
+    """One database, as the runtime sees it. ``incarnation`` marks our own messages."""
+
+    def identity(self) -> SourceIdentity: ...
+
+    def begin(self) -> SourcePosition:
+        """A position before everything; `resume` finds the real start."""
+
+    def log_reader(
+        self, position: SourcePosition, incarnation: str, captures: Callable[[str], bool]
+    ) -> LogReader: ...
+
+    def chunk_reader(self, incarnation: str) -> ChunkReader: ...
+
+    def watch(self, incarnation: str) -> Watch: ...

@@ -1,0 +1,1 @@
+"""PostgreSQL as a source: logical decoding (pgoutput), watermark dumps, and their preflight."""

@@ -1,0 +1,240 @@
+"""What PostgreSQL's catalog says of the tables that are captured.
+
+The log has no DDL, so the catalog is read again and again and compared (`capture.core.drift`). One
+reader serves the rounds over all tables and the look inside a chunk's own transaction. All names
+are qualified: the session's ``search_path`` is pinned to ``pg_catalog``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from capture.core.events import TableFacts
+from capture.sources.postgres.names import qualified
+from capture.sources.postgres.types import PgType, logical_type
+from tideline.contract.patterns import matches
+from tideline.contract.schema import RESERVED_PREFIX, Column, TableId, TableSchema
+
+_LABELS_MAX = 200
+
+_LIST = """
+SELECT c.oid, n.nspname, c.relname FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> 't'
+"""
+
+_TABLES = """
+SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, c.relreplident,
+       coalesce(pg_catalog.pg_relation_filenode(c.oid), 0),
+       coalesce(pg_catalog.pg_get_replica_identity_index(c.oid)::oid,
+                CASE WHEN c.relreplident = 'f' THEN
+                  (SELECT indexrelid FROM pg_catalog.pg_index
+                   WHERE indrelid = c.oid AND indisprimary AND indimmediate) END, 0::oid),
+       EXISTS (SELECT FROM pg_catalog.pg_publication_tables p WHERE p.pubname = %(publication)s
+               AND p.schemaname = n.nspname AND p.tablename = c.relname),
+       greatest(c.reltuples, 0)::bigint
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = ANY (%(oids)s) AND c.relkind IN ('r', 'p')
+"""
+
+_COLUMNS = """
+SELECT a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.atthasmissing, a.attcollation,
+       pg_catalog.format_type(a.atttypid, a.atttypmod), pg_catalog.format_type(a.atttypid, -1)
+FROM pg_catalog.pg_attribute a
+WHERE a.attrelid = ANY (%(oids)s) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+ORDER BY a.attrelid, a.attnum
+"""
+
+_KEYS = """
+SELECT i.indexrelid, k.attnum FROM pg_catalog.pg_index i,
+  LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place)
+WHERE i.indexrelid = ANY (%(indexes)s) AND k.place <= i.indnkeyatts ORDER BY i.indexrelid, k.place
+"""
+
+_LEAVES = """
+SELECT root.oid, leaf.oid, coalesce(pg_catalog.pg_relation_filenode(leaf.oid), 0),
+       leaf.relreplident, greatest(leaf.reltuples, 0)::bigint
+FROM unnest(%(oids)s::oid[]) AS root(oid), LATERAL pg_catalog.pg_partition_tree(root.oid) t
+JOIN pg_catalog.pg_class leaf ON leaf.oid = t.relid WHERE t.isleaf ORDER BY 1, 2
+"""
+
+_TYPES = """
+SELECT oid, typtype, typbasetype, typtypmod FROM pg_catalog.pg_type WHERE oid = ANY (%(oids)s)
+"""
+
+_LABELS = """
+SELECT enumtypid, oid, enumlabel FROM pg_catalog.pg_enum WHERE enumtypid = ANY (%(oids)s)
+ORDER BY enumtypid, oid
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTable:
+    """A table's facts with what only this source needs.
+
+    ``casts`` has for each column the type without its modifiers: casting to those would cut values
+    off (``varchar(3)``) or round them.
+    """
+
+    facts: TableFacts
+    table: TableId
+    casts: tuple[str, ...]
+    rows_estimate: int
+
+
+class TypeNames:
+    """Types by oid, domains resolved to what they are made of; cached, for they do not change."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[str, int, int]] = {}
+
+    def load(self, cursor: Any, oids: Iterable[int]) -> None:
+        """Look up ``oids`` and the types that domains among them are made of."""
+        wanted = set(oids) - self._known.keys()
+        while wanted:
+            cursor.execute(_TYPES, {"oids": sorted(wanted)})
+            found = {row[0]: (row[1], row[2], row[3]) for row in cursor.fetchall()}
+            # A type that was dropped since its rows were logged: its text is all there is.
+            self._known |= dict.fromkeys(wanted, ("b", 0, -1)) | found
+            wanted = {base for kind, base, _ in found.values() if kind == "d"}
+            wanted -= self._known.keys()
+
+    def resolve(self, oid: int, typmod: int, name: str) -> PgType:
+        """The type ``oid`` with ``typmod``; `load` must have seen it."""
+        base, base_typmod = oid, typmod
+        while self._known[base][0] == "d":
+            _, base, inner = self._known[base]
+            base_typmod = inner if base_typmod == -1 else base_typmod
+        return PgType(oid, typmod, name, base, base_typmod)
+
+    def enums(self, types: Iterable[PgType]) -> set[int]:
+        return {pg.base_oid for pg in types if self._known[pg.base_oid][0] == "e"}
+
+
+def list_tables(cursor: Any, include: Sequence[str], exclude: Sequence[str]) -> dict[int, TableId]:
+    """The ordinary tables and partition roots that the patterns name, by oid."""
+    cursor.execute(_LIST)
+    tables = {row[0]: TableId(row[1], row[2]) for row in cursor.fetchall()}
+    return {oid: table for oid, table in tables.items() if matches(table, include, exclude)}
+
+
+def read_tables(
+    cursor: Any, oids: Sequence[int], *, publication: str, types: TypeNames
+) -> list[CatalogTable]:
+    """The facts of the tables ``oids``, in the order of their names; missing ones are left out."""
+    given = {"oids": list(oids), "publication": publication}
+    cursor.execute(_TABLES, given)
+    tables = cursor.fetchall()
+    columns = _by_first(cursor, _COLUMNS, given)
+    keys = _by_first(cursor, _KEYS, {"indexes": [row[7] for row in tables]})
+    roots = [row[0] for row in tables if row[3] == "p"]
+    leaves = _by_first(cursor, _LEAVES, {"oids": roots}) if roots else {}
+    types.load(cursor, {row[2] for rows in columns.values() for row in rows})
+    found = []
+    for row in tables:
+        parts = _Parts(row, columns.get(row[0], []), keys.get(row[7], []), leaves.get(row[0], []))
+        found.append(_table(cursor, parts, types))
+    return sorted(found, key=lambda table: table.table)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Raw rows of one table: pg_class, columns, key attribute numbers, partition leaves."""
+
+    row: Sequence[Any]
+    columns: Sequence[Sequence[Any]]
+    key: Sequence[Sequence[Any]]
+    leaves: Sequence[Sequence[Any]]
+
+
+def _by_first(cursor: Any, query: str, given: dict[str, Any]) -> dict[int, list[tuple[Any, ...]]]:
+    cursor.execute(query, given)
+    rows = defaultdict(list)
+    for row in cursor.fetchall():
+        rows[row[0]].append(row[1:])
+    return rows
+
+
+def _table(cursor: Any, parts: _Parts, types: TypeNames) -> CatalogTable:
+    oid, schema_name, name, _, persistence, identity, filenode, _, published, rows = parts.row
+    table = TableId(schema_name, name)
+    resolved = tuple(types.resolve(row[2], row[3], row[6]) for row in parts.columns)
+    names = {row[0]: row[1] for row in parts.columns}
+    key = tuple(names[number] for (number,) in parts.key if number in names)
+    problem, hint = _problem(table, persistence, identity, key, parts)
+    schema = None if problem else make_schema(table, list(names.values()), resolved, key)
+    facts = TableFacts(
+        table=str(table),
+        schema=schema,
+        oid=oid,
+        storage=str(filenode),
+        columns=_digest([row[:5] for row in parts.columns]),
+        members=_members(cursor, parts, types.enums(resolved)),
+        key_definition=f"{oid}:{_key_digest(parts)}",
+        published=published,
+        backfilled=tuple(row[1] for row in parts.columns if row[4]),
+        problem=problem,
+        hint=hint,
+    )
+    casts = tuple(row[7] for row in parts.columns)
+    return CatalogTable(facts, table, casts, rows + sum(leaf[3] for leaf in parts.leaves))
+
+
+def make_schema(
+    table: TableId, names: Sequence[str], types: Sequence[PgType], key: tuple[str, ...]
+) -> TableSchema:
+    """The contract's schema of a table with these columns.
+
+    Only key columns are said not to be NULL: the log does not tell of others.
+    """
+    columns = tuple(
+        Column(name, str(logical_type(pg)), pg.name, nullable=name not in key)
+        for name, pg in zip(names, types, strict=True)
+    )
+    return TableSchema(str(table), columns, key)
+
+
+def _problem(
+    table: TableId, persistence: str, identity: str, key: tuple[str, ...], parts: _Parts
+) -> tuple[str | None, str | None]:
+    """Why the table cannot be captured, and what would change that."""
+    quoted = qualified(table)
+    reserved = [row[1] for row in parts.columns if row[1].startswith(RESERVED_PREFIX)]
+    if persistence != "p":
+        return "it is unlogged: its changes are not in the log", f"ALTER TABLE {quoted} SET LOGGED"
+    if reserved:
+        return f"columns begin with {RESERVED_PREFIX}: {', '.join(reserved)}", "rename them"
+    if identity == "n" or any(leaf[2] == "n" for leaf in parts.leaves):
+        return "its replica identity is NOTHING", f"ALTER TABLE {quoted} REPLICA IDENTITY DEFAULT"
+    if not key or len(key) != len(parts.key):
+        return "it has no key: no primary key and no replica identity index", (
+            f"ALTER TABLE {quoted} ADD PRIMARY KEY (…), or a unique index over NOT NULL columns"
+            f" and ALTER TABLE {quoted} REPLICA IDENTITY USING INDEX …"
+        )
+    return None, None
+
+
+def _members(cursor: Any, parts: _Parts, enums: set[int]) -> str:
+    """A digest of the partitions, ``+``, and one per enum label (new labels change no row)."""
+    partitions = _digest([leaf[:2] for leaf in parts.leaves])
+    if not enums:
+        return f"{partitions}+"
+    cursor.execute(_LABELS, {"oids": sorted(enums)})
+    labels = [_digest(row)[:6] for row in cursor.fetchall()]
+    if len(labels) > _LABELS_MAX:
+        labels = [_digest(labels)]
+    return f"{partitions}+{','.join(labels)}"
+
+
+def _key_digest(parts: _Parts) -> str:
+    numbers = [number for (number,) in parts.key]
+    columns = {row[0]: row for row in parts.columns}
+    return _digest([(n, *columns[n][1:4], columns[n][5]) for n in numbers if n in columns])
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:12]

@@ -1,0 +1,120 @@
+"""A plain SQL connection to the source, and its errors in our words.
+
+Once a server was contacted, libpq's text names host, port, user and database, which helps, and
+never the password. Before that it may quote any piece of a broken url: then its text is not shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg2
+import psycopg2.errors
+
+from capture.sources.postgres.types import PINNED
+from tideline.contract.errors import (
+    InvariantBroken,
+    Misconfigured,
+    SourceLost,
+    TidelineError,
+    Unavailable,
+)
+from tideline.settings import Source
+
+_NOT_YET = (
+    "starting up",
+    "shutting down",
+    "in recovery mode",
+    "not yet accepting",
+    "too many",
+    "remaining connection slots",
+)
+_LOST = (
+    "can no longer get changes from replication slot",
+    "cannot read from logical replication slot",
+    "requested WAL segment",
+    "has been invalidated",
+)
+_REDUMP = "the slot is lost: start the pipeline anew under another name, which dumps every table"
+_KEEPALIVES: Mapping[str, Any] = {
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+}
+_ADDRESS = (
+    "write postgresql://user@host:port/database, special characters percent-encoded, and the"
+    " password in TIDELINE_SOURCE__PASSWORD or a file"
+)
+
+
+def connect(
+    source: Source,
+    *,
+    application_name: str,
+    settings: Mapping[str, str] = PINNED,
+    factory: Any = None,
+) -> Any:
+    """A psycopg2 connection in autocommit, with ``settings`` in force from its start.
+
+    Raises Unavailable when the server is away or busy, Misconfigured when it refuses us.
+    """
+    dsn = source.dsn()
+    try:
+        connection = psycopg2.connect(
+            dsn,
+            connect_timeout=max(2, round(source.connect_timeout_s)),
+            application_name=application_name,
+            client_encoding="UTF8",
+            options=" ".join(f"-c {name}={value}" for name, value in settings.items()),
+            connection_factory=factory,
+            **_KEEPALIVES,
+        )
+    except psycopg2.OperationalError as error:
+        raise translate(error) from None
+    except psycopg2.Error:
+        raise _not_an_address() from None
+    if factory is None:
+        connection.autocommit = True
+    return connection
+
+
+def replication_failed(error: psycopg2.Error) -> TidelineError:
+    """Our error for one that came from the stream: lost for good, or to be connected anew."""
+    text = " ".join(str(error).split())
+    if any(words in text for words in _LOST):
+        return SourceLost(f"the source no longer holds what comes next: {text}", hint=_REDUMP)
+    return Unavailable(f"the replication stream ended: {text}")
+
+
+def query_failed(error: psycopg2.Error) -> TidelineError:
+    """Our error for one that came from a statement of ours; its text can hold row values."""
+    if isinstance(error, psycopg2.errors.InsufficientPrivilege):
+        return Misconfigured(
+            f"the role may not do that: {error.diag.message_primary}", hint="grant it"
+        )
+    if isinstance(error, (psycopg2.OperationalError, psycopg2.InterfaceError)):
+        return Unavailable(f"the source did not answer: {type(error).__name__} {error.pgcode}")
+    return InvariantBroken(f"a statement failed: {type(error).__name__} {error.pgcode}")
+
+
+def translate(error: psycopg2.OperationalError) -> TidelineError:
+    """Our error for one that came while connecting."""
+    text = " ".join(str(error).split())
+    if "could not translate host name" in text:
+        return Unavailable("the source's host name cannot be resolved", hint=_ADDRESS)
+    if not text.startswith(("connection to server", "connection failed")):
+        return _not_an_address()
+    refused = "FATAL" in text and not any(words in text for words in _NOT_YET)
+    if refused or "no password supplied" in text:
+        return Misconfigured(
+            f"the source refuses us: {text}",
+            hint="correct source.url, or the password in TIDELINE_SOURCE__PASSWORD",
+        )
+    return Unavailable(
+        f"the source cannot be reached: {text}", hint="start the server, or correct source.url"
+    )
+
+
+def _not_an_address() -> Misconfigured:
+    return Misconfigured("source.url is not an address of PostgreSQL", hint=_ADDRESS)

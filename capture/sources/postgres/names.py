@@ -1,0 +1,50 @@
+"""Names on a PostgreSQL server: a pipeline's own, unless the settings give others, and quoting.
+
+A slot's name may hold lower-case letters, digits and ``_`` only, and 63 of them; a pipeline whose
+own name does not fit is told apart by a digest, so that two pipelines never share a slot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from tideline.contract.errors import Misconfigured
+from tideline.contract.schema import TableId
+from tideline.settings import Settings
+
+_SLOT = re.compile(r"[a-z0-9_]{1,63}")
+_PREFIX = "tideline_"
+
+
+def slot_name(settings: Settings) -> str:
+    """The replication slot's name; Misconfigured when ``source.slot`` cannot be one."""
+    name = settings.source.slot or _derived(settings.pipeline)
+    if not _SLOT.fullmatch(name):
+        raise Misconfigured(
+            f"source.slot {name!r} cannot be the name of a replication slot",
+            hint="use lower-case letters, digits and underscores, 63 at most",
+        )
+    return name
+
+
+def publication_name(settings: Settings) -> str:
+    """The publication's name."""
+    return settings.source.publication or _derived(settings.pipeline)
+
+
+def quoted(name: str) -> str:
+    """``name`` as an SQL identifier, for statements as text (NUL cannot be in a name)."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def qualified(table: TableId) -> str:
+    """``table`` as SQL, schema and name."""
+    return f"{quoted(table.schema)}.{quoted(table.name)}"
+
+
+def _derived(pipeline: str) -> str:
+    plain = _PREFIX + re.sub(r"[^a-z0-9_]", "_", pipeline.lower())
+    if plain == _PREFIX + pipeline and len(plain) <= 63:
+        return plain
+    return f"{plain[:54]}_{hashlib.sha256(pipeline.encode()).hexdigest()[:8]}"

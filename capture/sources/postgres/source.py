@@ -1,0 +1,226 @@
+"""PostgreSQL as a source: connections, slot and resume position."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import psycopg2
+import structlog
+from psycopg2.extras import LogicalReplicationConnection
+
+from capture.sources.postgres.chunks import CopyChunkReader
+from capture.sources.postgres.connect import connect, query_failed, replication_failed
+from capture.sources.postgres.names import publication_name, quoted, slot_name
+from capture.sources.postgres.publication import ensure_publication
+from capture.sources.postgres.relations import Relations
+from capture.sources.postgres.transactions import TransactionReader
+from capture.sources.postgres.types import PINNED
+from capture.sources.postgres.watch import CatalogWatch
+from tideline.contract.errors import Misconfigured, SourceLost, Unavailable
+from tideline.contract.manifest import Manifest
+from tideline.contract.position import (
+    PostgresPosition,
+    SourceIdentity,
+    format_lsn,
+    parse_lsn,
+)
+from tideline.settings import Settings
+
+_STREAM_SETTINGS = {**PINNED, "wal_sender_timeout": "0"}
+_WRITER_SETTINGS = {**PINNED, "synchronous_commit": "on"}
+_FEEDBACK_S = 5
+_TERMINATE_S = 10.0
+_ANEW = "start the pipeline anew under another name, which dumps every table"
+
+_SLOT = """
+SELECT plugin, database, active_pid, wal_status, confirmed_flush_lsn::text
+FROM pg_catalog.pg_replication_slots WHERE slot_name = %s
+"""
+
+log = structlog.get_logger("tideline.postgres")
+
+
+class PostgresSource:
+    """A `Source`. Every object it makes has connections of its own."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._slot = slot_name(settings)
+        self._publication = publication_name(settings)
+
+    def identity(self) -> SourceIdentity:
+        """The server and database, as the replication protocol names them."""
+        identity, _ = self._identify()
+        return identity
+
+    def begin(self) -> PostgresPosition:
+        return PostgresPosition(0)
+
+    def resume(self, tail: Manifest) -> PostgresPosition:
+        """See `Preflight.resume`. Only the worker that owns the chain may call this: another
+        session that holds the slot is ended."""
+        identity, written = self._identify()
+        if identity != tail.identity:
+            raise SourceLost(
+                f"this is another server, {_name(identity)};"
+                f" the chain is of {_name(tail.identity)}",
+                hint=f"point source.url at the right server, or {_ANEW}",
+            )
+        with closing(self._connect("prepare")) as connection, connection.cursor() as cursor:
+            try:
+                ensure_publication(cursor, self._publication)
+                return self._resume(cursor, tail.position, written)
+            except psycopg2.Error as error:
+                raise query_failed(error) from None
+
+    def log_reader(
+        self, position: PostgresPosition, incarnation: str, captures: Callable[[str], bool]
+    ) -> TransactionReader:
+        """See `Source.log_reader`."""
+        connection = connect(
+            self._settings.source,
+            application_name=f"tideline {self._settings.pipeline}",
+            settings=_STREAM_SETTINGS,
+            factory=LogicalReplicationConnection,
+        )
+        cursor = connection.cursor()
+        try:
+            cursor.start_replication(
+                slot_name=self._slot,
+                decode=False,
+                start_lsn=position.end_lsn,
+                status_interval=_FEEDBACK_S,
+                options={
+                    "proto_version": "1",
+                    "publication_names": quoted(self._publication),
+                    "messages": "true",
+                },
+            )
+        except psycopg2.Error as error:
+            raise replication_failed(error) from None
+        catalog = self._connect("types").cursor()
+        relations = Relations(catalog, self._publication)
+        return TransactionReader(cursor, relations, incarnation=incarnation, captures=captures)
+
+    def chunk_reader(self, incarnation: str) -> CopyChunkReader:
+        """See `Source.chunk_reader`."""
+        limits = self._settings.capture
+        return CopyChunkReader(
+            self._connect("marks", _WRITER_SETTINGS),
+            self._connect("chunks"),
+            incarnation=incarnation,
+            publication=self._publication,
+            lock_timeout_s=limits.lock_timeout_s,
+            fence_timeout_s=limits.fence_timeout_s,
+        )
+
+    def watch(self, incarnation: str) -> CatalogWatch:
+        """See `Source.watch`."""
+        timeout = round(self._settings.capture.lock_timeout_s * 1000)
+        settings = {**_WRITER_SETTINGS, "lock_timeout": str(timeout)}
+        return CatalogWatch(
+            self._connect("catalog", settings),
+            incarnation=incarnation,
+            publication=self._publication,
+            include=self._settings.source.tables,
+            exclude=self._settings.source.exclude,
+        )
+
+    def _connect(self, role: str, settings: dict[str, str] | None = None) -> Any:
+        return connect(
+            self._settings.source,
+            application_name=f"tideline {self._settings.pipeline} {role}",
+            settings=PINNED if settings is None else settings,
+        )
+
+    def _identify(self) -> tuple[SourceIdentity, int]:
+        """The server's identity and how far its log is written."""
+        connection = connect(
+            self._settings.source,
+            application_name=f"tideline {self._settings.pipeline} identify",
+            settings=PINNED,
+            factory=LogicalReplicationConnection,
+        )
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("IDENTIFY_SYSTEM")
+                system_id, timeline, written, database = cursor.fetchone()
+        except psycopg2.Error as error:
+            raise replication_failed(error) from None
+        finally:
+            connection.close()
+        identity = SourceIdentity("postgres", str(system_id), int(timeline), str(database))
+        return identity, parse_lsn(written)
+
+    def _resume(self, cursor: Any, position: PostgresPosition, written: int) -> PostgresPosition:
+        slot = self._read_slot(cursor)
+        if position == self.begin():
+            return self._make_slot(cursor, slot)
+        if slot is None:
+            raise SourceLost(
+                f"replication slot {self._slot!r} is gone; changes after {position} are lost",
+                hint=_ANEW,
+            )
+        plugin, database, pid, wal_status, confirmed = slot
+        if plugin != "pgoutput" or database != self._database(cursor):
+            raise Misconfigured(
+                f"replication slot {self._slot!r} is of {plugin} on database {database!r}",
+                hint="set source.slot to a name that is free",
+            )
+        if wal_status == "lost":
+            raise SourceLost(
+                f"the server dropped log that slot {self._slot!r} needs, after {position}",
+                hint=f"raise max_slot_wal_keep_size, then {_ANEW}",
+            )
+        if parse_lsn(confirmed) > position.end_lsn or written < position.end_lsn:
+            raise SourceLost(
+                f"slot {self._slot!r} stands at {confirmed}, the log ends at"
+                f" {format_lsn(written)}, and the chain at {position}: not the log it was",
+                hint=_ANEW,
+            )
+        if pid is not None:
+            self._end_holder(cursor, pid)
+        return position
+
+    def _make_slot(self, cursor: Any, slot: tuple[Any, ...] | None) -> PostgresPosition:
+        """The chain has nothing yet, so a slot of this name holds nothing of worth."""
+        if slot is not None:
+            if slot[2] is not None:
+                self._end_holder(cursor, slot[2])
+            cursor.execute("SELECT pg_catalog.pg_drop_replication_slot(%s)", (self._slot,))
+        log.info(
+            "making the replication slot; this waits for transactions that are running now",
+            slot=self._slot,
+        )
+        cursor.execute(
+            "SELECT lsn::text FROM pg_catalog.pg_create_logical_replication_slot(%s, 'pgoutput')",
+            (self._slot,),
+        )
+        return PostgresPosition(parse_lsn(cursor.fetchone()[0]))
+
+    def _end_holder(self, cursor: Any, pid: int) -> None:
+        """End the session that holds the slot: we own the chain, so it is a dead worker's."""
+        cursor.execute("SELECT pg_catalog.pg_terminate_backend(%s)", (pid,))
+        deadline = time.monotonic() + _TERMINATE_S
+        while time.monotonic() < deadline:
+            slot = self._read_slot(cursor)
+            if slot is None or slot[2] is None:
+                return
+            time.sleep(0.05)
+        raise Unavailable(f"replication slot {self._slot!r} is still held by process {pid}")
+
+    def _read_slot(self, cursor: Any) -> tuple[Any, ...] | None:
+        cursor.execute(_SLOT, (self._slot,))
+        row: tuple[Any, ...] | None = cursor.fetchone()
+        return row
+
+    def _database(self, cursor: Any) -> str:
+        cursor.execute("SELECT pg_catalog.current_database()")
+        return str(cursor.fetchone()[0])
+
+
+def _name(identity: SourceIdentity) -> str:
+    return f"{identity.system_id}/{identity.timeline}/{identity.database}"

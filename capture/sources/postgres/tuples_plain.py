@@ -1,0 +1,116 @@
+"""What `tuples` does, one value after the other.
+
+Quicker than the vectorised walk for a handful of rows, and the oracle that it is tested against:
+written from the protocol's description alone, sharing none of its code but the result's type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+import numpy as np
+import pyarrow as pa
+
+from capture.sources.postgres.tuples import (
+    DELETE,
+    INSERT,
+    NEW,
+    NULL,
+    OLD_KEY,
+    OLD_ROW,
+    TEXT,
+    UNCHANGED,
+    UPDATE,
+    Marks,
+    Texts,
+)
+from tideline.contract.errors import CorruptData
+
+
+class _Missing(Enum):
+    """A value that the message does not carry."""
+
+    UNCHANGED = UNCHANGED
+
+
+_Value = bytes | _Missing | None
+_Tuple = list[_Value]
+
+
+def split_tuples_plainly(payloads: Sequence[bytes], columns: int, key: Sequence[int]) -> Texts:
+    """The same contract as `tuples.split_tuples`."""
+    before: list[_Tuple | None] = []
+    rows: list[_Tuple] = []
+    for payload in payloads:
+        old, row = _row(payload, columns, key)
+        changed = old is not None and any(old[at] != row[at] for at in key)
+        before.append(old if changed else None)
+        rows.append(row)
+    marks: Marks = np.array(
+        [[value is _Missing.UNCHANGED for value in row] for row in rows], np.bool_
+    )
+    return Texts(
+        np.frombuffer(bytes(payload[0] for payload in payloads), np.uint8),
+        tuple(_array([row[at] for row in rows]) for at in range(columns)),
+        marks if marks.any() else None,
+        tuple(_array([None if old is None else old[at] for old in before]) for at in key)
+        if any(old is not None for old in before)
+        else None,
+    )
+
+
+def _row(payload: bytes, columns: int, key: Sequence[int]) -> tuple[_Tuple | None, _Tuple]:
+    """The old tuple of an update (None without one) and the row as it is to be written."""
+    kind, at, old = _byte(payload, 0), 5, None
+    marker = _byte(payload, at)
+    if kind not in (INSERT, UPDATE, DELETE) or marker not in (NEW, OLD_KEY, OLD_ROW):
+        raise CorruptData("not a row message of pgoutput's protocol version 1")
+    if (kind == INSERT and marker != NEW) or (kind == DELETE and marker == NEW):
+        raise CorruptData("not a row message of pgoutput's protocol version 1")
+    if kind == UPDATE and marker != NEW:
+        old, at = _tuple(payload, at, columns)
+        if _byte(payload, at) != NEW:
+            raise CorruptData("a row message of pgoutput has no new tuple after its old one")
+    row, at = _tuple(payload, at, columns)
+    if at != len(payload):
+        raise CorruptData("a row message of pgoutput is longer than its tuples")
+    if kind == DELETE:
+        return None, [value if place in key else None for place, value in enumerate(row)]
+    if old is not None:
+        for place, value in enumerate(row):
+            if value is _Missing.UNCHANGED and (marker == OLD_ROW or place in key):
+                row[place] = old[place]
+    return old, row
+
+
+def _tuple(payload: bytes, at: int, columns: int) -> tuple[_Tuple, int]:
+    """The tuple whose marker is at ``at``, and where it ends."""
+    if int.from_bytes(payload[at + 1 : at + 3]) != columns:
+        raise CorruptData(f"a row message of pgoutput does not have {columns} columns")
+    at += 3
+    values: _Tuple = []
+    for _ in range(columns):
+        kind = _byte(payload, at)
+        at += 1
+        if kind == TEXT:
+            end = at + 4 + int.from_bytes(payload[at : at + 4])
+            values.append(payload[at + 4 : end])
+            at = end
+        elif kind == NULL:
+            values.append(None)
+        elif kind == UNCHANGED:
+            values.append(_Missing.UNCHANGED)
+        else:
+            raise CorruptData("a row message of pgoutput holds a value that is not text")
+    return values, at
+
+
+def _byte(payload: bytes, at: int) -> int:
+    if at >= len(payload):
+        raise CorruptData("a row message of pgoutput ends before its last column")
+    return payload[at]
+
+
+def _array(values: Sequence[_Value]) -> pa.BinaryArray:
+    return pa.array([v if isinstance(v, bytes) else None for v in values], pa.binary())

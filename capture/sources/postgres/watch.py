@@ -1,0 +1,81 @@
+"""Rounds over the catalog, each between two of our marks, and snapshots in between."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psycopg2
+
+from capture.core.events import CatalogRound, MarkKind, Snapshot, TableFacts
+from capture.sources.postgres.catalog import TypeNames, list_tables, read_tables
+from capture.sources.postgres.connect import query_failed
+from capture.sources.postgres.publication import publish
+from capture.sources.postgres.watermarks import take_snapshot, write_mark
+
+
+class CatalogWatch:
+    """A `Watch` on one SQL connection in autocommit."""
+
+    def __init__(
+        self,
+        connection: Any,
+        *,
+        incarnation: str,
+        publication: str,
+        include: Sequence[str],
+        exclude: Sequence[str],
+    ) -> None:
+        self._connection = connection
+        self._incarnation = incarnation
+        self._publication = publication
+        self._include = include
+        self._exclude = exclude
+        self._types = TypeNames()
+
+    def round(self, register: Callable[[CatalogRound], None]) -> None:
+        """See `Watch.round`."""
+        token = uuid.uuid4().hex
+        try:
+            with self._connection.cursor() as cursor:
+                write_mark(cursor, self._incarnation, MarkKind.CATALOG_LOW, token)
+                tables, joined = self._look(cursor)
+                register(CatalogRound(token, tuple(tables), joined))
+                write_mark(cursor, self._incarnation, MarkKind.HEARTBEAT, token)
+        except psycopg2.Error as error:
+            raise query_failed(error) from None
+
+    def snapshot(self) -> Snapshot:
+        """See `Watch.snapshot`."""
+        try:
+            with self._connection.cursor() as cursor:
+                return take_snapshot(cursor)
+        except psycopg2.Error as error:
+            raise query_failed(error) from None
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _look(self, cursor: Any) -> tuple[list[TableFacts], frozenset[str]]:
+        """All tables that the patterns name, those that can be captured in the publication.
+
+        ``joined`` are the ones that this round added to it: read once more after that, so that
+        what is reported of them is not older than their membership.
+        """
+        before = self._read(cursor)
+        after = publish(cursor, self._publication, before)
+        joined = frozenset(
+            now.table
+            for now, then in zip(after, before, strict=True)
+            if now.published and not then.published
+        )
+        if not joined:
+            return after, joined
+        anew = {facts.table: facts for facts in self._read(cursor)}
+        return [anew.get(facts.table, facts) for facts in after if facts.table in anew], joined
+
+    def _read(self, cursor: Any) -> list[TableFacts]:
+        oids = list_tables(cursor, self._include, self._exclude)
+        found = read_tables(cursor, list(oids), publication=self._publication, types=self._types)
+        return [table.facts for table in found]

@@ -1,0 +1,341 @@
+"""The uploader: parts first, then the manifest that commits them, one manifest after the other.
+
+It runs in a thread of its own, behind a queue that is bounded in bytes, and is the only one that
+extends the chain while this worker is active. An unavailable store is waited for, however long:
+the log reader stops when the queue is full, and the source keeps its log. When nothing was
+committed for a heartbeat, an empty manifest says that the writer lives; that goes on while a huge
+transaction uploads its parts.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import structlog
+from msgspec.structs import replace
+
+from capture.core.draft import Sealed, Spill
+from capture.core.events import Rows
+from capture.segments import EncodedPart, encode_parts
+from tideline.contract import layout
+from tideline.contract.errors import TidelineError, Unavailable
+from tideline.contract.manifest import (
+    STATE_DISTANCE_MAX,
+    Manifest,
+    ManifestKind,
+    OpenState,
+    Part,
+    tables_in,
+)
+from tideline.contract.request import Answer
+from tideline.contract.schema import TableSchema, parse_table
+from tideline.store.chain import Chain, Link
+from tideline.store.objects import ObjectStore
+
+_PUTS_AT_ONCE = 8
+_RETRY_S = 1.0
+
+Result = TypeVar("Result")
+
+log = structlog.get_logger("tideline.uploader")
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """The log is read again from what is durable: forget the parts of an unfinished transaction,
+    and prove with a heartbeat that this worker still owns the chain."""
+
+
+@dataclass(slots=True)
+class _Spilled:
+    """Parts that are uploaded and not yet named by a manifest."""
+
+    parts: list[Part]
+    prefixes: list[int]
+
+
+class Uploader(threading.Thread):
+    """Makes what it is handed durable, in order.
+
+    ``on_durable(link, sealed)`` is called in this thread after each manifest; ``sealed`` is None
+    for the uploader's own heartbeats. ``failure`` holds what ended the thread, if not `stop`.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        chain: Chain,
+        tail: Link,
+        state: OpenState,
+        *,
+        heartbeat_s: float,
+        on_point: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        super().__init__(name="uploader", daemon=True)
+        self.last = tail
+        self.failure: BaseException | None = None
+        self.unavailable_since: float | None = None
+        self.on_durable: Callable[[Link, Sealed | None], None] = lambda link, sealed: None
+        self._store = store
+        self._chain = chain
+        self._writer = tail.manifest.writer
+        self._heartbeat_s = heartbeat_s
+        self._on_point = on_point
+        self._queue: queue.SimpleQueue[Sealed | Spill | Restart] = queue.SimpleQueue()
+        self._bytes = 0
+        self._unfinished = 0
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        self._pool = ThreadPoolExecutor(_PUTS_AT_ONCE, thread_name_prefix="put")
+        self._spilled = _Spilled([], [])
+        self._written_schemas: set[str] = set()
+        self._appended_at = time.monotonic()
+        manifest = tail.manifest
+        self._state_at = manifest.state_at or manifest.manifest_number
+        self._data = {name: table.last_data_manifest for name, table in state.tables.items()}
+        self._state = state
+
+    # -- other threads -------------------------------------------------------------------------
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes in memory that are not durable yet."""
+        return self._bytes
+
+    @property
+    def idle(self) -> bool:
+        return self._unfinished == 0
+
+    def submit(self, item: Sealed | Spill | Restart) -> None:
+        with self._changed:
+            self._unfinished += 1
+            self._bytes += _bytes_of(item)
+        self._queue.put(item)
+
+    def drain(self) -> None:
+        """Return once all that was submitted is durable; raises what ended the uploader."""
+        with self._changed:
+            while self._unfinished and self.failure is None:
+                self._changed.wait(0.5)
+        self.check()
+
+    def check(self) -> None:
+        """Raise what ended the uploader, if it ended."""
+        if self.failure is not None:
+            raise self.failure
+
+    def release(self) -> None:
+        """Say in the chain that this writer stops, so that a successor need not wait."""
+        self.drain()
+        self.stop()
+        self.join()
+        self.check()
+        self._append(replace(self._heartbeat(), released=True), None)
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    # -- the thread ----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._step()
+        except TidelineError as error:
+            self._fail(error)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        finally:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _fail(self, error: BaseException) -> None:
+        with self._changed:
+            self.failure = error
+            self._changed.notify_all()
+
+    def _step(self) -> None:
+        try:
+            item = self._queue.get(timeout=min(0.2, self._heartbeat_s / 4))
+        except queue.Empty:
+            self._beat_if_due()
+            return
+        self._handle(item)
+        with self._changed:
+            self._unfinished -= 1
+            self._bytes -= _bytes_of(item)
+            self._changed.notify_all()
+
+    def _until_available(self, action: Callable[[], Result]) -> Result:
+        """Repeat ``action`` for as long as the store is unavailable.
+
+        It must write the same bytes each time: one that failed may have had its effect.
+        """
+        while True:
+            try:
+                done = action()
+            except Unavailable as error:
+                if self._stopping.is_set():
+                    raise
+                if self.unavailable_since is None:
+                    self.unavailable_since = time.monotonic()
+                log.warning(
+                    "the store is unavailable; reading stops when the buffer is full",
+                    reason=str(error),
+                )
+                self._stopping.wait(_RETRY_S)
+            else:
+                self.unavailable_since = None
+                return done
+
+    def _handle(self, item: Sealed | Spill | Restart) -> None:
+        if isinstance(item, Restart):
+            self._spilled = _Spilled([], [])
+            self._append(self._heartbeat(), None)
+        elif isinstance(item, Spill):
+            self._write_schemas(item.schemas)
+            self._spilled.parts += self._put_parts(item.rows)
+            number = self._next_number
+            if number not in self._spilled.prefixes:
+                self._spilled.prefixes.append(number)
+        else:
+            self._commit(item)
+
+    def _commit(self, sealed: Sealed) -> None:
+        self._write_schemas(sealed.schemas)
+        parts = [*self._spilled.parts, *self._put_parts(sealed.rows)]
+        self._spilled = _Spilled([], [])
+        self._on_point("between-parts-and-manifest")
+        empty = sealed.last_seq < sealed.first_seq and not sealed.state_changed
+        manifest = replace(
+            self._following(),
+            kind=ManifestKind.HEARTBEAT if empty else ManifestKind.SEGMENT,
+            first_seq=sealed.first_seq,
+            last_seq=sealed.last_seq,
+            position=sealed.position,
+            source_time_us=sealed.source_time_us,
+            parts=tuple(parts),
+            schema_events=sealed.schema_events,
+            truncates=sealed.truncates,
+            floors=sealed.floors,
+            accepted=sealed.accepted,
+            finished=tuple(self._numbered(answer) for answer in sealed.finished),
+            refused=sealed.refused,
+        )
+        for table in tables_in(manifest):
+            self._data[table] = manifest.manifest_number
+        self._state = sealed.state
+        self._append(self._with_state(manifest, changed=sealed.state_changed), sealed)
+
+    def _beat_if_due(self) -> None:
+        if time.monotonic() - self._appended_at >= self._heartbeat_s:
+            self._append(self._heartbeat(), None)
+
+    def _heartbeat(self) -> Manifest:
+        beat = replace(self._following(), uploading=tuple(self._spilled.prefixes))
+        return self._with_state(beat, changed=False)
+
+    def _append(self, manifest: Manifest, sealed: Sealed | None) -> None:
+        link = self._until_available(lambda: self._chain.append(manifest))
+        self._on_point("after-manifest")
+        self.last = link
+        self._appended_at = time.monotonic()
+        if manifest.state is not None:
+            self._state_at = manifest.manifest_number
+        self.on_durable(link, sealed)
+
+    # -- building ------------------------------------------------------------------------------
+
+    @property
+    def _next_number(self) -> int:
+        return self.last.manifest.manifest_number + 1
+
+    def _following(self) -> Manifest:
+        """An empty heartbeat after the last manifest; `_with_state` completes it."""
+        last = self.last.manifest
+        return Manifest(
+            pipeline=last.pipeline,
+            incarnation=last.incarnation,
+            manifest_number=self._next_number,
+            term=last.term,
+            writer=self._writer,
+            previous_digest=self.last.digest,
+            kind=ManifestKind.HEARTBEAT,
+            first_seq=last.last_seq + 1,
+            last_seq=last.last_seq,
+            position=last.position,
+            identity=last.identity,
+            source_time_us=last.source_time_us,
+            written_at_us=time.time_ns() // 1000,
+        )
+
+    def _with_state(self, manifest: Manifest, *, changed: bool) -> Manifest:
+        """The manifest with the open state in full where it must be, else where to find it."""
+        if not changed and manifest.manifest_number - self._state_at < STATE_DISTANCE_MAX:
+            return replace(manifest, state_at=self._state_at)
+        tables = {
+            name: replace(table, last_data_manifest=self._data.get(name, 0))
+            for name, table in self._state.tables.items()
+        }
+        return replace(manifest, state=replace(self._state, tables=tables))
+
+    def _numbered(self, answer: Answer) -> Answer:
+        return replace(answer, manifest_number=self._next_number)
+
+    def _write_schemas(self, schemas: tuple[TableSchema, ...]) -> None:
+        for schema in schemas:
+            if schema.fingerprint not in self._written_schemas:
+                self._until_available(partial(self._chain.write_schema, schema))
+                self._written_schemas.add(schema.fingerprint)
+
+    def _put_parts(self, rows: tuple[Rows, ...]) -> list[Part]:
+        if not rows:
+            return []
+        parts = [(self._part_key(part.schema), part) for part in encode_parts(rows)]
+        self._on_point("before-part-put")
+        self._until_available(
+            lambda: list(self._pool.map(lambda item: self._store.put(item[0], item[1].data), parts))
+        )
+        return [_named(key, part) for key, part in parts]
+
+    def _part_key(self, schema: TableSchema) -> str:
+        return layout.part_key(
+            self.last.manifest.pipeline,
+            self._next_number,
+            parse_table(schema.table),
+            schema.fingerprint,
+            uuid.uuid4().hex[:12],
+        )
+
+
+def _named(key: str, part: EncodedPart) -> Part:
+    return Part(
+        key=key,
+        table=part.schema.table,
+        schema=part.schema.fingerprint,
+        rows=part.rows,
+        operations=part.operations,
+        bytes=len(part.data),
+        digest=part.digest,
+        first_seq=part.first_seq,
+        last_seq=part.last_seq,
+        key_min=part.key_min,
+        key_max=part.key_max,
+        unchanged_rows=part.unchanged_rows,
+        before_rows=part.before_rows,
+        overflow_rows=part.overflow_rows,
+    )
+
+
+def _bytes_of(item: Sealed | Spill | Restart) -> int:
+    if isinstance(item, Restart):
+        return 0
+    return sum(rows.batch.nbytes for rows in item.rows)

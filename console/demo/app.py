@@ -1,0 +1,91 @@
+"""``tideline demo``: the main job, shown on servers of its own, and proved at the end.
+
+In a terminal it stays up afterwards, with Airflow's address and login on the screen, until Ctrl-C.
+With ``DEMO_EXIT=1``, or without a terminal, it ends. ``DEMO_FOLDER`` is where everything is kept
+while it runs (default: ``.run/demo`` of the clone).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+
+from console.demo.scenes import Scenes
+from console.demo.screen import Screen
+from console.demo.stage import Stage
+from console.services.airflow import USER
+from console.services.jars import delta_jars
+from console.services.java import java_home
+from tideline.contract.errors import TidelineError
+
+EXIT_EQUAL = 0
+EXIT_DIFFERENT = 1
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+def run() -> int:
+    """Play the demo; 0 when source and warehouse are equal, 1 when they differ.
+
+    TidelineErrors pass through; whatever happens, no process is left behind.
+    """
+    signal.signal(signal.SIGTERM, _interrupt)
+    screen = Screen()
+    folder = Path(os.environ.get("DEMO_FOLDER") or PROJECT / ".run" / "demo")
+    screen.scene("the stage: PostgreSQL twice, Valkey, Airflow, Spark with Delta")
+    java_home()
+    delta_jars()
+    stage = Stage(folder)
+    try:
+        ended = stage.clear()
+        if ended:
+            screen.say(f"ended what an earlier run had left behind: {', '.join(ended)}")
+        code = _perform(stage, screen)
+        screen.plain(f"demo: took {screen.elapsed_s:.0f} s; everything lies in {folder}")
+        if stays_up():
+            _stay_up(stage, screen)
+    finally:
+        # A second Ctrl-C would leave half of it running.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        stage.stop()
+    return code
+
+
+def stays_up() -> bool:
+    """Whether somebody is there to look around afterwards."""
+    wanted = os.environ.get("DEMO_EXIT", "") in ("", "0")
+    return wanted and sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _perform(stage: Stage, screen: Screen) -> int:
+    stage.start_servers()
+    stage.begin_airflow()
+    screen.say(f"servers answer after {screen.elapsed_s:.1f} s; Airflow starts in the background")
+    try:
+        result = Scenes(stage, screen).play()
+    except TidelineError:
+        screen.plain(f"demo: FAILED after {screen.elapsed_s:.0f} s; logs are in {stage.folder}")
+        raise
+    screen.plain("")
+    for line in result.lines():
+        screen.plain(line)
+    return EXIT_EQUAL if result.equal else EXIT_DIFFERENT
+
+
+def _stay_up(stage: Stage, screen: Screen) -> None:
+    airflow = stage.airflow()
+    screen.plain(f"\nAirflow: {airflow.url}  user {USER}  password {airflow.password}")
+    screen.plain(f"settings: tideline status --config {stage.config}")
+    screen.plain("Ctrl-C ends it all.")
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        screen.plain("\nending …")
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

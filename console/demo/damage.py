@@ -1,0 +1,64 @@
+"""Damages the demo's warehouse on purpose: as a careless hand with a SQL client would.
+
+Values are overwritten, rows deleted, rows invented, and some damaged rows get a sequence number
+from the far future, so that by number alone they would look newer than anything to come. All goes
+around Tideline, straight at the Delta tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+
+FAR_FUTURE = 2**62
+INVENTED = "INVENTED"
+TABLES = ("public.customers", "public.products", "public.coupons")
+"""What ``damage_warehouse`` touches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Rows changed, deleted and invented."""
+
+    changed: int
+    deleted: int
+    invented: int
+
+
+def damage_warehouse(warehouse_url: str) -> Damage:
+    """Damage the tables named in `TABLES`; returns how many rows were hit."""
+    customers, products, coupons = (DeltaTable(_path(warehouse_url, name)) for name in TABLES)
+    changed = customers.update(
+        predicate="id % 400 = 7", updates={"name": "'damaged'", "credit_limit": "NULL"}
+    )["num_updated_rows"]
+    changed += products.update(
+        predicate="id % 100 = 3", updates={"price": "0.01", "_tl_seq": str(FAR_FUTURE)}
+    )["num_updated_rows"]
+    deleted = customers.delete("id % 1000 = 11")["num_deleted_rows"]
+    deleted += coupons.delete("code LIKE 'WELCOME-1%'")["num_deleted_rows"]
+    return Damage(int(changed), int(deleted), _invent(coupons))
+
+
+def damage_one_value(warehouse_url: str) -> None:
+    """Change one value of one row: the least that the comparison must find."""
+    orders = DeltaTable(_path(warehouse_url, "public.orders"))
+    query = QueryBuilder().register("orders", orders).execute("SELECT max(id) AS id FROM orders")
+    (row,) = pa.table(query.read_all()).to_pylist()
+    orders.update(predicate=f"id = {int(row['id'])}", updates={"total": "total + 0.01"})
+
+
+def _invent(coupons: DeltaTable) -> int:
+    """Add a row that the source never had: a copy of another, under a key of its own."""
+    query = QueryBuilder().register("coupons", coupons).execute("SELECT * FROM coupons LIMIT 1")
+    rows = pa.table(query.read_all())
+    at = rows.schema.get_field_index("code")
+    write_deltalake(
+        coupons, rows.set_column(at, rows.field(at), pa.array([INVENTED])), mode="append"
+    )
+    return 1
+
+
+def _path(warehouse_url: str, table: str) -> str:
+    return f"{warehouse_url.rstrip('/')}/{table.replace('.', '/')}"

@@ -1,0 +1,54 @@
+"""How an error leaves the program: one clear text, what to do next, and an exit code.
+
+::
+
+    0 fine    1 anything else    2 usage, Misconfigured    3 Unavailable
+    4 SourceLost    5 CorruptData    6 Fenced
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tideline.contract.errors import (
+    CorruptData,
+    Fenced,
+    Misconfigured,
+    SourceLost,
+    TidelineError,
+    Unavailable,
+)
+
+EXIT_OTHER = 1
+EXIT_MISCONFIGURED = 2
+EXIT_INTERRUPTED = 130
+OURS = ("tideline", "capture", "console", "spark_jobs", "tideline_airflow")
+"""Our own packages: one of these missing is a bug, not an extra that was left out."""
+
+_CODES: tuple[tuple[type[TidelineError], int], ...] = (
+    (Misconfigured, EXIT_MISCONFIGURED),
+    (Unavailable, 3),
+    (SourceLost, 4),
+    (CorruptData, 5),
+    (Fenced, 6),
+)
+
+
+def exit_code(error: TidelineError) -> int:
+    """The exit code that tells an operator's script what to do."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), EXIT_OTHER)
+
+
+def not_installed(package: str) -> Misconfigured:
+    """What a command says that needs a package of an extra that was not installed."""
+    return Misconfigured(
+        f"this command needs the package {package}, which is not installed",
+        hint="pip install 'tideline[capture,planner,spark]', or the one extra that you need",
+    )
+
+
+def report(error: TidelineError) -> None:
+    """Print the error and its hint on stderr, without a traceback."""
+    print(f"tideline: {error.message}", file=sys.stderr)
+    if error.hint is not None:
+        print(f"  hint: {error.hint}", file=sys.stderr)

@@ -1,0 +1,89 @@
+"""``tideline merge``: plan what is new and run it in a Spark application of this process."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from console.tables import moment, print_table
+from tideline.contract.plan import Plan
+from tideline.contract.receipt import Outcome, Receipt
+from tideline.planner import plan_merge
+from tideline.settings import Settings
+
+EXIT_FAILED = 1
+
+
+def run(settings: Settings, tables: Sequence[str]) -> int:
+    """Plan, merge, print a receipt per table; 1 when a table failed or was refused."""
+    plan_id = f"cli-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
+    plan = plan_merge(settings, plan_id=plan_id, tables=list(tables) or None)
+    if not plan.tables:
+        print(f"nothing to merge up to manifest {plan.b}")
+        _print_held(plan)
+        return 0
+    print(f"plan {plan_id}: {len(plan.tables)} tables up to manifest {plan.b}", flush=True)
+    receipt = _run_plan(settings, plan)
+    _print_receipt(receipt)
+    _print_held(plan)
+    bad = [one for one in receipt.tables if one.outcome in (Outcome.REFUSED, Outcome.FAILED)]
+    return EXIT_FAILED if bad else 0
+
+
+def _run_plan(settings: Settings, plan: Plan) -> Receipt:
+    """Run it in a session of this process; the session ends with it."""
+    from console.services.jars import delta_jars
+    from console.services.java import java_home
+    from spark_jobs.merge import run_plan
+    from spark_jobs.session import make_session
+
+    os.environ["JAVA_HOME"] = str(java_home())
+    merge = settings.merge
+    jars = [str(path) for path in delta_jars()] if merge.jars is None else merge.jars.split(",")
+    session = make_session(
+        master=merge.master,
+        driver_memory=merge.driver_memory,
+        jars=jars,
+        app_name=f"tideline merge {settings.pipeline}",
+    )
+    try:
+        return run_plan(session, plan)
+    finally:
+        session.stop()
+
+
+def _print_receipt(receipt: Receipt) -> None:
+    print_table(
+        ("table", "outcome", "manifest", "seq", "complete through", "read", "inserted", "updated",
+         "deleted", "pending", "seconds"),
+        (
+            (
+                one.table,
+                one.outcome.value,
+                one.applied_manifest,
+                one.applied_seq,
+                moment(one.complete_through_us),
+                one.rows_read,
+                one.inserted,
+                one.updated,
+                one.deleted,
+                one.pending,
+                f"{one.seconds:.1f}",
+            )
+            for one in receipt.tables
+        ),
+    )  # fmt: skip
+    for one in receipt.tables:
+        if one.error is not None:
+            print(f"{one.table}: {one.outcome.value}: {one.error}")
+            if one.hint is not None:
+                print(f"  hint: {one.hint}")
+        for change in one.foreign_changes:
+            print(f"{one.table}: changed by somebody else: {change}")
+
+
+def _print_held(plan: Plan) -> None:
+    for table, reason in sorted(plan.held.items()):
+        print(f"{table} is held: {reason}")

@@ -1,0 +1,121 @@
+"""Where downloads and unpacked servers are kept, and which folders another user can reach.
+
+A clone may lie under a home of mode 0700. Then ``nobody``, which runs PostgreSQL when root starts
+it, reaches neither the binaries in ``.venv`` nor a data folder there; both move to a place it does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from console.services.process import Account
+from tideline.contract.errors import Misconfigured
+
+CACHE_VARIABLE = "TIDELINE_CACHE"
+
+
+def cache_folder() -> Path:
+    """``$TIDELINE_CACHE``, else ``~/.cache/tideline``; made when it is missing."""
+    given = os.environ.get(CACHE_VARIABLE)
+    folder = Path(given) if given else Path.home() / ".cache" / "tideline"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Misconfigured(
+            f"the cache folder cannot be made: {error.strerror}, {folder}",
+            hint=f"set {CACHE_VARIABLE} to a folder that can be written",
+        ) from None
+    return folder.absolute()
+
+
+def can_enter(folder: Path, account: Account) -> bool:
+    """Whether ``account`` may pass through ``folder`` and all its parents.
+
+    Asked of the kernel, as that user: permission bits alone miss ACLs and mount options.
+    """
+    return _as_account(["/usr/bin/test", "-x", str(folder)], account)
+
+
+def can_run(program: Path, account: Account) -> bool:
+    """Whether ``account`` may run ``program`` where it lies (``--version`` succeeds)."""
+    return _as_account([str(program), "--version"], account)
+
+
+def reachable_folder(wanted: Path, account: Account | None) -> Path:
+    """``wanted``, or a folder made for it in a place that ``account`` can reach.
+
+    The same wish gets the same folder again. Places tried: the cache, the system's temporary one.
+    """
+    if account is None:
+        return wanted
+    wanted.mkdir(parents=True, exist_ok=True)
+    if can_enter(wanted, account):
+        return wanted
+    name = hashlib.sha256(str(wanted.absolute()).encode()).hexdigest()[:16]
+    return shared_folder(account) / name
+
+
+def shared_folder(account: Account) -> Path:
+    """A folder of ours that ``account`` can enter, in the cache or the temporary folder."""
+    places = (cache_folder(), Path(tempfile.gettempdir()) / f"tideline-{os.geteuid()}")
+    for place in places:
+        if _own(place) and can_enter(place, account):
+            return place
+    raise Misconfigured(
+        f"the user {account.name} can enter none of {', '.join(map(str, places))}",
+        hint=f"set {CACHE_VARIABLE} to a folder whose parents all have mode o+x",
+    )
+
+
+def _own(place: Path) -> bool:
+    """Make ``place``; whether it is a real folder of this user (not one planted in /tmp)."""
+    place.mkdir(mode=0o755, parents=True, exist_ok=True)
+    status = place.lstat()
+    return status.st_uid == os.geteuid() and not place.is_symlink()
+
+
+def copy_once(source: Path, target: Path) -> Path:
+    """Copy a tree to ``target`` unless it is there; two processes may try at the same time."""
+    if target.exists():
+        return target
+    partial = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
+    try:
+        partial.chmod(0o755)
+        shutil.copytree(source, partial, symlinks=True, dirs_exist_ok=True)
+        partial.chmod(0o755)
+        rename_into_place(partial, target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return target
+
+
+def rename_into_place(partial: Path, target: Path) -> None:
+    """Rename a finished folder to ``target``; one that another process finished first stays."""
+    try:
+        partial.rename(target)
+    except OSError:
+        if not target.is_dir():
+            raise
+
+
+def _as_account(command: list[str], account: Account) -> bool:
+    try:
+        done = subprocess.run(
+            command,
+            user=account.uid,
+            group=account.gid,
+            extra_groups=[],
+            cwd="/",
+            env={"PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            check=False,
+            timeout=30,
+        )
+    except OSError:
+        return False  # execve itself was refused: exactly what was asked
+    return done.returncode == 0

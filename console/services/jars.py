@@ -1,0 +1,153 @@
+"""Delta Lake's four jars, fetched once and kept in the cache; after that no network is needed.
+
+Spark's own resolution brings 33 jars of 174 MB, nearly all of which Spark has already. These four
+(12.7 MB) are what is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from console.services.folders import cache_folder, rename_into_place
+from console.services.java import java_home
+from tideline.contract.errors import Misconfigured, Unavailable
+
+GROUP = "io.delta"
+ARTIFACT = "delta-spark_4.2_2.13"
+VERSION = "4.4.0"
+NAMES: tuple[str, ...] = (ARTIFACT, "delta-storage", "delta-kernel-api", "delta-kernel-defaults")
+
+_NOT_WANTED = ("org.*", "com.*", "net.*", "jakarta.*", "javax.*", "io.unitycatalog")
+"""Groups of what Delta depends on and Spark already has; Ivy's glob patterns."""
+
+_FETCH_TIMEOUT_S = 900
+
+_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>tideline</groupId><artifactId>jars</artifactId><version>1</version>
+  <dependencies>
+    <dependency>
+      <groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+
+def jars_folder() -> Path:
+    """Where the jars are kept."""
+    return cache_folder() / f"delta-{VERSION}"
+
+
+def delta_jars() -> list[Path]:
+    """The four jars for ``spark.jars``, fetched when the cache has them not.
+
+    Through Maven when ``mvn`` is on PATH, else through Spark's Ivy. Unavailable when neither can
+    fetch them; Misconfigured without Java.
+    """
+    target = jars_folder()
+    if not target.is_dir():
+        _fetch(target)
+    return find_jars(target)
+
+
+def find_jars(folder: Path) -> list[Path]:
+    """The four jars in ``folder``; Unavailable naming the ones that are not there."""
+    found = [_jar(folder, name) for name in NAMES]
+    missing = [name for name, path in zip(NAMES, found, strict=True) if path is None]
+    if missing:
+        raise Unavailable(
+            f"Delta's jars are missing in {folder}: {', '.join(missing)}",
+            hint="remove that folder and run make setup",
+        )
+    return [path for path in found if path is not None]
+
+
+def _jar(folder: Path, name: str) -> Path | None:
+    # Ivy's names begin with the group: io.delta_delta-storage-4.4.0.jar.
+    for path in (folder / f"{name}-{VERSION}.jar", folder / f"{GROUP}_{name}-{VERSION}.jar"):
+        if path.is_file():
+            return path
+    return None
+
+
+def _fetch(target: Path) -> None:
+    home = java_home()
+    work = Path(tempfile.mkdtemp(prefix="jars.", dir=cache_folder()))
+    try:
+        fetched = work / "fetched"
+        fetched.mkdir()
+        if shutil.which("mvn") is not None:
+            _with_maven(work, fetched, home)
+        else:
+            _with_ivy(work, fetched, home)
+        kept = work / "kept"
+        kept.mkdir()
+        for name, path in zip(NAMES, find_jars(fetched), strict=True):
+            shutil.copyfile(path, kept / f"{name}-{VERSION}.jar")
+        rename_into_place(kept, target)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _with_maven(work: Path, fetched: Path, java: Path) -> None:
+    pom = work / "pom.xml"
+    pom.write_text(_POM.format(group=GROUP, artifact=ARTIFACT, version=VERSION))
+    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+    _run([*command, f"-DoutputDirectory={fetched}"], work, java)
+
+
+def _with_ivy(work: Path, fetched: Path, java: Path) -> None:
+    """Let Spark resolve the package for a job that does nothing, and take the jars from its Ivy.
+
+    A home of its own keeps Ivy from ``~/.m2``: poms without their jars there make it give up.
+    """
+    job = work / "nothing.py"
+    job.write_text("")
+    submit = Path(sys.executable).parent / "spark-submit"
+    if not submit.exists():
+        raise Misconfigured("spark-submit is not installed", hint="pip install tideline[spark]")
+    command = [str(submit), "--master", "local[1]"]
+    command += ["--packages", f"{GROUP}:{ARTIFACT}:{VERSION}"]
+    command += ["--exclude-packages", ",".join(f"{group}:*" for group in _NOT_WANTED)]
+    command += ["--conf", f"spark.jars.ivy={work / 'ivy'}", str(job)]
+    _run(command, work, java, {"SPARK_SUBMIT_OPTS": f"-Duser.home={work}"})
+    for path in (work / "ivy" / "jars").glob("*.jar"):
+        shutil.copyfile(path, fetched / path.name)
+
+
+def _run(
+    command: Sequence[str], work: Path, java: Path, extra: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    folder = str(Path(sys.executable).parent)
+    environment = {
+        **os.environ,
+        **extra,
+        "JAVA_HOME": str(java),
+        "PATH": f"{folder}:{os.environ.get('PATH', '')}",
+    }
+    try:
+        subprocess.run(
+            list(command),
+            cwd=work,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_FETCH_TIMEOUT_S,
+        )
+    except subprocess.SubprocessError as error:
+        output = (getattr(error, "stdout", "") or "") + (getattr(error, "stderr", "") or "")
+        raise Unavailable(
+            f"Delta's jars could not be fetched with {Path(command[0]).name}: "
+            f"{(output or str(error)).strip()[-400:]}"
+        ) from error

@@ -1,0 +1,293 @@
+"""What ``tideline status --json`` prints: one versioned document, and how it is put together.
+
+The chain is the record: it says what is captured, parked, unproven, asked for. Redis only adds
+what a worker says of itself and how far a dump is right now; the warehouse says what is merged.
+Each of the three may be away, and the document says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from tideline.contract.manifest import (
+    Manifest,
+    OpenRequest,
+    OpenState,
+    TableCondition,
+    TableState,
+)
+from tideline.contract.request import Answer, RequestState, TableProgress
+from tideline.control import WorkerStatus
+
+STATUS_VERSION = 1
+
+
+class WorkerState(StrEnum):
+    """Whether anybody reads the log; ``unknown`` when neither Redis nor the chain can tell."""
+
+    LIVE = "live"
+    PASSIVE = "passive"
+    STOPPED = "stopped"
+    UNKNOWN = "unknown"
+
+
+class TableStage(StrEnum):
+    """What is the matter with a table; a dump that is under way comes first, then why it is due."""
+
+    LIVE = "live"
+    DUMPING = "dumping"
+    PARKED = "parked"
+    UNPROVEN = "unproven"
+    BLOCKED = "blocked"
+
+
+class Through(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far something is: a manifest, a sequence, and the source's clock, µs since 1970 UTC.
+
+    ``source_time_us`` is the clock in the newest heartbeat with nothing left out before it: all
+    that was committed by then is contained.
+    """
+
+    seq: int
+    manifest_number: int | None = None
+    source_time_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What the warehouse says of a table: how far it is, and what is wrong with it.
+
+    ``foreign`` names data-changing commits by others that no full dump has healed yet;
+    ``pending``: rows may still lack a column's value; ``problem``: it cannot be merged into at all.
+    """
+
+    manifest_number: int
+    seq: int
+    source_time_us: int | None = None
+    foreign: tuple[str, ...] = ()
+    foreign_seq: int | None = None
+    pending: bool = False
+    problem: str | None = None
+
+
+class ChainStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The chain's end. ``lag_s``: how old, by this machine's clock, what is captured is."""
+
+    manifest_number: int
+    incarnation: str
+    term: int
+    writer: str
+    last_seq: int
+    position: str
+    released: bool = False
+    source_time_us: int | None = None
+    written_at_us: int | None = None
+    lag_s: float | None = None
+
+
+class TableStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One table. ``since_seq``, ``reason`` and ``hint`` belong to every state but ``live``.
+
+    ``merged`` is None when nothing of it was merged yet; when ``up_to_date``, so that nothing
+    captured waits to be merged, it moves with the chain. ``lag_s``: how old, by this machine's
+    clock, the warehouse's table is. ``pending``: rows may still lack a column's value.
+    """
+
+    table: str
+    state: TableStage
+    captured: Through
+    merged: Through | None = None
+    up_to_date: bool = False
+    pending: bool = False
+    lag_s: float | None = None
+    since_seq: int | None = None
+    reason: str | None = None
+    hint: str | None = None
+
+
+class Status(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The document. ``chain`` is None before a worker ran for the first time.
+
+    ``control_error`` and ``warehouse_error`` say why what they would tell is missing.
+    """
+
+    pipeline: str
+    at_us: int
+    worker: WorkerState
+    workers: tuple[WorkerStatus, ...] = ()
+    chain: ChainStatus | None = None
+    tables: tuple[TableStatus, ...] = ()
+    dumps: tuple[Answer, ...] = ()
+    control_error: str | None = None
+    warehouse_error: str | None = None
+    version: int = STATUS_VERSION
+    requires: tuple[str, ...] = ()
+
+
+def make_status(
+    pipeline: str,
+    tail: Manifest | None,
+    state: OpenState,
+    *,
+    workers: Sequence[WorkerStatus] | None,
+    merged: Mapping[str, Merged],
+    takeover_after_s: float,
+    now_us: int,
+) -> Status:
+    """The document from what was read; ``workers`` is None when Redis did not answer.
+
+    ``merged`` has the tables of which something is applied. ``now_us`` is this machine's clock.
+    """
+    return Status(
+        pipeline=pipeline,
+        at_us=now_us,
+        worker=worker_state(tail, workers, takeover_after_s=takeover_after_s, now_us=now_us),
+        workers=tuple(workers or ()),
+        chain=None if tail is None else _chain(tail, now_us),
+        tables=() if tail is None else _tables(tail, state, merged, now_us),
+        dumps=dumps_under_way(state, workers or ()),
+    )
+
+
+def worker_state(
+    tail: Manifest | None,
+    workers: Sequence[WorkerStatus] | None,
+    *,
+    takeover_after_s: float,
+    now_us: int,
+) -> WorkerState:
+    """Whether anybody reads the log: what the workers say, else whether the chain still grows."""
+    if any(worker.state == "live" for worker in workers or ()):
+        return WorkerState.LIVE
+    grows = (
+        tail is not None
+        and not tail.released
+        and tail.written_at_us is not None
+        and now_us - tail.written_at_us < takeover_after_s * 1_000_000
+    )
+    if grows:
+        return WorkerState.LIVE
+    if workers:
+        return WorkerState.PASSIVE
+    return WorkerState.UNKNOWN if workers is None and tail is None else WorkerState.STOPPED
+
+
+def dumps_under_way(state: OpenState, workers: Sequence[WorkerStatus]) -> tuple[Answer, ...]:
+    """The open requests, each as the live worker last told of it, else as the chain has it."""
+    told = {dump.request_id: dump for worker in workers for dump in worker.dumps}
+    known = {one.request.request_id: answer_of(one) for one in state.requests}
+    # What the chain has not yet: accepted a moment ago, by a manifest newer than the tail read.
+    return tuple((known | told).values())
+
+
+def answer_of(one: OpenRequest) -> Answer:
+    """An open request as an answer, from what the chain holds of it."""
+    started = any(dump.first_low_seq is not None for dump in one.dumps)
+    return Answer(
+        request_id=one.request.request_id,
+        state=RequestState.RUNNING if started else RequestState.ACCEPTED,
+        tables=tuple(
+            TableProgress(
+                table=dump.table,
+                state=RequestState(dump.state),
+                chunks=dump.chunks,
+                rows=dump.rows,
+                rows_estimate=dump.rows_estimate,
+                error=dump.error,
+            )
+            for dump in one.dumps
+        ),
+    )
+
+
+def _chain(tail: Manifest, now_us: int) -> ChainStatus:
+    return ChainStatus(
+        manifest_number=tail.manifest_number,
+        incarnation=tail.incarnation,
+        term=tail.term,
+        writer=tail.writer,
+        last_seq=tail.last_seq,
+        position=str(tail.position),
+        released=tail.released,
+        source_time_us=tail.source_time_us,
+        written_at_us=tail.written_at_us,
+        lag_s=_age_s(tail.source_time_us, now_us),
+    )
+
+
+def _tables(
+    tail: Manifest, state: OpenState, merged: Mapping[str, Merged], now_us: int
+) -> tuple[TableStatus, ...]:
+    dumping = {
+        dump.table
+        for request in state.requests
+        for dump in request.dumps
+        if not RequestState(dump.state).final
+    }
+    return tuple(
+        _table(name, found, tail, merged.get(name), dumping=name in dumping, now_us=now_us)
+        for name, found in sorted(state.tables.items())
+    )
+
+
+def _table(
+    name: str,
+    found: TableState,
+    tail: Manifest,
+    merged: Merged | None,
+    *,
+    dumping: bool,
+    now_us: int,
+) -> TableStatus:
+    stage, since_seq, reason = _stage(found, merged)
+    up_to_date = merged is not None and merged.manifest_number >= found.last_data_manifest
+    through = _merged_through(found, tail, merged, up_to_date=up_to_date)
+    return TableStatus(
+        table=name,
+        state=TableStage.DUMPING if dumping else stage,
+        captured=_captured_through(found, tail),
+        merged=through,
+        up_to_date=up_to_date,
+        pending=merged is not None and merged.pending,
+        lag_s=None if through is None else _age_s(through.source_time_us, now_us),
+        since_seq=since_seq,
+        reason=reason,
+        hint=found.hint,
+    )
+
+
+def _stage(found: TableState, merged: Merged | None) -> tuple[TableStage, int | None, str | None]:
+    """The table's state with since when and why: the source's side first, then the warehouse's."""
+    if found.condition is not TableCondition.LIVE or merged is None:
+        return TableStage(found.condition.value), found.since_seq, found.reason
+    if merged.problem is not None:
+        return TableStage.BLOCKED, merged.seq, merged.problem
+    if merged.foreign:
+        reason = f"the warehouse's table was changed by others: {', '.join(merged.foreign)}"
+        return TableStage.UNPROVEN, merged.foreign_seq, reason
+    return TableStage.LIVE, None, None
+
+
+def _captured_through(found: TableState, tail: Manifest) -> Through:
+    if found.condition is TableCondition.PARKED and found.since_seq is not None:
+        return Through(found.since_seq)
+    return Through(tail.last_seq, tail.manifest_number, tail.source_time_us)
+
+
+def _merged_through(
+    found: TableState, tail: Manifest, merged: Merged | None, *, up_to_date: bool
+) -> Through | None:
+    if merged is None:
+        return None
+    if up_to_date and found.condition is not TableCondition.PARKED:
+        return Through(tail.last_seq, tail.manifest_number, tail.source_time_us)
+    return Through(merged.seq, merged.manifest_number, merged.source_time_us)
+
+
+def _age_s(at_us: int | None, now_us: int) -> float | None:
+    """Seconds since ``at_us``; clocks that differ may make it negative, which is shown as 0."""
+    return None if at_us is None else round(max(0, now_us - at_us) / 1_000_000, 3)

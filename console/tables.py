@@ -1,0 +1,50 @@
+"""Plain tables on a terminal, and the few ways that values are written in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+_WIDTH_WITHOUT_TERMINAL = 240
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def make_console() -> Console:
+    """Standard output; as wide as its terminal, and wide enough for a file or a pipe."""
+    console = Console(markup=False, highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH_WITHOUT_TERMINAL
+    return console
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table whose numbers are to the right; None is written as ``-``."""
+    listed = [[_text(value) for value in row] for row in rows]
+    numeric = [
+        bool(listed)
+        and all(row[at].lstrip("-").replace(",", "").isdigit() or row[at] == "-" for row in listed)
+        for at in range(len(columns))
+    ]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name, right in zip(columns, numeric, strict=True):
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for row in listed:
+        table.add_row(*row)
+    make_console().print(table)
+
+
+def moment(at_us: int | None) -> str | None:
+    """µs since 1970 as UTC text, to the second."""
+    if at_us is None:
+        return None
+    return (_EPOCH + timedelta(microseconds=at_us)).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,89 @@
+"""The hook: a pipeline's settings, its control queue, its plans and receipts.
+
+Secrets of the settings are registered with Airflow's log masking as soon as they are loaded.
+Libraries that take long to import (object store, Delta) are imported by the calls that need them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from airflow.sdk import BaseHook
+from airflow.sdk.log import mask_secret
+
+from tideline.contract import layout
+from tideline.contract.plan import Plan
+from tideline.contract.receipt import Receipt, decode_receipt
+from tideline.control import Asker
+from tideline.settings import CONFIG_VARIABLE, Settings, load_settings
+
+
+class PlanUrls(NamedTuple):
+    """Where a plan lies and its receipt will, as Spark addresses them."""
+
+    plan: str
+    receipt: str
+
+
+class TidelineHook(BaseHook):
+    """Access to one pipeline, configured by ``config`` (a path), else ``$TIDELINE_CONFIG``."""
+
+    def __init__(self, config: str | None = None) -> None:
+        super().__init__()
+        self._config = config
+
+    @property
+    def config(self) -> str | None:
+        """The settings file as an absolute path, for a process that starts elsewhere."""
+        path = self._config or os.environ.get(CONFIG_VARIABLE)
+        return None if path is None else str(Path(path).absolute())
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The pipeline's settings; Misconfigured names every mistake in them."""
+        settings = load_settings(self._config)
+        for secret in _secrets(settings):
+            mask_secret(secret)
+        return settings
+
+    def get_conn(self) -> Any:
+        return self.asker()
+
+    def asker(self) -> Asker:
+        """The asker's side of the pipeline's control queue."""
+        return Asker(self.settings.control, self.settings.pipeline)
+
+    def plan(self, plan_id: str, tables: Sequence[str] | None = None) -> Plan:
+        """The plan of that id, made now unless it exists; of all tables without ``tables``."""
+        from tideline.planner import plan_merge
+
+        return plan_merge(self.settings, plan_id=plan_id, tables=tables)
+
+    def receipt(self, plan_id: str) -> Receipt | None:
+        """The newest receipt of a plan; None when no run of it has ended."""
+        from tideline.store.objects import open_store
+
+        raw = open_store(self.settings.store).get(
+            layout.receipt_key(self.settings.pipeline, plan_id)
+        )
+        return None if raw is None else decode_receipt(raw)
+
+    def urls(self, plan_id: str) -> PlanUrls:
+        store, pipeline = self.settings.store.url, self.settings.pipeline
+        return PlanUrls(
+            plan=layout.object_url(store, layout.plan_key(pipeline, plan_id)),
+            receipt=layout.object_url(store, layout.receipt_key(pipeline, plan_id)),
+        )
+
+
+def _secrets(settings: Settings) -> list[str]:
+    urls = [settings.source.dsn(), settings.control.url.get_secret_value()]
+    found = [unquote(password) for url in urls if (password := urlsplit(url).password)]
+    if settings.store.secret_access_key is not None:
+        found.append(settings.store.secret_access_key.get_secret_value())
+    return [*urls, *found]

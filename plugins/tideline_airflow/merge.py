@@ -1,0 +1,146 @@
+"""The operator that merges: the Spark provider's, started for a plan and answered by a receipt.
+
+It holds a slot of the pool `pools.SPARK_POOL`, so that one Spark job of Tideline runs at a time.
+A plan may have grown old while it waited for the slot: another run has moved a table since. Such
+a table's part of the plan is refused by the job, planned anew and run, in the same slot.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk.exceptions import AirflowException
+
+from tideline.contract.errors import Misconfigured
+from tideline.contract.receipt import Outcome, Receipt
+from tideline_airflow.assets import MERGED, event_extra, table_asset
+from tideline_airflow.hooks import TidelineHook
+from tideline_airflow.pools import SPARK_POOL
+
+CONNECTION_VARIABLE = "TIDELINE_SPARK_CONN_ID"
+APPLICATION_VARIABLE = "TIDELINE_MERGE_APPLICATION"
+ROUNDS_MAX = 10
+
+LOCAL_SETTINGS = {
+    # The driver is all there is: nothing else may connect to it.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    # A merge of a few segments ends before the optimising compiler has paid for itself.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+"""Of jobs on a local master, under ``conf``; what right values need, the job itself sets."""
+
+
+class MergeOperator(SparkSubmitOperator):
+    """Run what `PlanOperator` planned, with spark-submit; returns the ids of the plans it ran.
+
+    Plans further ones, at most ``rounds_max`` in all, while tables are refused or a plan did not
+    reach the chain's end (plans are capped). The job's receipt decides, not its exit code: without
+    one the task fails and may be tried again; tables that the receipt calls failed are left to the
+    report. A plan whose receipt says that all is applied is not run again. Updates an asset for
+    each table it merged.
+    """
+
+    template_fields = (*SparkSubmitOperator.template_fields, "plan", "config")
+
+    def __init__(
+        self,
+        *,
+        plan: Any,
+        config: str | None = None,
+        rounds_max: int = ROUNDS_MAX,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("pool", SPARK_POOL)
+        kwargs.setdefault("conn_id", os.environ.get(CONNECTION_VARIABLE, "spark_default"))
+        kwargs.setdefault("name", "tideline_merge")
+        kwargs.setdefault("outlets", [MERGED])
+        # Our receipts tell what a killed try has done, in every deploy mode.
+        kwargs.setdefault("durable", False)
+        super().__init__(**kwargs)
+        self.plan = plan
+        self.config = config
+        self.rounds_max = rounds_max
+
+    def execute(self, context: Any) -> Any:
+        hook = TidelineHook(self.config)
+        first, scope = self.plan["plan_id"], self.plan["scope"]
+        plan_id, behind, done = first, self.plan["behind"], []
+        while True:
+            receipt = self._run(hook, plan_id, context)
+            done.append(plan_id)
+            refused = [t.table for t in receipt.tables if t.outcome is Outcome.REFUSED]
+            if not (refused or behind):
+                return done
+            if len(done) == self.rounds_max:
+                self.log.warning("more is to be merged after %d plans", len(done))
+                return done
+            if refused:
+                self.log.info("planning anew, others have moved on: %s", ", ".join(refused))
+            plan_id = f"{first}/{len(done) + 1}"
+            plan = hook.plan(plan_id, scope)
+            behind = plan.b < plan.tail
+            if not plan.tables:
+                return done
+
+    def _run(self, hook: TidelineHook, plan_id: str, context: Any) -> Receipt:
+        receipt = hook.receipt(plan_id)
+        if receipt is None or not _complete(receipt):
+            self._submit(hook, plan_id, context)
+            receipt = hook.receipt(plan_id)
+        if receipt is None:
+            raise AirflowException(f"the Spark job left no receipt of plan {plan_id}")
+        _announce(receipt, context)
+        return receipt
+
+    def _submit(self, hook: TidelineHook, plan_id: str, context: Any) -> None:
+        urls = hook.urls(plan_id)
+        merge = hook.settings.merge
+        self.application = self.application or application()
+        self.application_args = ["--plan", urls.plan, "--receipt", urls.receipt]
+        self.jars = self.jars or merge.jars
+        self._driver_memory = self._driver_memory or merge.driver_memory
+        local = self._get_hook()._connection["master"].startswith("local")
+        self.conf = {**(LOCAL_SETTINGS if local else {}), **(self.conf or {})}
+        self._hook = None
+        try:
+            super().execute(context)
+        except AirflowException:
+            if hook.receipt(plan_id) is None:
+                raise
+            self.log.exception("spark-submit failed; the receipt of plan %s tells more", plan_id)
+
+
+def application() -> str:
+    """The path of the job's program: ``$TIDELINE_MERGE_APPLICATION``, else the installed one.
+
+    Found and not imported: it needs Spark.
+    """
+    named = os.environ.get(APPLICATION_VARIABLE)
+    if named:
+        return named
+    spec = find_spec("spark_jobs")
+    folders = [] if spec is None else list(spec.submodule_search_locations or [])
+    for folder in folders:
+        if (path := Path(folder) / "merge.py").exists():
+            return str(path)
+    raise Misconfigured(
+        "spark_jobs/merge.py is not installed here",
+        hint=f"install the tideline package, or set {APPLICATION_VARIABLE}",
+    )
+
+
+def _complete(receipt: Receipt) -> bool:
+    return all(t.outcome in (Outcome.APPLIED, Outcome.ALREADY_APPLIED) for t in receipt.tables)
+
+
+def _announce(receipt: Receipt, context: Any) -> None:
+    for one in receipt.tables:
+        if one.outcome in (Outcome.APPLIED, Outcome.ALREADY_APPLIED):
+            asset = table_asset(receipt.pipeline, one.table)
+            context["outlet_events"][MERGED].add(asset, extra=event_extra(one))

@@ -1,0 +1,1 @@
+"""Table formats: all that knows Delta is in `delta`."""

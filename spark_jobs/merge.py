@@ -1,0 +1,80 @@
+"""Runs merge plans: parts in, one commit per table, a receipt out.
+
+``spark-submit merge.py --plan URL --receipt URL`` runs one plan; `run_plan` serves a session that
+stays. The addresses are read and written through Spark's file system. Exit status: 0 when every
+table is applied, 1 when one failed or was refused (the receipt says why), 2 without a receipt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from pyspark.sql import SparkSession
+
+from spark_jobs.files import read_document, write_document
+from spark_jobs.session import make_session
+from spark_jobs.table_run import TableRun
+from tideline.contract.errors import TidelineError
+from tideline.contract.plan import Plan, TablePlan, decode_plan
+from tideline.contract.receipt import Outcome, Receipt, TableReceipt, encode_receipt
+
+RETRIES_MAX = 8
+TABLES_AT_ONCE = 2
+
+
+def run_plan(
+    spark: SparkSession,
+    plan: Plan,
+    *,
+    retries_max: int = RETRIES_MAX,
+    tables_at_once: int = TABLES_AT_ONCE,
+    on_point: Callable[[str], None] = lambda point: None,
+) -> Receipt:
+    """Merge every table of ``plan``; what went wrong with a table is in its receipt.
+
+    May be run twice, killed or raced: each table is brought to ``b`` once. ``on_point`` is called
+    with ``before-commit`` and ``after-commit`` around each table's commit, by the thread that
+    makes it.
+    """
+
+    def run(table: TablePlan) -> TableReceipt:
+        return TableRun(spark, plan, table, on_point).run(retries_max)
+
+    with ThreadPoolExecutor(max_workers=tables_at_once) as pool:
+        receipts = tuple(pool.map(run, plan.tables))
+    return Receipt(
+        plan_id=plan.plan_id,
+        pipeline=plan.pipeline,
+        incarnation=plan.incarnation,
+        tables=receipts,
+        held=plan.held,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The spark-submit entry point; returns the exit status."""
+    parser = argparse.ArgumentParser(description="run one merge plan")
+    parser.add_argument("--plan", required=True, help="the plan's address")
+    parser.add_argument("--receipt", required=True, help="where the receipt is put")
+    options = parser.parse_args(arguments)
+    spark = make_session()
+    try:
+        plan = decode_plan(read_document(spark, options.plan))
+        receipt = run_plan(spark, plan)
+        write_document(spark, options.receipt, encode_receipt(receipt))
+    except TidelineError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    finally:
+        spark.stop()
+    wrong = [t for t in receipt.tables if t.outcome in (Outcome.FAILED, Outcome.REFUSED)]
+    for table in wrong:
+        print(f"{table.table} {table.outcome.value}: {table.error}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

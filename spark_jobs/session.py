@@ -1,0 +1,70 @@
+"""The Spark session that merges run in, with every setting that Delta and our parts need.
+
+What is set here is measured, or needed for right values: timestamps are read and written as they
+are (no calendar rebase, no INT96), names are told apart by case, missing or torn files are errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+_SETTINGS: Mapping[str, str] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    # The default runs 50 tasks for each snapshot of a table's log.
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+_LOCAL: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+}
+
+
+def make_session(
+    *,
+    master: str | None = None,
+    driver_memory: str | None = None,
+    jars: Sequence[str | Path] = (),
+    app_name: str = "tideline-merge",
+    scratch: str | Path | None = None,
+) -> SparkSession:
+    """The session of this process, made if there is none yet.
+
+    ``master``, ``driver_memory`` and ``jars`` (Delta's) are for a process that starts its own JVM;
+    under ``spark-submit`` its own options give them, and None leaves them alone. A local master
+    listens on loopback only and shuffles into two partitions. ``scratch`` is where Spark spills.
+    """
+    builder = SparkSession.Builder().appName(app_name)
+    settings = dict(_SETTINGS)
+    if master is not None:
+        builder = builder.master(master)
+        if master.startswith("local"):
+            settings |= _LOCAL
+    if driver_memory is not None:
+        settings["spark.driver.memory"] = driver_memory
+    if jars:
+        settings["spark.jars"] = ",".join(str(jar) for jar in jars)
+    if scratch is not None:
+        settings["spark.local.dir"] = str(scratch)
+        settings["spark.sql.warehouse.dir"] = str(Path(scratch) / "spark-warehouse")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

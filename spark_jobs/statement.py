@@ -1,0 +1,128 @@
+"""The one MERGE that brings a table from manifest a to manifest b, as Spark SQL.
+
+The source view ``s`` is what `fold` puts out: one row per key. A target row is overwritten when it
+is older, and also when its sequence lies above what is applied or is absent: such a row is damaged
+and must not shield itself. In a plan with a floor, rows that the source no longer has are deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spark_jobs.fold import GONE, MISSING, UNKNOWN
+from spark_jobs.schemas import OVERFLOW, PENDING, SEQ, TS, literal, quote
+from tideline.contract.plan import TablePlan
+from tideline.contract.types import Kind
+
+_NO_NAMES = "cast(array() as array<string>)"
+_NO_TEXTS = "cast(map() as map<string, string>)"
+_WHOLE = (Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64)
+
+
+def merge_statement(plan: TablePlan, target: str, view: str, fillable: Sequence[str]) -> str:
+    """The MERGE of ``view`` into ``target`` (both as SQL names them).
+
+    ``fillable``: the columns that rows of the view may lack; () for a view without `UNKNOWN`.
+    """
+    columns = plan.schema.column_names
+    damaged = f"(t.{quote(SEQ)} > {plan.a_seq} OR t.{quote(SEQ)} IS NULL)"
+    newer = f"(s.{quote(SEQ)} > t.{quote(SEQ)} OR {damaged})"
+    updates = {name: _updated(name, fillable) for name in columns} | {
+        SEQ: f"s.{quote(SEQ)}",
+        TS: f"s.{quote(TS)}",
+        OVERFLOW: _overflow(fillable),
+        PENDING: _still_pending(fillable),
+    }
+    inserts = {name: f"s.{quote(name)}" for name in (*columns, SEQ, TS, OVERFLOW)} | {
+        PENDING: _newly_pending(fillable)
+    }
+    assignments = ", ".join(f"t.{quote(name)} = {value}" for name, value in updates.items())
+    names = ", ".join(quote(name) for name in inserts)
+    lines = [
+        f"MERGE INTO {target} AS t USING {view} AS s ON {_condition(plan)}",
+        f"WHEN MATCHED AND {newer} AND s.{quote(GONE)} THEN DELETE",
+        f"WHEN MATCHED AND {newer} THEN UPDATE SET {assignments}",
+        f"WHEN NOT MATCHED AND NOT s.{quote(GONE)} THEN"
+        f" INSERT ({names}) VALUES ({', '.join(inserts.values())})",
+    ]
+    if plan.floor is not None:
+        old = f"t.{quote(SEQ)} <= {plan.floor}"
+        lines.append(f"WHEN NOT MATCHED BY SOURCE AND ({old} OR {damaged}) THEN DELETE")
+    return "\n".join(lines)
+
+
+def _condition(plan: TablePlan) -> str:
+    """Equal keys, and literal bounds that spare reading files without such keys.
+
+    A plan with a floor looks at every row of the target anyway.
+    """
+    terms = [f"t.{quote(name)} = s.{quote(name)}" for name in plan.schema.key]
+    if plan.floor is None and plan.key_min is not None and plan.key_max is not None:
+        first = plan.schema.column(plan.schema.key[0])
+        name = f"t.{quote(first.name)}"
+        low, high = (_bound(text, first.logical.kind) for text in (plan.key_min, plan.key_max))
+        if low is not None and high is not None:
+            terms += [f"{name} >= {low}", f"{name} <= {high}"]
+    return " AND ".join(terms)
+
+
+def _bound(text: str, kind: Kind) -> str | None:
+    if kind in _WHOLE:
+        return str(int(text))
+    if kind in (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ):
+        data_type = {
+            Kind.DATE: "date",
+            Kind.TIMESTAMP: "timestamp",
+            Kind.TIMESTAMP_NTZ: "timestamp_ntz",
+        }[kind]
+        return f"cast({literal(text)} as {data_type})"
+    return None
+
+
+def _unknown(name: str) -> str:
+    return f"array_contains(s.{quote(UNKNOWN)}, {literal(name)})"
+
+
+def _updated(name: str, fillable: Sequence[str]) -> str:
+    """A column's new value: the row's own, or the target's where the log did not carry it."""
+    if name not in fillable:
+        return f"s.{quote(name)}"
+    return f"CASE WHEN {_unknown(name)} THEN t.{quote(name)} ELSE s.{quote(name)} END"
+
+
+def _overflow(fillable: Sequence[str]) -> str:
+    """The row's own texts, and the target's for columns that keep the target's value."""
+    own = f"s.{quote(OVERFLOW)}"
+    if not fillable:
+        return own
+    texts = (
+        f"map_concat(coalesce({own}, {_NO_TEXTS}), map_filter("
+        f"coalesce(t.{quote(OVERFLOW)}, {_NO_TEXTS}),"
+        f" (name, text) -> coalesce(array_contains(s.{quote(UNKNOWN)}, name), false)))"
+    )
+    return f"CASE WHEN size({texts}) > 0 THEN {texts} END"
+
+
+def _still_pending(fillable: Sequence[str]) -> str:
+    """On a row that exists: what the row misses, and what it keeps of a target that misses it."""
+    if not fillable:
+        return "cast(NULL as array<string>)"
+    kept = (
+        f"array_intersect(coalesce(s.{quote(UNKNOWN)}, {_NO_NAMES}),"
+        f" coalesce(t.{quote(PENDING)}, {_NO_NAMES}))"
+    )
+    return _listed(f"array_union(coalesce(s.{quote(MISSING)}, {_NO_NAMES}), {kept})")
+
+
+def _newly_pending(fillable: Sequence[str]) -> str:
+    """On a new row: there is no target's value to keep."""
+    if not fillable:
+        return "cast(NULL as array<string>)"
+    return _listed(
+        f"array_union(coalesce(s.{quote(MISSING)}, {_NO_NAMES}),"
+        f" coalesce(s.{quote(UNKNOWN)}, {_NO_NAMES}))"
+    )
+
+
+def _listed(names: str) -> str:
+    return f"CASE WHEN size({names}) > 0 THEN {names} END"

@@ -1,0 +1,93 @@
+"""A stand-in for the capture worker: answers requests from the queue, captures nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, cast
+
+import redis
+
+from tideline.contract.request import (
+    Answer,
+    DumpRequest,
+    RequestState,
+    TableProgress,
+    encode_answer,
+    parse_request,
+)
+from tideline.control import REQUEST_FIELD, answer_key, stream_key
+from tideline.settings import Settings
+
+Dump = Callable[[DumpRequest], Answer]
+
+
+def done(request: DumpRequest) -> Answer:
+    """What a worker says that dumped three rows of each table."""
+    tables = tuple(
+        TableProgress(table, RequestState.DONE, chunks=1, chunks_estimate=1, rows=3)
+        for table in request.tables
+    )
+    return Answer(request.request_id, RequestState.DONE, manifest_number=7, tables=tables)
+
+
+class StubWorker:
+    """Answers each new request id with what ``dump`` returns, repeated ids with the same again.
+
+    ``seen`` lists the messages as they came, repetitions included; ``requests`` the first of each
+    id. While ``held`` is set, requests are read and counted, but not answered.
+    """
+
+    def __init__(self, settings: Settings, dump: Dump = done) -> None:
+        self.settings = settings
+        self._dump = dump
+        self._redis = redis.Redis.from_url(settings.control.url.get_secret_value())
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="stub-worker", daemon=True)
+        self._answers: dict[str, Answer] = {}
+        self.held = threading.Event()
+        self.seen: list[str] = []
+        self.requests: dict[str, DumpRequest] = {}
+
+    def replace_dump(self, dump: Dump) -> None:
+        self._dump = dump
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join(10)
+        self._redis.close()
+
+    def _run(self) -> None:
+        stream = stream_key(self.settings.pipeline)
+        waiting: list[DumpRequest] = []
+        while not self._stop.is_set():
+            # Deleted once read, so that a flushed stream, whose ids begin anew, loses nothing.
+            found = cast("list[Any]", self._redis.xrange(stream, count=10))
+            for entry, fields in found:
+                self._redis.xdel(stream, entry)
+                request = parse_request(fields[REQUEST_FIELD.encode()])
+                self.seen.append(request.request_id)
+                self.requests.setdefault(request.request_id, request)
+                waiting.append(request)
+            if waiting and not self.held.is_set():
+                for request in waiting:
+                    self._answer(request)
+                waiting.clear()
+            self._stop.wait(0.02)
+
+    def _answer(self, request: DumpRequest) -> None:
+        known = request.request_id
+        if known not in self._answers:
+            self._answers[known] = self._dump(request)
+        key = answer_key(self.settings.pipeline, known)
+        self._redis.set(key, encode_answer(self._answers[known]), ex=600)

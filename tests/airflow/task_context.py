@@ -1,0 +1,50 @@
+"""What Airflow gives a task, as much of it as the operators look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow.sdk.execution_time.context import OutletEventAccessors
+
+
+@dataclass
+class FakeRun:
+    run_type: str = "manual"
+    start_date: datetime | None = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+@dataclass
+class FakeTask:
+    """A task instance; ``try_number`` is there to show that nothing depends on it."""
+
+    task: Any
+    dag_id: str = "tideline_repair"
+    run_id: str = "manual__1"
+    map_index: int = -1
+    try_number: int = 1
+    max_tries: int = 0
+
+    @property
+    def task_id(self) -> str:
+        return str(self.task.task_id)
+
+
+@dataclass
+class TaskContext:
+    """``values`` is the mapping for ``execute``; one per try of a task."""
+
+    task: Any
+    try_number: int = 1
+    clears: int = 0
+    run: FakeRun = field(default_factory=FakeRun)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        instance = FakeTask(
+            self.task,
+            try_number=self.try_number,
+            max_tries=self.task.retries + self.clears,
+        )
+        return {"ti": instance, "dag_run": self.run, "outlet_events": OutletEventAccessors()}

@@ -1,0 +1,91 @@
+"""The DAG files: thin, cheap to import, and typed params that refuse nonsense."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DAG_FILES = sorted((ROOT / "dags").glob("*.py"))
+SCHEDULES = {"merge": "*/5 * * * *", "repair": "NullTimetable", "backfill": "0 0 * * *"}
+HEAVY = ("pyspark", "pyarrow", "capture", "spark_jobs", "deltalake", "obstore", "numpy", "pandas")
+
+
+def look(path: Path, *, plugins: Path = ROOT / "plugins", **environment: str) -> dict[str, Any]:
+    """What a DAG file makes, imported in a process of its own, as Airflow's parser does."""
+    program = """
+import json, runpy, sys
+from airflow.sdk import DAG
+sys.path.insert(0, sys.argv[1])
+made = []
+plain = DAG.__exit__
+def leave(dag, *rest):
+    made.append(dag)
+    return plain(dag, *rest)
+DAG.__exit__ = leave
+runpy.run_path(sys.argv[2])
+heavy = [name for name in sys.argv[3].split(",") if name in sys.modules]
+[dag] = made
+print(json.dumps({
+    "dag_id": dag.dag_id,
+    "heavy": heavy,
+    "schedule": str(getattr(dag.timetable, "expression", None) or type(dag.timetable).__name__),
+    "tasks": {task.task_id: sorted(task.upstream_task_ids) for task in dag.tasks},
+    "pools": {task.task_id: task.pool for task in dag.tasks},
+    "retries": sorted({task.retries for task in dag.tasks}),
+    "package": sys.modules["tideline_airflow"].__file__,
+}))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(plugins), str(path), ",".join(HEAVY)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def test_there_are_three() -> None:
+    assert [path.name for path in DAG_FILES] == ["backfill.py", "merge.py", "repair.py"]
+
+
+@pytest.mark.parametrize("path", DAG_FILES, ids=lambda path: path.name)
+def test_under_a_hundred_lines(path: Path) -> None:
+    assert len(path.read_text().splitlines()) < 100
+
+
+@pytest.mark.parametrize("path", DAG_FILES, ids=lambda path: path.name)
+def test_cheap_wiring(path: Path) -> None:
+    dag = look(path)
+    assert dag["dag_id"] == f"tideline_{path.stem}"
+    assert dag["heavy"] == []
+    assert dag["pools"].pop("merge") == "tideline_spark"
+    assert set(dag["pools"].values()) == {"default_pool"}
+    assert dag["retries"] == [2]
+    assert dag["schedule"] == SCHEDULES[path.stem]
+    asks: dict[str, list[str]] = {} if path.stem == "merge" else {"ask": []}
+    expected = {**asks, "plan": sorted(asks), "merge": ["plan"], "report": ["merge"]}
+    assert dag["tasks"] == expected
+
+
+def test_the_merge_schedule_is_a_setting() -> None:
+    path = ROOT / "dags" / "merge.py"
+    assert look(path, TIDELINE_MERGE_SCHEDULE="@continuous")["schedule"] == "ContinuousTimetable"
+    assert look(path, TIDELINE_MERGE_SCHEDULE="")["schedule"] == "NullTimetable"
+
+
+def test_the_plugins_folder_holds_one_plugin_and_a_package() -> None:
+    """The loader executes every file that .airflowignore does not name, under its bare name."""
+    plugins = ROOT / "plugins"
+    assert (plugins / ".airflowignore").read_text().split() == ["tideline_airflow/"]
+    assert [path.name for path in plugins.glob("*.py")] == ["tideline_plugin.py"]

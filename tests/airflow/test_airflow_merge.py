@@ -1,0 +1,257 @@
+"""Plan, merge and report, with a spark-submit that writes the receipts it is told to."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import AssetAlias
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+from tests.airflow.task_context import TaskContext
+from tideline.contract.plan import Plan, TablePlan
+from tideline.contract.receipt import Outcome, TableReceipt
+from tideline.contract.schema import Column, TableSchema
+from tideline_airflow.assets import MERGED, table_asset
+from tideline_airflow.hooks import TidelineHook
+from tideline_airflow.merge import MergeOperator, application
+from tideline_airflow.operators import PlanOperator, ReportOperator, format_receipts
+
+SUBMIT = """#!{python}
+import json, pathlib, sys
+folder = pathlib.Path(__file__).parent
+calls = json.loads((folder / "calls.json").read_text())
+script = json.loads((folder / "script.json").read_text())
+calls.append(sys.argv[1:])
+(folder / "calls.json").write_text(json.dumps(calls))
+step = script[len(calls) - 1]
+if step["tables"] is not None:
+    url = sys.argv[sys.argv.index("--receipt") + 1]
+    path = pathlib.Path(url.removeprefix("file://"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tables = [
+        {{"table": table, "outcome": outcome, "applied_manifest": 4, "applied_seq": 40,
+          "complete_through_us": 1_700_000_000_000_000, "error": step.get("error")}}
+        for table, outcome in step["tables"].items()
+    ]
+    receipt = {{"plan_id": "p", "pipeline": "shop", "incarnation": "i", "tables": tables}}
+    path.write_text(json.dumps(receipt))
+sys.exit(step.get("exit", 0))
+"""
+
+
+class Submit:
+    """The stand-in for spark-submit: what it shall do in each call, and how it was called."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        program = folder / "spark-submit"
+        program.write_text(SUBMIT.format(python=sys.executable))
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        (folder / "calls.json").write_text("[]")
+
+    def shall(self, *steps: dict[str, str] | None, exit_code: int = 0) -> None:
+        """One step per call: the outcome of each table, None for no receipt at all."""
+        script = [{"tables": step, "exit": exit_code, "error": "lost a disk"} for step in steps]
+        (self.folder / "script.json").write_text(json.dumps(script))
+
+    @property
+    def calls(self) -> list[list[str]]:
+        found: list[list[str]] = json.loads((self.folder / "calls.json").read_text())
+        return found
+
+    @property
+    def plans(self) -> list[str]:
+        return [call[call.index("--plan") + 1].rpartition("/")[2] for call in self.calls]
+
+
+@pytest.fixture
+def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Submit]:
+    made = Submit(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{made.folder}{os.pathsep}{os.environ['PATH']}")
+    local = json.dumps({"conn_type": "spark", "host": "local[2]"})
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", local)
+    monkeypatch.setenv("TIDELINE_MERGE_APPLICATION", "/jobs/merge.py")
+    # No chain here: planning anew finds the tables that were asked for.
+    monkeypatch.setattr(TidelineHook, "plan", lambda _, plan_id, tables: plan(plan_id, tables))
+    yield made
+
+
+@pytest.fixture
+def merge(config: Path) -> MergeOperator:
+    return MergeOperator(task_id="merge", plan=planned("run/1"), config=str(config), rounds_max=3)
+
+
+def test_one_run_of_the_plan(merge: MergeOperator, submit: Submit, config: Path) -> None:
+    submit.shall({"public.orders": "applied", "public.items": "already_applied"})
+    context = TaskContext(merge).values
+    assert merge.execute(context) == ["run/1"]
+    [call] = submit.calls
+    assert call[call.index("--master") + 1] == "local[2]"
+    assert call[call.index("--driver-memory") + 1] == "2g"
+    assert call[-5] == "/jobs/merge.py"
+    assert call[-4] == "--plan"
+    assert call[-3].startswith("file://") and call[-3].endswith("/plans/run~2F1.json")
+    assert call[-1].endswith("/receipts/run~2F1.json")
+    for setting in (
+        "spark.driver.bindAddress=127.0.0.1",
+        "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    ):
+        assert setting in call
+    assert not any("hush-source" in word or "redis://" in word for word in call)
+    events = {
+        event.dest_asset_key.uri: event.extra
+        for event in context["outlet_events"][MERGED].asset_alias_events
+    }
+    extra = {"max_seq": 40, "complete_through_us": 1_700_000_000_000_000}
+    orders, items = (table_asset("shop", f"public.{name}").uri for name in ("orders", "items"))
+    assert events == {orders: extra, items: extra}
+
+
+def test_what_is_done_is_not_run_again(merge: MergeOperator, submit: Submit) -> None:
+    """A try that was killed after the job ended: the receipt is there, nothing else."""
+    submit.shall({"public.orders": "applied"})
+    merge.execute(TaskContext(merge).values)
+    merge.execute(TaskContext(merge, try_number=2).values)
+    assert len(submit.calls) == 1
+
+
+def test_failed_tables_are_run_again(merge: MergeOperator, submit: Submit) -> None:
+    submit.shall({"public.orders": "failed"}, {"public.orders": "applied"})
+    merge.execute(TaskContext(merge).values)
+    merge.execute(TaskContext(merge, try_number=2).values)
+    assert submit.plans == ["run~2F1.json"] * 2
+
+
+def test_a_plan_that_grew_old_is_made_anew(merge: MergeOperator, submit: Submit) -> None:
+    submit.shall(
+        {"public.orders": "refused", "public.items": "applied"}, {"public.orders": "applied"}
+    )
+    assert merge.execute(TaskContext(merge).values) == ["run/1", "run/1/2"]
+    assert submit.plans == ["run~2F1.json", "run~2F1~2F2.json"]
+
+
+def test_a_capped_plan_is_followed_by_the_next(submit: Submit, config: Path) -> None:
+    first = planned("run/1", behind=True)
+    merge = MergeOperator(task_id="merge", plan=first, config=str(config))
+    submit.shall(*[{"public.orders": "applied"}] * 2)
+    assert merge.execute(TaskContext(merge).values) == ["run/1", "run/1/2"]
+
+
+def test_planning_anew_ends(merge: MergeOperator, submit: Submit) -> None:
+    submit.shall(*[{"public.orders": "refused"}] * 10)
+    assert merge.execute(TaskContext(merge).values) == ["run/1", "run/1/2", "run/1/3"]
+
+
+def test_without_a_receipt_it_fails_and_may_be_tried_again(
+    merge: MergeOperator, submit: Submit
+) -> None:
+    submit.shall(None)
+    with pytest.raises(AirflowException, match="no receipt of plan run/1") as caught:
+        merge.execute(TaskContext(merge).values)
+    assert not isinstance(caught.value, AirflowFailException)
+
+
+def test_a_crash_with_a_receipt_is_judged_by_the_receipt(
+    merge: MergeOperator, submit: Submit
+) -> None:
+    submit.shall({"public.orders": "failed"}, exit_code=1)
+    assert merge.execute(TaskContext(merge).values) == ["run/1"]
+    submit.shall(None, None, exit_code=1)
+    other = MergeOperator(task_id="merge", plan=planned("run/2"), config=merge.config)
+    with pytest.raises(AirflowException, match="spark-submit"):
+        other.execute(TaskContext(other).values)
+
+
+def test_the_report_names_what_failed(merge: MergeOperator, submit: Submit, config: Path) -> None:
+    submit.shall({"public.orders": "failed", "public.items": "applied"})
+    plans = merge.execute(TaskContext(merge).values)
+    report = ReportOperator(task_id="report", plan_ids=plans, config=str(config))
+    expected = r"1 of 2 tables are not merged: public.orders \(lost a disk\)"
+    with pytest.raises(AirflowFailException, match=expected):
+        report.execute(TaskContext(report).values)
+
+
+def test_the_report_counts_the_last_receipt_of_a_table(
+    merge: MergeOperator, submit: Submit, config: Path
+) -> None:
+    submit.shall({"public.orders": "refused"}, {"public.orders": "applied"})
+    plans = merge.execute(TaskContext(merge).values)
+    report = ReportOperator(task_id="report", plan_ids=plans, config=str(config))
+    result = report.execute(TaskContext(report).values)
+    assert result["public.orders"]["outcome"] == "applied"
+    assert result["public.orders"]["applied_seq"] == 40
+
+
+def test_nothing_to_merge_skips(submit: Submit, config: Path) -> None:
+    one = PlanOperator(task_id="plan", tables=[], config=str(config))
+    with pytest.raises(AirflowSkipException):
+        one.execute(TaskContext(one).values)
+
+
+def test_a_plan_is_named_after_its_task(submit: Submit, config: Path) -> None:
+    one = PlanOperator(task_id="plan", tables=["public.orders"], config=str(config), retries=1)
+    first = one.execute(TaskContext(one).values)
+    assert one.execute(TaskContext(one, try_number=2).values) == first
+    assert one.execute(TaskContext(one, clears=1).values)["plan_id"] != first["plan_id"]
+    assert first["tables"] == ["public.orders"]
+    assert first["held"] == {"public.parked": "it has no key"}
+
+
+def test_the_job_is_the_installed_one() -> None:
+    assert Path(application()) == Path(__file__).resolve().parents[2] / "spark_jobs" / "merge.py"
+
+
+def test_receipts_as_a_table() -> None:
+    one = TableReceipt("public.orders", Outcome.APPLIED, 4, 40, rows_read=12, inserted=3)
+    title, head, line = format_receipts([one]).splitlines()
+    assert title == "merged:"
+    assert head.split()[:3] == ["table", "outcome", "read"]
+    assert line.split() == ["public.orders", "applied", "12", "3", "0", "0", "40", "0.0"]
+
+
+def test_assets_are_named_injectively() -> None:
+    names = ["public.orders", '"public"."or.ders"', '"pub.lic".orders', "Public.orders"]
+    assets = {(asset.name, asset.uri) for name in names if (asset := table_asset("shop", name))}
+    assert len(assets) == len(names)
+    assert isinstance(MERGED, AssetAlias)
+
+
+def planned(plan_id: str, *, behind: bool = False) -> dict[str, Any]:
+    return {"plan_id": plan_id, "scope": ["public.orders"], "behind": behind}
+
+
+def plan(plan_id: str, tables: Sequence[str] | None) -> Plan:
+    schema = TableSchema("t", (Column("id", "int64", "bigint", nullable=False),), ("id",))
+    planned: list[Any] = [
+        TablePlan(
+            table=table,
+            target=f"file:///w/{table}",
+            schema=schema,
+            schemas={},
+            parts=(),
+            a=1,
+            a_seq=10,
+            b=4,
+            b_seq=40,
+            app_id="app",
+        )
+        for table in tables or ()
+    ]
+    held = {"public.parked": "it has no key"}
+    return Plan(
+        plan_id=plan_id,
+        pipeline="shop",
+        incarnation="i",
+        store_url="file:///s",
+        b=4,
+        tables=tuple(planned),
+        held=held,
+    )

@@ -1,0 +1,264 @@
+"""All three DAGs on a real scheduler with its metadata in PostgreSQL, Spark and Delta included.
+
+The source is in memory and its worker a stand-in (`chain_source`, `stub_worker`); everything from
+the control queue to the warehouse is real. The tests share one Airflow and one table; each works
+on keys of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import psycopg2
+import pytest
+from psycopg2 import sql
+
+from console.services.airflow import AirflowOptions, AirflowServices
+from console.services.airflow_api import AirflowApi
+from console.services.postgres import PostgresServer
+from console.services.process_table import descendants
+from console.services.valkey import ValkeyServer
+from tests.airflow.chain_source import TABLE, ChainSource, Order
+from tests.airflow.stub_worker import StubWorker
+from tests.fixtures.settings import as_toml
+from tideline.contract.errors import Misconfigured
+from tideline.contract.layout import table_path
+from tideline.contract.request import Answer, DumpRequest, RequestState
+from tideline.contract.schema import parse_table
+from tideline.settings import Settings, make_settings
+from tideline_airflow.assets import table_asset
+
+pytestmark = pytest.mark.timeout(420)
+
+DAY = datetime(2026, 11, 1, tzinfo=UTC)
+RUN_TIMEOUT_S = 180.0
+
+
+@dataclass
+class Line:
+    """The whole line, from the source's rows to the warehouse's."""
+
+    airflow: AirflowServices
+    settings: Settings
+    source: ChainSource
+    worker: StubWorker
+
+    @property
+    def api(self) -> AirflowApi:
+        return self.airflow.api
+
+    def run(self, dag_id: str, **conf: Any) -> str:
+        """Run a DAG to its end; returns the run's id once it has succeeded."""
+        run_id = self.api.trigger(dag_id, conf)
+        self.succeeds(dag_id, run_id)
+        return run_id
+
+    def succeeds(self, dag_id: str, run_id: str) -> None:
+        state = self.api.wait(dag_id, run_id, timeout_s=RUN_TIMEOUT_S)
+        assert state == "success", self.failure(dag_id, run_id)
+
+    def failure(self, dag_id: str, run_id: str) -> str:
+        tasks = self.api.tasks(dag_id, run_id)
+        failed = [task for task, state in tasks.items() if state == "failed"]
+        logs = [self.api.log(dag_id, run_id, task)[-4000:] for task in failed]
+        return "\n".join([str(tasks), *logs])
+
+    def warehouse(self) -> dict[int, tuple[str, datetime, int]]:
+        """Key → note, placed_at and sequence number, as another program reads them."""
+        path = table_path(self.settings.warehouse.url, parse_table(TABLE))
+        columns = "id, note, placed_at, _tl_seq"
+        query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(path))
+        found = query.execute("select id, note, placed_at, _tl_seq from t").read_all()
+        return {
+            row["id"]: (row["note"], row["placed_at"], row["_tl_seq"]) for row in found.to_pylist()
+        }
+
+    def expect_equal(self) -> None:
+        expected = {key: (row.note, row.placed_at) for key, row in self.source.rows.items()}
+        assert {key: row[:2] for key, row in self.warehouse().items()} == expected
+
+
+@pytest.fixture(scope="module")
+def line(
+    tmp_path_factory: pytest.TempPathFactory,
+    postgres: PostgresServer,
+    valkey_server: ValkeyServer,
+) -> Iterator[Line]:
+    folder = tmp_path_factory.mktemp("airflow")
+    values = {
+        "pipeline": "airflow_line",
+        "source": {"url": "postgresql://nobody@127.0.0.1:1/shop"},
+        "store": {"url": (folder / "store").as_uri()},
+        "control": {"url": valkey_server.url()},
+        "warehouse": {"url": (folder / "warehouse").as_uri()},
+        "merge": {"driver_memory": "1g"},
+    }
+    config = folder / "tideline.toml"
+    config.write_text(as_toml(values))
+    settings = make_settings(values)
+    source = ChainSource(settings)
+    source.change(*(Order(key, f"first {key}", DAY) for key in range(100)))
+    # Written behind the log's back: only a dump finds it.
+    source.rows[1000] = Order(1000, "never in the log", DAY + timedelta(days=9))
+    options = AirflowOptions(config=config, merge_schedule="", spark_master="local[1]")
+    with (
+        StubWorker(settings, source.dump) as worker,
+        AirflowServices(folder / "airflow", metadata(postgres), options) as airflow,
+    ):
+        yield Line(airflow, settings, source, worker)
+        # The rest of the module's tests are done: nothing of it may outlive the stop.
+        pids = airflow.pids
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists() or descendants(pid)]
+
+
+def test_the_scheduler_knows_the_dags_and_the_pool(line: Line) -> None:
+    assert line.api.import_errors() == {}
+    dags = line.api.dags()
+    assert dags == dict.fromkeys(("tideline_backfill", "tideline_merge", "tideline_repair"), False)
+    pools = {pool["name"]: pool["slots"] for pool in line.api.get("pools")["pools"]}
+    assert pools["tideline_spark"] == 1
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {},
+        {"tables": []},
+        {"tables": "public.orders"},
+        {"tables": [1]},
+        {"tables": ["public.orders"], "chunk_rows": 0},
+        {"tables": ["public.orders"], "chunk_rows": "many"},
+        {"tables": ["public.orders"], "delay_ms": -1},
+        {"tables": ["public.orders"], "keys": [{"id": 1}]},
+        {"tables": ["public.orders"], "keys": "1"},
+    ],
+    ids=str,
+)
+def test_params_that_make_no_sense_are_refused(line: Line, conf: dict[str, Any]) -> None:
+    with pytest.raises(Misconfigured, match="answered 400"):
+        line.api.trigger("tideline_repair", conf)
+
+
+def test_a_repair_of_the_whole_table_then_nothing_is_left_to_merge(line: Line) -> None:
+    line.source.rows.pop(99)  # behind the log's back, too
+    run_id = line.run("tideline_repair", tables=[TABLE], chunk_rows=50, delay_ms=1)
+    line.expect_equal()
+    dumped = line.api.xcom("tideline_repair", run_id, "ask")
+    assert dumped["tables"] == {TABLE: len(line.source.rows)}
+    request = line.worker.requests[dumped["request_id"]]
+    assert (request.chunk_rows, request.delay_ms) == (50, 1)
+    report = line.api.xcom("tideline_repair", run_id, "report")
+    assert report[TABLE]["outcome"] == "applied"
+
+    again = line.run("tideline_merge")
+    assert line.api.tasks("tideline_merge", again) == dict.fromkeys(
+        ("plan", "merge", "report"), "skipped"
+    )
+
+
+def test_a_repair_of_keys_heals_those_only(line: Line) -> None:
+    line.source.rows[10] = Order(10, "healed", DAY)
+    line.source.rows[11] = Order(11, "not asked for", DAY)
+    gone = line.source.rows.pop(12)
+    line.run("tideline_repair", tables=[TABLE], keys=["10", "12"])
+    held = line.warehouse()
+    assert held[10][0] == "healed"
+    assert held[11][0] == "first 11"
+    assert 12 not in held
+    line.source.rows |= {11: Order(11, "first 11", DAY), 12: gone}
+    line.source.change(gone)
+
+
+def test_a_merge_brings_changes_and_tells_who_waits_for_them(line: Line) -> None:
+    line.source.change(Order(20, "second", DAY), Order(2000, "new", DAY))
+    line.run("tideline_merge")
+    held = line.warehouse()
+    assert (held[20][0], held[2000][0]) == ("second", "new")
+    uri = table_asset("airflow_line", TABLE).uri
+    asset = next(a for a in line.api.get("assets")["assets"] if a["uri"] == uri)
+    events = line.api.get("assets/events", asset_id=asset["id"], order_by="-timestamp")
+    extra = events["asset_events"][0]["extra"]
+    assert extra["max_seq"] == max(row[2] for row in held.values())
+    assert extra["complete_through_us"] > 0
+
+
+def test_a_backfill_reads_its_interval_and_twice_changes_nothing(line: Line) -> None:
+    day = DAY + timedelta(days=40)
+    inside = Order(3000, "inside", day + timedelta(hours=5))
+    outside = Order(3001, "outside", day + timedelta(days=1))
+    line.source.rows |= {3000: inside, 3001: outside}
+    conf = {"tables": [TABLE], "column": "placed_at"}
+    seen = []
+    for again in (False, True):
+        asked = len(line.worker.requests)
+        line.api.backfill("tideline_backfill", day.isoformat(), day.isoformat(), conf, again=again)
+        until(lambda asked=asked: len(line.worker.requests) == asked + 1)
+        [run_id] = line.api.runs("tideline_backfill", run_type="backfill")
+        line.succeeds("tideline_backfill", run_id)
+        held = line.warehouse()
+        assert held[3000][:2] == (inside.note, inside.placed_at)
+        assert 3001 not in held
+        seen.append({key: row[:2] for key, row in held.items()})
+    assert seen[0] == seen[1]
+    del line.source.rows[3001]
+
+
+def test_what_the_worker_says_is_in_the_log(line: Line) -> None:
+    def refuse(request: DumpRequest) -> Answer:
+        error, hint = "public.nosuch is not captured", "see tideline status"
+        return Answer(request.request_id, RequestState.REFUSED, error=error, hint=hint)
+
+    line.worker.replace_dump(refuse)
+    try:
+        run_id = line.api.trigger("tideline_repair", {"tables": ["public.nosuch"]})
+        assert line.api.wait("tideline_repair", run_id, timeout_s=RUN_TIMEOUT_S) == "failed"
+    finally:
+        line.worker.replace_dump(line.source.dump)
+    log = line.api.log("tideline_repair", run_id, "ask", attempt=1)
+    assert "the worker says refused: public.nosuch is not captured; see tideline status" in log
+    assert line.settings.control.url.get_secret_value() not in log
+    tasks = line.api.tasks("tideline_repair", run_id)
+    assert tasks["ask"] == "failed"
+    assert {tasks[name] for name in ("plan", "merge", "report")} == {"upstream_failed"}
+
+
+def test_a_scheduler_and_triggerer_killed_while_a_dump_runs(line: Line) -> None:
+    line.worker.held.set()
+    try:
+        asked = len(line.worker.requests)
+        run_id = line.api.trigger("tideline_repair", {"tables": [TABLE], "keys": ["20"]})
+        until(lambda: len(line.worker.requests) == asked + 1)
+        until(lambda: line.api.tasks("tideline_repair", run_id)["ask"] == "deferred")
+        for component in ("scheduler", "triggerer"):
+            line.airflow.kill(component)
+            line.airflow.restart_component(component)
+    finally:
+        line.worker.held.clear()
+    line.succeeds("tideline_repair", run_id)
+    assert len(line.worker.requests) == asked + 1
+
+
+def metadata(postgres: PostgresServer) -> str:
+    """An empty database for Airflow's metadata."""
+    connection = psycopg2.connect(postgres.dsn())
+    connection.autocommit = True
+    name = f"airflow_{time.time_ns()}"
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    finally:
+        connection.close()
+    return postgres.dsn(name)
+
+
+def until(condition: Any, timeout_s: float = 90.0) -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.1)

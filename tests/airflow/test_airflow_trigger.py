@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from airflow.sdk._shared.module_loading import import_string
+
+from console.services.valkey import ValkeyServer
+from tests.airflow.stub_worker import StubWorker
+from tideline.contract.request import (
+    Answer,
+    DumpRequest,
+    RequestState,
+    TableProgress,
+    encode_request,
+    parse_answer,
+)
+from tideline_airflow.triggers import DumpTrigger, Patience, Step, Watch, describe
+
+REQUEST = DumpRequest("run/1", ("public.orders",))
+RUNNING = Answer(
+    "run/1",
+    RequestState.RUNNING,
+    tables=(TableProgress("public.orders", RequestState.RUNNING, 3, 12, rows=30),),
+)
+WATCH = Watch(0.0, timeout_s=100.0, unanswered_timeout_s=20.0, repeat_after_s=5.0)
+
+
+def patience() -> Patience:
+    return Patience(WATCH, asked_s=0.0, answered_s=0.0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "now_s", "step"),
+    [
+        (None, 4.9, Step.WAIT),
+        (None, 5.0, Step.ASK),
+        (None, 20.0, Step.UNANSWERED),
+        (RUNNING, 20.0, Step.WAIT),
+        (RUNNING, 100.0, Step.TIMED_OUT),
+        (Answer("run/1", RequestState.DONE), 1000.0, Step.FINAL),
+        (Answer("run/1", RequestState.FAILED), 1.0, Step.FINAL),
+        (Answer("run/1", RequestState.REFUSED), 1.0, Step.FINAL),
+    ],
+)
+def test_steps(answer: Answer | None, now_s: float, step: Step) -> None:
+    assert patience().step(answer, now_s) is step
+
+
+def test_an_answer_that_vanishes_is_asked_for_again() -> None:
+    one = patience()
+    assert one.step(RUNNING, 30.0) is Step.WAIT
+    assert one.step(None, 31.0) is Step.ASK
+    assert one.step(None, 49.9) is Step.ASK
+    assert one.step(None, 50.0) is Step.UNANSWERED
+
+
+def test_progress_in_words() -> None:
+    expected = "request run/1: running; public.orders running, chunk 3 of about 12"
+    assert describe(RUNNING) == expected
+
+
+def test_it_fires_with_the_final_answer(config: Path, worker: StubWorker) -> None:
+    event = run(make(config, repeat_after_s=0.1))
+    assert event["status"] == "final"
+    assert parse_answer(event["answer"].encode()).state is RequestState.DONE
+    assert set(worker.seen) == {"run/1"}
+
+
+def test_a_flushed_redis_costs_time_only(
+    config: Path, worker: StubWorker, valkey: ValkeyServer
+) -> None:
+    worker.held.set()
+    trigger = make(config, repeat_after_s=0.3)
+
+    async def flush_while_it_waits() -> Any:
+        waiting = asyncio.ensure_future(first_event(trigger))
+        await until(lambda: len(worker.seen) == 1)
+        await asyncio.to_thread(valkey.flush)
+        await until(lambda: len(worker.seen) == 2)
+        worker.held.clear()
+        return await waiting
+
+    event = asyncio.run(flush_while_it_waits())
+    assert event["status"] == "final"
+    assert set(worker.seen) == {"run/1"}
+
+
+def test_a_redis_that_is_away_is_waited_for(config: Path, valkey: ValkeyServer) -> None:
+    async def stop_and_start() -> Any:
+        waiting = asyncio.ensure_future(first_event(make(config, unanswered_timeout_s=1.5)))
+        await asyncio.to_thread(valkey.stop)
+        try:
+            return await waiting
+        finally:
+            await asyncio.to_thread(valkey.start)
+
+    event = asyncio.run(stop_and_start())
+    assert event["status"] == "timeout"
+
+
+def test_without_a_worker_the_reason_is_clear(config: Path, valkey: ValkeyServer) -> None:
+    event = run(make(config, unanswered_timeout_s=0.2))
+    assert event["status"] == "timeout"
+    assert "tideline capture" in event["reason"]
+
+
+def test_the_whole_wait_is_bounded(config: Path, valkey: ValkeyServer) -> None:
+    event = run(make(config, timeout_s=0.2))
+    assert event == {"status": "timeout", "reason": "not done within 0.2 s; last seen: no answer"}
+
+
+def test_it_survives_serialisation() -> None:
+    one = make(Path("/x/tideline.toml"))
+    path, values = one.serialize()
+    again = import_string(path)(**msgspec.json.decode(msgspec.json.encode(values)))
+    assert isinstance(again, DumpTrigger)
+    assert again.serialize() == one.serialize()
+
+
+def make(config: Path, **watch: float) -> DumpTrigger:
+    waits: dict[str, float] = {"started_s": time.time(), "timeout_s": 20.0, **watch}
+    values = msgspec.to_builtins(msgspec.convert({"poll_interval_s": 0.02, **waits}, Watch))
+    return DumpTrigger(encode_request(REQUEST).decode(), values, str(config))
+
+
+def run(trigger: DumpTrigger) -> Any:
+    return asyncio.run(first_event(trigger))
+
+
+async def first_event(trigger: DumpTrigger) -> Any:
+    async for event in trigger.run():
+        return event.payload
+    raise AssertionError("the trigger ended without an event")
+
+
+async def until(condition: Any, timeout_s: float = 10.0) -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "it never came true"
+        await asyncio.sleep(0.01)

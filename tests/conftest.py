@@ -1,0 +1,63 @@
+"""What every test run shares: fixtures as plugins, a clean environment, and no silent skip."""
+
+from __future__ import annotations
+
+import os
+
+import hypothesis
+import pytest
+
+pytest_plugins = [
+    "tests.fixtures.services",
+    "tests.fixtures.settings",
+    "tests.fixtures.spark",
+]
+
+# Reasons that a test may be skipped for in CI. Every entry needs a sentence that says why.
+ALLOWED_SKIPS: frozenset[str] = frozenset()
+
+hypothesis.settings.register_profile("tideline", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("tideline")
+
+
+@pytest.fixture(autouse=True)
+def _own_settings_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A TIDELINE_ variable of the developer's shell would win over what a test sets."""
+    for name in [name for name in os.environ if name.startswith("TIDELINE_")]:
+        if name != "TIDELINE_CACHE":
+            monkeypatch.delenv(name)
+
+
+class SkipGuard:
+    """Fails a run in CI that skipped a test for a reason that is not on the list."""
+
+    def __init__(self) -> None:
+        self.unexpected: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and not hasattr(report, "wasxfail"):
+            self._note(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.skipped:
+            self._note(report)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.unexpected and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for line in self.unexpected:
+            terminalreporter.write_line(f"unexpected skip: {line}", red=True)
+
+    def _note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        text = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
+        reason = text.removeprefix("Skipped: ")
+        if reason not in ALLOWED_SKIPS:
+            self.unexpected.append(f"{report.nodeid}: {reason}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if os.environ.get("CI", "").lower() in ("1", "true"):
+        config.pluginmanager.register(SkipGuard(), "tideline-skip-guard")

@@ -1,0 +1,374 @@
+"""The control queue on a real Valkey: what is asked is claimed, whoever is killed or flushed."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+from capture.queue import Message, RequestQueue
+from console.services.valkey import ValkeyServer
+from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
+from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
+from tideline.control import (
+    COMMANDS,
+    STREAM_ENTRIES_MAX,
+    Asker,
+    WorkerStatus,
+    answer_key,
+    stream_key,
+    translate,
+    worker_key,
+)
+from tideline.settings import Control
+
+CANARY = "canary-4f1c"
+
+MakeQueue = Callable[..., RequestQueue]
+
+
+@pytest.fixture
+def control(valkey: ValkeyServer) -> Control:
+    return Control.model_validate({"url": valkey.url(), "message_bytes_max": 2_000})
+
+
+@pytest.fixture
+def client(valkey: ValkeyServer) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(valkey.url()) as client:
+        yield client
+
+
+@pytest.fixture
+def asker(control: Control, pipeline: str) -> Asker:
+    return Asker(control, pipeline)
+
+
+@pytest.fixture
+def make_queue(control: Control, pipeline: str) -> MakeQueue:
+    def make(consumer: str = "w1", *, claim_idle_s: float = 30.0) -> RequestQueue:
+        return RequestQueue(control, pipeline, consumer, claim_idle_s=claim_idle_s)
+
+    return make
+
+
+def request(request_id: str = "r1", *tables: str) -> DumpRequest:
+    return DumpRequest(request_id, tables or ("public.*",))
+
+
+def ids(messages: list[Message]) -> list[str]:
+    return [message.request_id for message in messages]
+
+
+def status(pipeline: str, writer: str = "w1", at_us: int = 1) -> WorkerStatus:
+    return WorkerStatus(
+        writer=writer,
+        pipeline=pipeline,
+        state="live",
+        host="h",
+        pid=1,
+        term=1,
+        manifest_number=2,
+        last_seq=3,
+        updated_at_us=at_us,
+    )
+
+
+def test_asked_claimed_acknowledged(
+    asker: Asker, make_queue: MakeQueue, client: redis.Redis, pipeline: str
+) -> None:
+    queue = make_queue()
+    assert queue.claim() == []
+    asked = DumpRequest("r1", ("public.a",), keys=(("1", "ü"), ("2", "")), chunk_rows=7)
+    asker.ask(asked)
+    (message,) = queue.claim()
+    assert message.request == asked
+    assert message.error is None
+    assert queue.claim() == []
+    queue.acknowledge([message.id])
+    assert client.xlen(stream_key(pipeline)) == 0
+    assert make_queue("w2").claim() == []
+
+
+def test_asked_before_any_worker_ran(asker: Asker, make_queue: MakeQueue) -> None:
+    asker.ask(request("r1"))
+    asker.ask(request("r2"))
+    assert ids(make_queue().claim()) == ["r1", "r2"]
+
+
+def test_a_successor_inherits_what_was_not_acknowledged(
+    asker: Asker, make_queue: MakeQueue
+) -> None:
+    for number in range(200):
+        asker.ask(request(f"r{number}"))
+    killed = make_queue("w1")
+    claimed = [*killed.claim(), *killed.claim()]
+    killed.acknowledge([message.id for message in claimed[:10]])
+    successor = make_queue("w2")
+    seen: list[str] = []
+    while messages := successor.claim():
+        seen += ids(messages)
+    assert seen == [f"r{number}" for number in range(10, 200)]
+
+
+def test_idle_entries_are_claimed_again(asker: Asker, make_queue: MakeQueue) -> None:
+    queue = make_queue("w1", claim_idle_s=3600.0)
+    eager = make_queue("w2", claim_idle_s=0.0)
+    assert queue.claim() == eager.claim() == []
+    asker.ask(request())
+    assert ids(queue.claim()) == ["r1"]
+    assert queue.claim() == []
+    assert ids(eager.claim()) == ["r1"]
+
+
+def test_a_flush_costs_a_repetition(
+    asker: Asker, make_queue: MakeQueue, valkey: ValkeyServer
+) -> None:
+    queue = make_queue()
+    asker.ask(request())
+    (message,) = queue.claim()
+    valkey.flush()
+    queue.acknowledge([message.id])
+    assert queue.claim() == []
+    asker.ask(request())
+    assert ids(queue.claim()) == ["r1"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "text", "request_id"),
+    [
+        (b"", "not valid", None),
+        (b"{", "not valid", None),
+        (b"\xff", "not valid", None),
+        (b'{"request_id":"\xff"}', "not UTF-8", None),
+        (b"[]", "not valid", None),
+        (b'{"a":' + b"[" * 1_500, "not valid", None),
+        (b'{"request_id":"x","tables":["a.b"],"sql":"1=1"}', "unknown field", "x"),
+        (b'{"request_id":"x","tables":[]}', "at least one table", "x"),
+        (b'{"request_id":"x","tables":["a.b"],"version":2}', "version must be 1", "x"),
+        (b'{"request_id":"x","tables":["a.b"],"requires":["y"]}', "features required: y", "x"),
+        (b'{"request_id":"a b","tables":["a.b"]}', "request_id must be", None),
+        (b'{"request_id":7,"tables":["a.b"]}', "request_id", None),
+        (b'{"request_id":"x","tables":["a.b"],"keys":[["1\\u0000"]]}', "NUL", "x"),
+        (b'{"request_id":"x","tables":["a.b"],"chunk_rows":0}', "chunk_rows must be", "x"),
+        (b"x" * 2_001, "2001 bytes, above control.message_bytes_max", None),
+    ],
+)
+def test_bad_messages_are_told_apart_and_can_be_answered(
+    raw: bytes,
+    text: str,
+    request_id: str | None,
+    asker: Asker,
+    make_queue: MakeQueue,
+    client: redis.Redis,
+    pipeline: str,
+) -> None:
+    client.xadd(stream_key(pipeline), {"request": raw})
+    asker.ask(request("good"))
+    queue = make_queue()
+    bad, good = queue.claim()
+    assert good.request == request("good")
+    assert bad.request is None
+    assert isinstance(bad.error, Misconfigured)
+    assert text in bad.error.message
+    assert bad.request_id == (request_id or f"entry-{bad.id}")
+    queue.answer(Answer(bad.request_id, RequestState.REFUSED, error=bad.error.message))
+    queue.acknowledge([bad.id, good.id])
+    answer = asker.answer(bad.request_id)
+    assert answer is not None
+    assert answer.state is RequestState.REFUSED
+
+
+def test_an_entry_without_the_field(
+    make_queue: MakeQueue, client: redis.Redis, pipeline: str
+) -> None:
+    client.xadd(stream_key(pipeline), {"other": b"x" * 100_000})
+    (message,) = make_queue().claim()
+    assert message.raw == b""
+    assert message.error is not None
+    assert "no field 'request'" in message.error.message
+
+
+def test_an_oversized_message_is_never_fetched(
+    make_queue: MakeQueue, client: redis.Redis, pipeline: str
+) -> None:
+    client.xadd(stream_key(pipeline), {"request": b"x" * 50_000_000})
+    queue = make_queue()
+    before = client.info("stats")["total_net_output_bytes"]
+    (message,) = queue.claim()
+    assert message.error is not None
+    assert message.raw == b""
+    assert client.info("stats")["total_net_output_bytes"] - before < 100_000
+
+
+def test_the_asker_refuses_what_the_worker_would(asker: Asker) -> None:
+    with pytest.raises(Misconfigured, match="keys needs exactly one table"):
+        asker.ask(DumpRequest("r", ("a.b", "a.c"), keys=(("1",),)))
+    with pytest.raises(Misconfigured, match="bytes, above"):
+        asker.ask(DumpRequest("r", ("a.b",), keys=tuple((str(n),) for n in range(1_000))))
+
+
+def test_the_stream_is_bounded(asker: Asker, client: redis.Redis, pipeline: str) -> None:
+    pipe = client.pipeline(transaction=False)
+    for _ in range(STREAM_ENTRIES_MAX + 500):
+        pipe.xadd(stream_key(pipeline), {"request": b"x"})
+    pipe.execute()
+    asker.ask(request())
+    # Trimming is approximate: whole blocks of a stream's tree.
+    assert client.xlen(stream_key(pipeline)) <= STREAM_ENTRIES_MAX + 200
+
+
+def test_answers_are_replaced_and_expire(
+    asker: Asker, make_queue: MakeQueue, client: redis.Redis, pipeline: str
+) -> None:
+    queue = make_queue()
+    assert asker.answer("r/1:a") is None
+    progress = TableProgress("public.a", RequestState.RUNNING, chunks=2, chunks_estimate=9)
+    queue.answer(Answer("r/1:a", RequestState.ACCEPTED, manifest_number=3))
+    last = Answer("r/1:a", RequestState.RUNNING, manifest_number=3, tables=(progress,))
+    queue.answer(last)
+    assert asker.answer("r/1:a") == last
+    assert 0 < client.pttl(answer_key(pipeline, "r/1:a")) <= 86_400_000
+
+
+def test_worker_statuses(
+    asker: Asker, make_queue: MakeQueue, client: redis.Redis, pipeline: str
+) -> None:
+    queue = make_queue()
+    assert asker.workers() == []
+    dump = Answer("r1", RequestState.RUNNING)
+    first = WorkerStatus(
+        writer="w1", pipeline=pipeline, state="live", host="h", pid=1, term=1, manifest_number=2,
+        last_seq=3, updated_at_us=10, position="0/1", source_time_us=9, note="n", dumps=(dump,),
+    )  # fmt: skip
+    queue.publish(first)
+    queue.publish(status(pipeline, "w0", 11))
+    assert [found.writer for found in asker.workers()] == ["w0", "w1"]
+    assert asker.workers()[1] == first
+    assert client.pttl(worker_key(pipeline, "w1")) > 0
+    client.delete(worker_key(pipeline, "w0"))
+    assert [found.writer for found in asker.workers()] == ["w1"]
+    queue.withdraw("w1")
+    assert asker.workers() == []
+
+
+def test_what_we_cannot_have_written(asker: Asker, client: redis.Redis, pipeline: str) -> None:
+    client.set(answer_key(pipeline, "r1"), b'{"state":"odd"}')
+    with pytest.raises(CorruptData, match="answer to r1"):
+        asker.answer("r1")
+
+
+def test_a_key_of_another_kind_in_the_streams_place(
+    make_queue: MakeQueue, client: redis.Redis, pipeline: str
+) -> None:
+    client.set(stream_key(pipeline), b"x")
+    with pytest.raises(Unavailable, match="ResponseError"):
+        make_queue().claim()
+
+
+def test_redis_away_then_back(pipeline: str, valkey: ValkeyServer, control: Control) -> None:
+    now = [100.0]
+    queue = RequestQueue(control, pipeline, "w1", clock=lambda: now[0])
+    asker = Asker(control, pipeline)
+    assert queue.claim() == []
+    valkey.stop()
+    with pytest.raises(Unavailable, match="cannot be reached"):
+        queue.claim()
+    with pytest.raises(Unavailable, match="a moment ago"):
+        queue.claim()
+    with pytest.raises(Unavailable, match="cannot be reached"):
+        asker.ask(request())
+    valkey.start()
+    valkey.flush()
+    now[0] += 60.0
+    asker.ask(request())
+    assert ids(queue.claim()) == ["r1"]
+
+
+def test_a_hung_redis_is_waited_for_once(pipeline: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        control = Control.model_validate({"url": f"redis://:{CANARY}@127.0.0.1:{port}/0"})
+        queue = RequestQueue(control, pipeline, "w1", timeout_s=0.2, clock=lambda: 0.0)
+        with pytest.raises(Unavailable, match="did not answer in time") as caught:
+            queue.claim()
+        assert CANARY not in repr(caught.value)
+        with pytest.raises(Unavailable, match="a moment ago"):
+            queue.answer(Answer("r", RequestState.DONE))
+
+
+def test_a_cut_connection(pipeline: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            peer, _ = server.accept()
+            peer.recv(1)
+            peer.close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        port = server.getsockname()[1]
+        control = Control.model_validate({"url": f"redis://127.0.0.1:{port}/0"})
+        with pytest.raises(Unavailable):
+            Asker(control, pipeline).ping()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [f"redis://:{CANARY}/x@127.0.0.1:6379/0", f"http://{CANARY}", f"redis://h:{CANARY}@h:pw/0"],
+)
+def test_a_url_that_is_none_is_not_quoted(url: str, pipeline: str) -> None:
+    with pytest.raises(Misconfigured, match="not a Redis address") as caught:
+        Asker(Control.model_validate({"url": url}), pipeline)
+    assert CANARY not in repr(caught.value)
+
+
+def test_a_wrong_password(valkey: ValkeyServer, pipeline: str) -> None:
+    url = f"redis://:{CANARY}@127.0.0.1:{valkey.port}/0"
+    control = Control.model_validate({"url": url})
+    with pytest.raises(Misconfigured, match="refuses the login") as refused:
+        Asker(control, pipeline).ping()
+    with pytest.raises(Unavailable, match="refuses the login") as unavailable:
+        RequestQueue(control, pipeline, "w1").claim()
+    assert CANARY not in repr(refused.value) + repr(unavailable.value)
+
+
+def test_no_password(valkey: ValkeyServer, pipeline: str) -> None:
+    control = Control.model_validate({"url": f"redis://127.0.0.1:{valkey.port}/0"})
+    with pytest.raises(Misconfigured, match="refuses the login"):
+        Asker(control, pipeline).ping()
+
+
+def test_the_grants_that_docs_name_suffice(
+    valkey: ValkeyServer, client: redis.Redis, pipeline: str
+) -> None:
+    client.script_flush()
+    client.acl_setuser(
+        "tl",
+        enabled=True,
+        reset=True,
+        passwords=["+secret"],
+        keys=["tideline:*"],
+        commands=COMMANDS.split(),
+    )
+    control = Control.model_validate({"url": f"redis://tl:secret@127.0.0.1:{valkey.port}/0"})
+    asker, queue = Asker(control, pipeline), RequestQueue(control, pipeline, "w1")
+    asker.ask(request())
+    (message,) = queue.claim()
+    queue.answer(Answer("r1", RequestState.DONE))
+    queue.acknowledge([message.id])
+    queue.publish(status(pipeline))
+    assert asker.answer("r1") is not None
+    assert len(asker.workers()) == 1
+    client.acl_setuser("tl", commands=["-xadd"])
+    with pytest.raises(Misconfigured, match="refuses"):
+        asker.ask(request())
+    client.acl_deluser("tl")
+
+
+def test_errors_never_quote_the_library() -> None:
+    for error in (redis.ConnectionError(f"at {CANARY}"), redis.ResponseError(f"ERR {CANARY}")):
+        assert CANARY not in str(translate(error))

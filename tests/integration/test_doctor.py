@@ -1,0 +1,166 @@
+"""``tideline doctor`` as a process: exit codes, fixes, and no secret in any output."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from console.app import app
+from console.services.ports import free_port
+from console.services.postgres import PostgresServer
+from console.services.valkey import ValkeyServer
+from tests.fixtures.services import Database
+from tests.fixtures.settings import ConfigFactory
+
+TIDELINE = Path(sys.executable).parent / "tideline"
+CANARY = "canary-3b7e"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    returncode: int
+    stdout: str
+
+
+def doctor(config: Path, **environment: str) -> Outcome:
+    """The command in this process; `test_as_a_process` shows that the program does the same."""
+    words = ["doctor", "--config", str(config)]
+    done = CliRunner().invoke(app, words, env=environment, catch_exceptions=False)
+    assert CANARY not in done.output
+    return Outcome(done.exit_code, done.stdout)
+
+
+@pytest.fixture
+def shop(database: Database) -> Database:
+    database.run("CREATE TABLE orders (id int PRIMARY KEY)")
+    return database
+
+
+def test_capture_may_start(shop: Database, config_for: ConfigFactory) -> None:
+    done = doctor(config_for(shop))
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.endswith("capture may start\n")
+    for name in ("version", "tables", "store", "control", "warehouse", "java"):
+        assert f"ok      {name}: " in done.stdout
+
+
+def test_a_finding_and_its_fix(database: Database, config_for: ConfigFactory) -> None:
+    database.run("CREATE TABLE orders (id int PRIMARY KEY, _tl_seq int)")
+    config = config_for(database)
+    done = doctor(config)
+    assert done.returncode == 2
+    (fix,) = [line for line in done.stdout.splitlines() if "RENAME COLUMN" in line]
+    database.run(fix.partition("fix: ")[2].replace("…", "seq"))
+    assert doctor(config).returncode == 0
+
+
+@pytest.fixture
+def capture_role(postgres: PostgresServer, shop: Database) -> Iterator[str]:
+    name = f"capture_{uuid.uuid4().hex[:6]}"
+    shop.run(f"CREATE ROLE {name} LOGIN REPLICATION PASSWORD '{CANARY}'")
+    yield name
+    shop.run(f"DROP OWNED BY {name}", f"DROP ROLE {name}")
+
+
+def test_a_secret_never_shows(
+    shop: Database, postgres: PostgresServer, capture_role: str, config_for: ConfigFactory
+) -> None:
+    dsn = postgres.dsn(shop.name, user=capture_role, password=CANARY)
+    done = doctor(config_for(shop, source={"url": dsn}))
+    assert done.returncode == 2
+    assert f'GRANT SELECT ON TABLE "public"."orders" TO "{capture_role}";' in done.stdout
+
+
+def test_a_wrong_password(
+    shop: Database, postgres: PostgresServer, config_for: ConfigFactory
+) -> None:
+    config = config_for(shop, source={"url": postgres.dsn(shop.name, password=CANARY)})
+    done = doctor(config)
+    assert done.returncode == 2
+    assert 'password authentication failed for user "postgres"' in done.stdout
+    assert "TIDELINE_SOURCE__PASSWORD" in done.stdout
+    assert "ok      store" in done.stdout
+    right = doctor(config, TIDELINE_SOURCE__PASSWORD=postgres.password)
+    assert right.returncode == 0, right.stdout
+
+
+def test_as_a_process(shop: Database, postgres: PostgresServer, config_for: ConfigFactory) -> None:
+    dsn = postgres.dsn(shop.name, password=CANARY)
+    done = subprocess.run(
+        [str(TIDELINE), "doctor", "--config", str(config_for(shop, source={"url": dsn}))],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 2
+    assert "ERROR   source: the source refuses us" in done.stdout
+    assert CANARY not in done.stdout + done.stderr
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://postgres:{CANARY}@127.0.0.1:1/shop",
+        f"postgresql://postgres:{CANARY}@no.such.host.invalid/shop",
+        f"postgresql://postgres:x@{CANARY}@127.0.0.1:1/shop",
+        f"postgresql://postgres:{CANARY}/x@127.0.0.1:1/shop",
+        f"postgresql://postgres@127.0.0.1:1/shop?sslmode={CANARY}",
+        f"postgresql://postgres@127.0.0.1:1/shop?{CANARY}=1",
+    ],
+)
+def test_a_source_that_cannot_be_reached(
+    shop: Database, url: str, config_for: ConfigFactory
+) -> None:
+    done = doctor(config_for(shop, source={"url": url}))
+    assert done.returncode == 2
+    assert "ERROR   source: " in done.stdout
+    assert "ok      control: " in done.stdout
+
+
+def test_an_unknown_database(
+    shop: Database, postgres: PostgresServer, config_for: ConfigFactory
+) -> None:
+    done = doctor(config_for(shop, source={"url": postgres.dsn("no_such_db")}))
+    assert done.returncode == 2
+    assert 'database "no_such_db" does not exist' in done.stdout
+
+
+@pytest.mark.parametrize("port", ["right", "free"])
+def test_the_queue(
+    port: str, shop: Database, valkey: ValkeyServer, config_for: ConfigFactory
+) -> None:
+    number = valkey.port if port == "right" else free_port()
+    done = doctor(config_for(shop, control={"url": f"redis://:{CANARY}@127.0.0.1:{number}/0"}))
+    assert done.returncode == 2
+    expected = "refuses the login" if port == "right" else "cannot be reached"
+    assert f"ERROR   control: redis {expected}" in done.stdout
+
+
+@pytest.mark.parametrize("section", ["store", "warehouse"])
+def test_a_place_that_cannot_be_written(
+    section: str, shop: Database, tmp_path: Path, config_for: ConfigFactory
+) -> None:
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    done = doctor(config_for(shop, **{section: {"url": (blocker / "in").as_uri()}}))
+    assert done.returncode == 2
+    assert f"ERROR   {section}: " in done.stdout
+
+
+def test_no_java_is_a_warning(shop: Database, tmp_path: Path, config_for: ConfigFactory) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    done = doctor(
+        config_for(shop), PATH=str(empty), JAVA_HOME=str(empty), TIDELINE_CACHE=str(empty)
+    )
+    assert done.returncode == 0, done.stdout
+    assert "WARNING java: no Java 17" in done.stdout

@@ -1,0 +1,135 @@
+"""``tideline dump`` against a real queue, with this test in the worker's place."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from capture.queue import Message, RequestQueue
+from console import dump
+from console.dump import make_request, run
+from console.services.valkey import ValkeyServer
+from tests.fixtures.services import Database
+from tests.fixtures.settings import SettingsFactory
+from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
+from tideline.settings import Settings
+
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def settings(settings_for: SettingsFactory) -> Settings:
+    """The command never looks at the source."""
+    return settings_for(Database("none", "postgresql://u@127.0.0.1:1/none"))
+
+
+@pytest.fixture
+def queue(settings: Settings) -> Iterator[RequestQueue]:
+    queue = RequestQueue(settings.control, settings.pipeline, "w1")
+    yield queue
+    queue.close()
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[Settings, DumpRequest], Future[int]]]:
+    """Runs the command with ``--wait`` beside the test."""
+    with ThreadPoolExecutor(1) as pool:
+        yield lambda settings, request: pool.submit(run, settings, request, wait=True)
+
+
+Start = Callable[[Settings, DumpRequest], "Future[int]"]
+
+
+def next_message(queue: RequestQueue) -> Message:
+    pause = threading.Event()
+    for _ in range(int(WAIT_S / 0.02)):
+        messages = queue.claim()
+        if messages:
+            return messages[0]
+        pause.wait(0.02)
+    raise AssertionError("no request came")
+
+
+def test_sent_and_not_waited_for(
+    settings: Settings, queue: RequestQueue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = make_request(["public.a"], chunk_rows=5)
+    assert run(settings, request, wait=False) == 0
+    assert next_message(queue).request == request
+    out = capsys.readouterr().out
+    assert f"request {request.request_id}" in out
+    assert "no worker is running" in out
+
+
+def test_waited_for_until_done(
+    settings: Settings, queue: RequestQueue, start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = make_request(["public.a"])
+    waiting = start(settings, request)
+    queue.acknowledge([next_message(queue).id])
+    for state in (RequestState.ACCEPTED, RequestState.RUNNING):
+        queue.answer(Answer(request.request_id, state, tables=(TableProgress("public.a", state),)))
+    assert not waiting.done()
+    done = TableProgress("public.a", RequestState.DONE, chunks=2, rows=15)
+    queue.answer(Answer(request.request_id, RequestState.DONE, manifest_number=9, tables=(done,)))
+    assert waiting.result(WAIT_S) == 0
+    assert "done: 1 tables, 15 rows, manifest 9" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("state", [RequestState.FAILED, RequestState.REFUSED])
+def test_failed_or_refused(
+    state: RequestState,
+    settings: Settings,
+    queue: RequestQueue,
+    start: Start,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    request = make_request(["public.a", "public.b"])
+    waiting = start(settings, request)
+    next_message(queue)
+    table = TableProgress("public.b", state, error="it has no key")
+    queue.answer(
+        Answer(request.request_id, state, tables=(table,), error="1 of 2", hint="add [a] key")
+    )
+    assert waiting.result(WAIT_S) == 1
+    err = capsys.readouterr().err
+    assert f"the request is {state.value}: 1 of 2" in err
+    assert "public.b: it has no key" in err
+    assert "hint: add [a] key" in err
+
+
+def test_an_unanswered_request_is_repeated(
+    settings: Settings,
+    queue: RequestQueue,
+    valkey: ValkeyServer,
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dump, "REPEAT_AFTER_S", 0.3)
+    request = make_request(["public.a"])
+    waiting = start(settings, request)
+    next_message(queue)
+    valkey.flush()
+    again = next_message(queue)
+    assert again.request == request
+    queue.answer(Answer(request.request_id, RequestState.RUNNING))
+    valkey.flush()
+    assert next_message(queue).request == request
+    queue.answer(Answer(request.request_id, RequestState.DONE))
+    assert waiting.result(WAIT_S) == 0
+
+
+def test_a_redis_that_goes_away_meanwhile(
+    settings: Settings, valkey: ValkeyServer, start: Start
+) -> None:
+    request = make_request(["public.a"])
+    first = RequestQueue(settings.control, settings.pipeline, "w1")
+    waiting = start(settings, request)
+    next_message(first)
+    valkey.restart()
+    second = RequestQueue(settings.control, settings.pipeline, "w2")
+    second.answer(Answer(request.request_id, RequestState.DONE))
+    assert waiting.result(WAIT_S) == 0

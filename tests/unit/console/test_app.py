@@ -1,0 +1,195 @@
+"""The command line: what is parsed, how errors leave the program, and how quickly it starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from console import app as entry
+from console.dump import make_request
+from console.errors import exit_code
+from tideline.contract.errors import (
+    CorruptData,
+    Fenced,
+    InvariantBroken,
+    Misconfigured,
+    SourceLost,
+    TidelineError,
+    Unavailable,
+)
+from tideline.contract.request import DumpRequest, TimeRange
+
+TIDELINE = Path(sys.executable).parent / "tideline"
+CANARY = "canary-77aa"
+COMMANDS = ("doctor", "capture", "dump", "merge", "status", "inspect", "demo")
+
+
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The installed program in a process of its own."""
+    return subprocess.run(
+        [str(TIDELINE), *words],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_help_names_every_command() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    for command in COMMANDS:
+        assert command in done.stdout
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """What makes start-up slow stays out of the program until a command needs it."""
+    heavy = ("pydantic", "pyarrow", "redis", "psycopg2", "pyspark", "obstore", "deltalake", "numpy")
+    code = (
+        "import sys; from console.app import app\n"
+        "try: app(['--help'])\n"
+        "except SystemExit: pass\n"
+        f"print('loaded:', sorted(set(sys.modules) & set({heavy!r})))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "loaded: []" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("nope",), ("capture", "--until-idle", "x"), ("dump", "--chunk-rows", "0", "a.b")]
+)
+def test_wrong_usage_exits_with_2(words: tuple[str, ...]) -> None:
+    assert CliRunner().invoke(entry.app, list(words)).exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["doctor", "capture", "merge", "status"])
+def test_every_command_takes_config(command: str, tmp_path: Path) -> None:
+    missing = tmp_path / "none.toml"
+    done = run(command, "--config", str(missing))
+    assert done.returncode == 2
+    assert f"tideline: no settings file at {missing}" in done.stderr
+    assert "hint: name one with --config" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_config_from_the_environment(tmp_path: Path) -> None:
+    done = run("status", TIDELINE_CONFIG=str(tmp_path / "there.toml"))
+    assert "there.toml" in done.stderr
+
+
+def test_every_mistake_of_the_settings_and_no_secret(tmp_path: Path) -> None:
+    path = tmp_path / "tideline.toml"
+    path.write_text(
+        f'pipeline = "a b"\n[source]\nurl = "mysql://u:{CANARY}@h/d"\npasword = "{CANARY}"\n'
+        '[store]\nurl = "ftp://x"\n'
+    )
+    done = run("doctor", "--config", str(path))
+    assert done.returncode == 2
+    for key in ("pipeline", "source.url", "source.pasword", "store.url", "warehouse"):
+        assert key in done.stderr
+    assert CANARY not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Misconfigured("m"), 2),
+        (Unavailable("m"), 3),
+        (SourceLost("m"), 4),
+        (CorruptData("m"), 5),
+        (Fenced("m"), 6),
+        (InvariantBroken("m"), 1),
+        (TidelineError("m"), 1),
+    ],
+)
+def test_errors_leave_as_one_text_and_a_code(
+    error: TidelineError,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert exit_code(error) == code
+    error.hint = "do [this]"
+
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(entry, "app", fail)
+    with pytest.raises(SystemExit) as left:
+        entry.main()
+    assert left.value.code == code
+    assert capsys.readouterr().err == "tideline: m\n  hint: do [this]\n"
+
+
+def test_an_interrupt_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(entry, "app", interrupt)
+    with pytest.raises(SystemExit) as left:
+        entry.main()
+    assert left.value.code == 130
+    assert capsys.readouterr().err == ""
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[DumpRequest, bool]:
+    """The request that a command line sends, and whether it waits."""
+    sent: list[tuple[DumpRequest, bool]] = []
+
+    def note(_settings: object, request: DumpRequest, *, wait: bool) -> int:
+        sent.append((request, wait))
+        return 0
+
+    monkeypatch.setattr("console.dump.run", note)
+    monkeypatch.setattr(entry, "_settings", lambda _config: None)
+    result = CliRunner().invoke(entry.app, ["dump", *words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return sent[0]
+
+
+def test_dump_of_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    request, wait = asked(
+        monkeypatch, "public.a", 'public."b c"', "--chunk-rows", "50", "--delay-ms", "7", "--wait"
+    )
+    assert wait
+    assert request.tables == ("public.a", 'public."b c"')
+    assert (request.chunk_rows, request.delay_ms) == (50, 7)
+    assert request.whole
+    other, wait = asked(monkeypatch, "public.a")
+    assert not wait
+    assert other.request_id != request.request_id
+
+
+def test_dump_of_all_keys_and_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert asked(monkeypatch, "--all")[0].tables == ("*.*",)
+    path = tmp_path / "keys.csv"
+    path.write_text("1,a\n2,b\n")
+    request, _ = asked(monkeypatch, "public.a", "--keys", str(path), "--id", "mine")
+    assert request.keys == (("1", "a"), ("2", "b"))
+    assert request.request_id == "mine"
+    request, _ = asked(monkeypatch, "public.a", "--time", "placed_at", "2026-01-01", "2026-01-02")
+    assert request.time == TimeRange("placed_at", "2026-01-01", "2026-01-02")
+
+
+@pytest.mark.parametrize("tables", [[], ["public.a"]])
+def test_tables_or_all(tables: list[str]) -> None:
+    with pytest.raises(Misconfigured, match="one of the two"):
+        make_request(tables, every=bool(tables))
+
+
+def test_what_excludes_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "keys.csv"
+    path.write_text("1\n")
+    with pytest.raises(Misconfigured, match="exactly one table"):
+        make_request(["public.a", "public.b"], keys=path)
+    with pytest.raises(Misconfigured, match="exclude each other"):
+        make_request(["public.a"], keys=path, time=("c", "1", "2"))

@@ -1,0 +1,282 @@
+"""The status document: who reads the log, how far each table is, and what it is held up by."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import pytest
+
+from console.status_document import (
+    ChainStatus,
+    Merged,
+    Status,
+    TableStage,
+    TableStatus,
+    Through,
+    WorkerState,
+    make_status,
+    worker_state,
+)
+from tideline.contract.manifest import (
+    Manifest,
+    ManifestKind,
+    OpenRequest,
+    OpenState,
+    TableCondition,
+    TableDump,
+    TableState,
+)
+from tideline.contract.position import PostgresPosition, SourceIdentity
+from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
+from tideline.control import WorkerStatus
+
+ROOT = Path(__file__).parents[3]
+GOLDEN = ROOT / "tests" / "golden" / "status" / "v1"
+SCHEMA = ROOT / "docs" / "schemas" / "status.v1.json"
+
+NOW = 1_800_000_000_000_000
+SECOND = 1_000_000
+
+
+def tail(**changed: object) -> Manifest:
+    manifest = Manifest(
+        pipeline="shop",
+        incarnation="i1",
+        manifest_number=40,
+        term=2,
+        writer="w1",
+        previous_digest="",
+        kind=ManifestKind.HEARTBEAT,
+        first_seq=901,
+        last_seq=900,
+        position=PostgresPosition(0x16B374D848),
+        identity=SourceIdentity("postgres", "7", 1, "shop"),
+        source_time_us=NOW - 3 * SECOND,
+        written_at_us=NOW - 2 * SECOND,
+        state=OpenState(),
+    )
+    return msgspec.structs.replace(manifest, **changed)
+
+
+def worker(state: str = "live", *dumps: Answer) -> WorkerStatus:
+    return WorkerStatus(
+        writer=f"{state}-1",
+        pipeline="shop",
+        state="live" if state == "live" else "passive",
+        host="h",
+        pid=1,
+        term=2,
+        manifest_number=40,
+        last_seq=900,
+        updated_at_us=NOW,
+        dumps=dumps,
+    )
+
+
+def status(
+    tables: dict[str, TableState],
+    merged: dict[str, Merged] | None = None,
+    *,
+    requests: tuple[OpenRequest, ...] = (),
+    workers: tuple[WorkerStatus, ...] | None = (),
+) -> Status:
+    return make_status(
+        "shop",
+        tail(),
+        OpenState(requests=requests, tables=tables),
+        workers=workers,
+        merged=merged or {},
+        takeover_after_s=15.0,
+        now_us=NOW,
+    )
+
+
+def table(state: TableState, merged: Merged | None = None) -> TableStatus:
+    (found,) = status({"public.a": state}, {} if merged is None else {"public.a": merged}).tables
+    return found
+
+
+OLD = NOW - 16 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("end", "workers", "expected"),
+    [
+        (tail(), (worker(),), WorkerState.LIVE),
+        (tail(), (worker("passive"), worker()), WorkerState.LIVE),
+        (tail(), (), WorkerState.LIVE),
+        (tail(), None, WorkerState.LIVE),
+        (tail(written_at_us=OLD), (worker(),), WorkerState.LIVE),
+        (tail(written_at_us=OLD), (worker("passive"),), WorkerState.PASSIVE),
+        (tail(written_at_us=OLD), (), WorkerState.STOPPED),
+        (tail(written_at_us=OLD), None, WorkerState.STOPPED),
+        (tail(written_at_us=None), (), WorkerState.STOPPED),
+        (tail(released=True), (), WorkerState.STOPPED),
+        (tail(released=True), (worker("passive"),), WorkerState.PASSIVE),
+        (None, (), WorkerState.STOPPED),
+        (None, (worker("passive"),), WorkerState.PASSIVE),
+        (None, None, WorkerState.UNKNOWN),
+    ],
+)
+def test_whether_anybody_reads_the_log(
+    end: Manifest | None, workers: tuple[WorkerStatus, ...] | None, expected: WorkerState
+) -> None:
+    assert worker_state(end, workers, takeover_after_s=15.0, now_us=NOW) is expected
+
+
+def test_a_table_of_which_all_is_merged_moves_with_the_chain() -> None:
+    found = table(TableState(last_data_manifest=31), Merged(31, 700, NOW - 60 * SECOND))
+    assert found.up_to_date
+    assert found.merged == found.captured == Through(900, 40, NOW - 3 * SECOND)
+    assert found.lag_s == 3.0
+    assert found.state is TableStage.LIVE
+
+
+def test_a_table_that_waits_for_a_merge() -> None:
+    found = table(TableState(last_data_manifest=32), Merged(31, 700, NOW - 60 * SECOND))
+    assert not found.up_to_date
+    assert found.merged == Through(700, 31, NOW - 60 * SECOND)
+    assert found.lag_s == 60.0
+
+
+def test_a_table_that_was_never_merged() -> None:
+    found = table(TableState(last_data_manifest=32))
+    assert (found.merged, found.lag_s, found.up_to_date) == (None, None, False)
+
+
+def test_a_parked_table_is_captured_through_where_it_was_parked() -> None:
+    parked = TableState(
+        TableCondition.PARKED, last_data_manifest=10, since_seq=77, reason="no key", hint="ALTER"
+    )
+    found = table(parked, Merged(12, 70, NOW - 9 * SECOND))
+    assert found.state is TableStage.PARKED
+    assert found.captured == Through(77)
+    assert found.merged == Through(70, 12, NOW - 9 * SECOND)
+    assert (found.since_seq, found.reason, found.hint) == (77, "no key", "ALTER")
+
+
+def test_what_the_warehouse_says_of_a_live_table() -> None:
+    live = TableState(last_data_manifest=31)
+    foreign = table(live, Merged(31, 700, foreign=("DELETE at version 9",), foreign_seq=650))
+    assert foreign.state is TableStage.UNPROVEN
+    assert foreign.since_seq == 650
+    assert "DELETE at version 9" in (foreign.reason or "")
+    broken = table(live, Merged(31, 700, problem="set back"))
+    assert (broken.state, broken.reason) == (TableStage.BLOCKED, "set back")
+    assert table(live, Merged(31, 700, pending=True)).pending
+
+
+def test_a_dump_under_way_comes_first_and_the_reason_stays() -> None:
+    request = OpenRequest(
+        DumpRequest("r1", ("public.*",)),
+        (
+            TableDump("public.a", state="running", first_low_seq=5, chunks=2, rows=20),
+            TableDump("public.b", state="done", first_low_seq=4, chunks=1, rows=3),
+        ),
+    )
+    unproven = TableState(TableCondition.UNPROVEN, since_seq=9, reason="DDL")
+    found = status(
+        {"public.a": unproven, "public.b": TableState()}, requests=(request,), workers=None
+    )
+    assert [one.state for one in found.tables] == [TableStage.DUMPING, TableStage.LIVE]
+    assert (found.tables[0].since_seq, found.tables[0].reason) == (9, "DDL")
+    (dump,) = found.dumps
+    assert dump.state is RequestState.RUNNING
+    assert [(one.chunks, one.rows) for one in dump.tables] == [(2, 20), (1, 3)]
+
+
+def test_the_worker_knows_more_of_a_dump_than_the_chain() -> None:
+    request = OpenRequest(DumpRequest("r1", ("public.a",)), (TableDump("public.a"),))
+    progress = TableProgress("public.a", RequestState.RUNNING, chunks=7)
+    told = Answer("r1", RequestState.RUNNING, tables=(progress,))
+    fresh = Answer("r2", RequestState.ACCEPTED)
+    found = status({}, requests=(request,), workers=(worker("live", told, fresh),))
+    assert found.dumps == (told, fresh)
+    assert status({}, requests=(request,)).dumps[0].state is RequestState.ACCEPTED
+
+
+def test_before_the_first_worker() -> None:
+    found = make_status(
+        "shop", None, OpenState(), workers=(), merged={}, takeover_after_s=15.0, now_us=NOW
+    )
+    assert (found.worker, found.chain, found.tables) == (WorkerState.STOPPED, None, ())
+
+
+def golden() -> dict[str, Status]:
+    """One document with every field, one with the fewest."""
+    progress = TableProgress(
+        "public.orders",
+        RequestState.RUNNING,
+        chunks=3,
+        chunks_estimate=11,
+        rows=30_000,
+        rows_estimate=110_000,
+        waiting="a transaction",
+    )
+    dump = Answer("cli-1", RequestState.RUNNING, manifest_number=38, tables=(progress,))
+    full = Status(
+        pipeline="shop",
+        at_us=NOW,
+        worker=WorkerState.LIVE,
+        workers=(
+            msgspec.structs.replace(
+                worker("live", dump), position="16/B374D848", source_time_us=NOW, note="throttled"
+            ),
+        ),
+        chain=ChainStatus(
+            manifest_number=40,
+            incarnation="i1",
+            term=2,
+            writer="live-1",
+            last_seq=900,
+            position="16/B374D848",
+            released=True,
+            source_time_us=NOW - 3 * SECOND,
+            written_at_us=NOW - 2 * SECOND,
+            lag_s=3.0,
+        ),
+        tables=(
+            TableStatus(
+                table="public.orders",
+                state=TableStage.UNPROVEN,
+                captured=Through(900, 40, NOW - 3 * SECOND),
+                merged=Through(700, 31, NOW - 60 * SECOND),
+                up_to_date=True,
+                pending=True,
+                lag_s=60.0,
+                since_seq=650,
+                reason="ADD COLUMN … DEFAULT",
+                hint="tideline dump public.orders",
+            ),
+        ),
+        dumps=(dump,),
+        control_error="redis cannot be reached",
+        warehouse_error="not readable",
+    )
+    least = Status(pipeline="shop", at_us=NOW, worker=WorkerState.UNKNOWN)
+    return {"full": full, "least": least}
+
+
+@pytest.mark.parametrize("name", ["full", "least"])
+def test_golden_files(name: str) -> None:
+    raw = (GOLDEN / f"{name}.json").read_bytes().strip()
+    assert msgspec.json.decode(raw, type=Status) == golden()[name]
+    assert msgspec.json.format(msgspec.json.encode(golden()[name]), indent=2) == raw
+
+
+def test_the_schema_is_the_documents() -> None:
+    schema = json.loads(SCHEMA.read_text())
+    generated = json.loads(json.dumps(msgspec.json.schema(Status)))
+    assert {key: schema[key] for key in generated} == generated
+
+
+@pytest.mark.parametrize("name", ["full", "least"])
+def test_golden_files_fit_the_schema(name: str) -> None:
+    schema = json.loads(SCHEMA.read_text())
+    document = json.loads((GOLDEN / f"{name}.json").read_text())
+    jsonschema.validate(document, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**document, "worker": "odd"}, schema)

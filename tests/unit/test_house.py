@@ -1,0 +1,77 @@
+"""The house rules that no tool checks by itself: no room outside the rules, no silent skip."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NOT_ROOMS = {"tests", "scripts", "docs", "plugins"}
+
+
+def project() -> dict[str, object]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def rooms() -> set[str]:
+    """Every folder of ours that holds Python, by the name that it is imported under."""
+    folders = {
+        path.parent.name
+        for pattern in ("*/*.py", "plugins/*/__init__.py")
+        for path in ROOT.glob(pattern)
+        if not path.parent.name.startswith(".")
+    }
+    return folders - NOT_ROOMS
+
+
+def test_every_room_is_under_the_import_rules() -> None:
+    tool = project()["tool"]
+    assert isinstance(tool, dict)
+    assert rooms() == set(tool["importlinter"]["root_packages"])
+
+
+def test_every_package_is_in_the_wheel() -> None:
+    tool = project()["tool"]
+    assert isinstance(tool, dict)
+    packages = tool["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert {Path(name).name for name in packages} == rooms() - {"dags"}
+
+
+@pytest.mark.parametrize(
+    ("body", "ci", "code"),
+    [
+        ("pytest.skip('no reason')", "true", 1),
+        ("pytest.skip('no reason')", "", 0),
+        ("pytest.xfail('a known bug')", "true", 0),
+        ("pass", "true", 0),
+    ],
+)
+def test_an_unexpected_skip_fails_in_ci(tmp_path: Path, body: str, ci: str, code: int) -> None:
+    (tmp_path / "test_one.py").write_text(f"import pytest\n\ndef test_one():\n    {body}\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "test_one.py"]
+    environment = {**os.environ, "CI": ci, "PYTHONPATH": str(ROOT)}
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert ("unexpected skip: test_one.py::test_one: no reason" in done.stdout) == (code == 1)
+
+
+def test_constraints_hold_versions_and_no_addresses() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    assert len(lines) > 100
+    for line in lines:
+        assert line.startswith("#") or ("==" in line and "/" not in line and "@" not in line), line
+
+
+def test_make_lists_its_targets() -> None:
+    done = subprocess.run(["make", "-s"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for target in ("setup", "demo", "test", "check", "bench"):
+        assert f"make {target} " in done.stdout

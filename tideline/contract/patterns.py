@@ -1,0 +1,67 @@
+"""Which tables a list of patterns means.
+
+A pattern is ``schema.table``. In each part ``*``, ``?`` and ``[…]`` work as in a shell; a part in
+double quotes is taken word for word (``"`` doubled inside). Matching is case-sensitive: the names
+are the catalog's. A schema given as ``*`` leaves out the system's schemas, any other pattern
+means what it says.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import re
+from collections.abc import Iterable
+
+from tideline.contract.errors import Misconfigured
+from tideline.contract.schema import TableId
+
+_PART = r'(?:"(?:[^"]|"")+"|[^."\s]+)'
+_PATTERN = re.compile(rf"(?P<schema>{_PART})\.(?P<table>{_PART})")
+_SYSTEM_SCHEMA = re.compile(r"pg_catalog|information_schema|pg_toast.*|pg_temp.*")
+
+
+def matches(table: TableId, include: Iterable[str], exclude: Iterable[str] = ()) -> bool:
+    """Whether ``table`` matches a pattern of ``include`` and none of ``exclude``.
+
+    Raises Misconfigured for a text that is not a pattern.
+    """
+    included = any(_match(table, pattern) for pattern in include)
+    return included and not any(_match(table, pattern) for pattern in exclude)
+
+
+def check_patterns(patterns: Iterable[str]) -> None:
+    """Raise Misconfigured, with every text that is not a pattern."""
+    wrong = [pattern for pattern in patterns if _PATTERN.fullmatch(pattern) is None]
+    if wrong:
+        raise _not_patterns(wrong)
+
+
+def _match(table: TableId, pattern: str) -> bool:
+    schema, name = _compile(pattern)
+    if schema is None:
+        return _SYSTEM_SCHEMA.fullmatch(table.schema) is None and bool(name.fullmatch(table.name))
+    return bool(schema.fullmatch(table.schema)) and bool(name.fullmatch(table.name))
+
+
+@functools.lru_cache(maxsize=1024)
+def _compile(pattern: str) -> tuple[re.Pattern[str] | None, re.Pattern[str]]:
+    """Both parts as regular expressions; None for the schema ``*``."""
+    parts = _PATTERN.fullmatch(pattern)
+    if parts is None:
+        raise _not_patterns([pattern])
+    schema = None if parts["schema"] == "*" else _part(parts["schema"])
+    return schema, _part(parts["table"])
+
+
+def _part(text: str) -> re.Pattern[str]:
+    if text.startswith('"'):
+        return re.compile(re.escape(text[1:-1].replace('""', '"')))
+    return re.compile(fnmatch.translate(text))
+
+
+def _not_patterns(texts: list[str]) -> Misconfigured:
+    return Misconfigured(
+        f"not a pattern of the form schema.table: {', '.join(map(repr, texts))}",
+        hint='write public.orders, public.*, or "My Schema"."My Table"',
+    )

@@ -1,0 +1,218 @@
+"""The control queue as askers see it: requests go into a Redis Stream, answers come out of keys.
+
+::
+
+    tideline:{pipeline}:requests              stream; field ``request`` holds the request's JSON
+    tideline:{pipeline}:answer:{request_id}   the newest answer, JSON, expires
+    tideline:{pipeline}:workers               sorted set: writer → when it was last heard, µs
+    tideline:{pipeline}:worker:{writer}       a worker's status, JSON, expires
+
+Redis is a queue, not a record. All of it may be lost at any moment: an asker that gets no answer
+repeats the request under the same id and joins what it began, because the chain holds it. The
+worker's side is `capture.queue`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, cast
+
+import msgspec
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from tideline.contract.errors import CorruptData, Misconfigured, TidelineError, Unavailable
+from tideline.contract.request import (
+    Answer,
+    DumpRequest,
+    check_request,
+    encode_request,
+    parse_answer,
+)
+from tideline.settings import Control
+
+GROUP = "worker"
+REQUEST_FIELD = "request"
+WORKER_STATUS_VERSION = 1
+STREAM_ENTRIES_MAX = 10_000
+"""Above it the oldest entries go, read or not: their askers repeat them."""
+WORKER_TTL_S = 30.0
+"""A worker that published no status for so long is not shown as running any more."""
+ASKER_TIMEOUT_S = 5.0
+COMMANDS = "+@stream +@sortedset +@string +@transaction +@connection +del +eval"
+"""What askers and worker need, in the words of Redis's access lists, on the keys ``tideline:*``."""
+
+
+class WorkerStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a worker last said of itself.
+
+    ``live`` reads the log, ``passive`` waits to take over. ``position`` is the source position up
+    to which all is durable, as the source prints it; ``source_time_us`` and ``updated_at_us`` are
+    µs since 1970 (the source's clock, the worker's clock). ``note`` says in words what it is held
+    up by. ``dumps`` are the answers to requests that have not ended.
+    """
+
+    writer: str
+    pipeline: str
+    state: Literal["live", "passive"]
+    host: str
+    pid: int
+    term: int
+    manifest_number: int
+    last_seq: int
+    updated_at_us: int
+    position: str | None = None
+    source_time_us: int | None = None
+    note: str | None = None
+    dumps: tuple[Answer, ...] = ()
+    version: int = WORKER_STATUS_VERSION
+
+
+def stream_key(pipeline: str) -> str:
+    return f"tideline:{pipeline}:requests"
+
+
+def answer_key(pipeline: str, request_id: str) -> str:
+    return f"tideline:{pipeline}:answer:{request_id}"
+
+
+def workers_key(pipeline: str) -> str:
+    return f"tideline:{pipeline}:workers"
+
+
+def worker_key(pipeline: str, writer: str) -> str:
+    return f"tideline:{pipeline}:worker:{writer}"
+
+
+class Asker:
+    """Sends requests to a pipeline's worker and looks at what came of them; thread-safe.
+
+    Every method raises Unavailable when Redis does not answer within ``timeout_s``, Misconfigured
+    when it refuses our login, and CorruptData for a value that we cannot have written.
+    """
+
+    def __init__(
+        self, control: Control, pipeline: str, *, timeout_s: float = ASKER_TIMEOUT_S
+    ) -> None:
+        self._control = control
+        self._pipeline = pipeline
+        self._redis = connect(control, timeout_s=timeout_s)
+
+    def ping(self) -> None:
+        """Return when Redis answers and accepts our login."""
+        with redis_errors():
+            self._redis.ping()
+
+    def ask(self, request: DumpRequest) -> None:
+        """Send ``request``; sending it again under the same id joins what it began.
+
+        Raises Misconfigured for a request that the worker would refuse unread.
+        """
+        check_request(request)
+        raw = encode_request(request)
+        if len(raw) > self._control.message_bytes_max:
+            raise Misconfigured(
+                f"the request has {len(raw)} bytes, above control.message_bytes_max,"
+                f" {self._control.message_bytes_max}",
+                hint="ask for fewer keys at once, or raise the setting on both sides",
+            )
+        with redis_errors():
+            self._redis.xadd(
+                stream_key(self._pipeline),
+                {REQUEST_FIELD: raw},
+                maxlen=STREAM_ENTRIES_MAX,
+                approximate=True,
+            )
+
+    def answer(self, request_id: str) -> Answer | None:
+        """The newest answer to the request, None when there is none (yet, or no longer)."""
+        with redis_errors():
+            raw = self._redis.get(answer_key(self._pipeline, request_id))
+        if raw is None:
+            return None
+        try:
+            return parse_answer(cast(bytes, raw))
+        except msgspec.MsgspecError as error:
+            raise CorruptData(f"the answer to {request_id} cannot be read: {error}") from None
+
+    def workers(self) -> list[WorkerStatus]:
+        """The workers that were heard of within `WORKER_TTL_S`, in the order of their names."""
+        with redis_errors():
+            members = cast("list[bytes]", self._redis.zrange(workers_key(self._pipeline), 0, -1))
+            names = sorted(member.decode(errors="replace") for member in members)
+            keys = [worker_key(self._pipeline, name) for name in names]
+            values = cast("list[bytes | None]", self._redis.mget(keys)) if keys else []
+        return [_parse_status(raw) for raw in values if raw is not None]
+
+    def close(self) -> None:
+        self._redis.close()
+
+
+def connect(control: Control, *, timeout_s: float) -> redis.Redis:
+    """A client for ``control.url`` (``redis://``, ``rediss://`` with verified TLS, ``unix://``).
+
+    Nothing is sent yet. Every wait is bounded by ``timeout_s``; nothing is repeated inside.
+    """
+    try:
+        return redis.Redis.from_url(
+            control.url.get_secret_value(),
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s,
+            retry=Retry(NoBackoff(), 0),
+            health_check_interval=0,
+        )
+    except (ValueError, TypeError):
+        # The library quotes parts of the url, and so perhaps the password.
+        raise Misconfigured(
+            "control.url is not a Redis address",
+            hint="write redis://host:port/0 or rediss://user:password@host:port/0, with special"
+            " characters of the password percent-encoded",
+        ) from None
+
+
+@contextmanager
+def redis_errors() -> Iterator[None]:
+    """Turn what redis raises into our errors, without any text that could hold a secret."""
+    try:
+        yield
+    except (redis.RedisError, OSError) as error:
+        raise translate(error) from None
+
+
+def translate(error: Exception) -> TidelineError:
+    """Unavailable for servers that do not answer, Misconfigured for ones that refuse us."""
+    refusals = (
+        redis.AuthenticationError,
+        redis.exceptions.AuthenticationWrongNumberOfArgsError,
+        redis.exceptions.NoPermissionError,
+    )
+    if isinstance(error, refusals):
+        return Misconfigured(
+            f"redis refuses the login of control.url ({type(error).__name__})",
+            hint="put the user and password into control.url or TIDELINE_CONTROL__URL; for a user"
+            f" of its own: ACL SETUSER tideline on >PASSWORD ~tideline:* {COMMANDS}",
+        )
+    if isinstance(error, redis.TimeoutError):
+        return Unavailable("redis did not answer in time", hint="see control.url")
+    if isinstance(error, redis.ConnectionError | OSError):
+        return Unavailable(
+            f"redis cannot be reached ({_reason(error)})",
+            hint="start Redis or Valkey, or correct control.url",
+        )
+    return Unavailable(f"redis answered with an error: {_reason(error)}")
+
+
+def _reason(error: BaseException) -> str:
+    """The kind of error and its system error number's text; never the library's own words."""
+    cause: Any = error.__cause__ or error.__context__ or error
+    words = getattr(cause, "strerror", None) or str(error).partition(" ")[0].strip(".,:")
+    return f"{type(error).__name__}: {words}"
+
+
+def _parse_status(raw: bytes) -> WorkerStatus:
+    try:
+        return msgspec.json.decode(raw, type=WorkerStatus)
+    except msgspec.MsgspecError as error:
+        raise CorruptData(f"a worker's status cannot be read: {error}") from None

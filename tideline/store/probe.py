@@ -1,0 +1,55 @@
+"""Refuses a store on which two workers could both believe that they own the chain.
+
+Some S3 look-alikes ignore ``If-None-Match`` or check it without holding a lock. Before a worker
+trusts a store, two clients race a create-only PUT there, and a third one must lose.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+from tideline.contract import layout
+from tideline.contract.errors import Misconfigured
+from tideline.settings import Store
+from tideline.store.objects import ObjectStore, open_store
+
+
+def probe_store(settings: Store, pipeline: str) -> None:
+    """Race two independent clients for one key and read it back.
+
+    Raises Misconfigured when not exactly one wins, when the store cannot be written, or when it
+    does not return what was written; Unavailable when it does not answer.
+    """
+    probe_clients(open_store(settings), open_store(settings), pipeline)
+
+
+def probe_clients(first: ObjectStore, second: ObjectStore, pipeline: str) -> None:
+    """The probe itself, with two clients that share no connection."""
+    key = layout.probe_key(pipeline, secrets.token_hex(8))
+    offers = [b"first " + key.encode(), b"second " + key.encode()]
+    barrier = Barrier(2)
+
+    def create(store: ObjectStore, data: bytes) -> bool:
+        barrier.wait()
+        return store.create(key, data)
+
+    with ThreadPoolExecutor(2, thread_name_prefix="probe") as pool:
+        won = list(pool.map(create, (first, second), offers))
+    if all(won) or first.create(key, b"third"):
+        raise Misconfigured(
+            f"the store {first.url} lets two writers create the same object",
+            hint="use a store that honours If-None-Match on PUT; this one cannot fence a worker",
+        )
+    # With a lost answer a winner may not know that it won: then either offer is right.
+    expected = [offer for offer, mine in zip(offers, won, strict=True) if mine] or offers
+    if first.get(key) not in expected or second.get(key) not in expected:
+        raise Misconfigured(
+            f"the store {first.url} does not return what was written to it",
+            hint="use a store that is consistent after a write",
+        )
+    with contextlib.suppress(Misconfigured):
+        # A bucket that denies deletion is a good bucket: the worker never deletes.
+        first.delete(key)
