@@ -162,7 +162,9 @@ class Session:
         if self._throttled:
             return 0
         due = self.core.flush_due(now=now, buffered_since=self._buffered_since)
-        count = reader.poll(_POLL_MESSAGES, until_commit=due)
+        # A transaction that was begun is ended as soon as can be: nothing closes inside one.
+        inside = self.core.in_transaction
+        count = reader.poll(_POLL_MESSAGES, until_commit=due or inside)
         if count and self._buffered_since is None:
             self._buffered_since = now
         self._buffered += count
@@ -170,7 +172,8 @@ class Session:
             self._buffered >= self._settings.batch_rows_max
             or reader.buffered_bytes >= self._settings.batch_bytes_max
         )
-        if self._buffered and (reader.must_take or full or due):
+        ended = inside and reader.at_commit
+        if self._buffered and (reader.must_take or full or due or ended):
             batch = reader.take(self.core.sequencer.next)
             self.core.on_batch(batch, now=now, since=self._buffered_since)
             self._buffered, self._buffered_since = 0, None

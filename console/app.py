@@ -182,11 +182,15 @@ def inspect_manifests(
 
 
 @inspect_app.command("manifest")
-def inspect_manifest(number: Annotated[int, typer.Argument(min=1)], config: Config = None) -> None:
-    """Print one manifest as it is stored."""
+def inspect_manifest(
+    number: Annotated[int, typer.Argument(min=1)],
+    config: Config = None,
+    values: Annotated[bool, typer.Option("--values", help="Show keys of rows, too.")] = False,
+) -> None:
+    """Print one manifest."""
     from console.inspect import manifest
 
-    manifest(_settings(config), number)
+    manifest(_settings(config), number, values=values)
 
 
 @inspect_app.command("parts")

@@ -1,4 +1,5 @@
-"""``tideline inspect``: look into the chain. Only ``rows`` shows what is in the tables' columns.
+"""``tideline inspect``: look into the chain. What is in the tables' columns is shown only by
+``rows``, and the keys that stand in a manifest only where it is asked for.
 
 Everything is read from the store; no worker needs to run, and nothing is changed.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -19,6 +21,7 @@ from tideline.store.chain import Chain, Link
 from tideline.store.objects import open_store
 
 _BATCH_ROWS = 1_000
+_KEY_FIELDS = frozenset(("keys", "last_key", "key_min", "key_max"))
 
 
 def manifests(settings: Settings, *, last: int) -> None:
@@ -52,12 +55,17 @@ def manifests(settings: Settings, *, last: int) -> None:
     )
 
 
-def manifest(settings: Settings, number: int) -> None:
-    """One manifest's JSON as it is stored, indented, with the digest of its raw bytes."""
+def manifest(settings: Settings, number: int, *, values: bool) -> None:
+    """One manifest's JSON, indented, with the digest of its raw bytes.
+
+    Without ``values`` the keys in it (asked for, last dumped, bounds of parts) are masked.
+    """
     link = _chain(settings).read(number)
     if link is None:
         raise Misconfigured(f"there is no manifest {number} in the pipeline {settings.pipeline}")
-    print(msgspec.json.format(link.raw, indent=2).decode())
+    document = msgspec.json.decode(link.raw)
+    shown = document if values else _masked(document)
+    print(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode())
     make_console().print(f"sha256 {link.digest}")
 
 
@@ -176,6 +184,18 @@ def _tail(chain: Chain, settings: Settings) -> Link:
             hint="run `tideline capture` first, or correct store.url or pipeline",
         )
     return tail
+
+
+def _masked(value: Any) -> Any:
+    """The document with every field that holds keys of rows replaced."""
+    if isinstance(value, list):
+        return [_masked(item) for item in value]
+    if isinstance(value, dict):
+        return {
+            name: "(masked)" if name in _KEY_FIELDS else _masked(item)
+            for name, item in value.items()
+        }
+    return value
 
 
 def _plain(value: object) -> str:

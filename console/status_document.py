@@ -61,16 +61,14 @@ class Through(msgspec.Struct, frozen=True, omit_defaults=True):
 class Merged:
     """What the warehouse says of a table: how far it is, and what is wrong with it.
 
-    ``foreign`` names data-changing commits by others that no full dump has healed yet;
-    ``pending``: rows may still lack a column's value; ``problem``: it cannot be merged into at all.
+    ``manifest_number`` is 0 while nothing was merged. ``foreign`` names changes by others that no
+    full dump has healed yet; ``problem`` says why it cannot be merged into at all.
     """
 
-    manifest_number: int
-    seq: int
+    manifest_number: int = 0
+    seq: int = 0
     source_time_us: int | None = None
     foreign: tuple[str, ...] = ()
-    foreign_seq: int | None = None
-    pending: bool = False
     problem: str | None = None
 
 
@@ -94,7 +92,7 @@ class TableStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``merged`` is None when nothing of it was merged yet; when ``up_to_date``, so that nothing
     captured waits to be merged, it moves with the chain. ``lag_s``: how old, by this machine's
-    clock, the warehouse's table is. ``pending``: rows may still lack a column's value.
+    clock, the warehouse's table is.
     """
 
     table: str
@@ -102,7 +100,6 @@ class TableStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     captured: Through
     merged: Through | None = None
     up_to_date: bool = False
-    pending: bool = False
     lag_s: float | None = None
     since_seq: int | None = None
     reason: str | None = None
@@ -140,7 +137,8 @@ def make_status(
 ) -> Status:
     """The document from what was read; ``workers`` is None when Redis did not answer.
 
-    ``merged`` has the tables of which something is applied. ``now_us`` is this machine's clock.
+    ``merged`` was read before ``tail`` and ``state``, so that it claims no more than they do.
+    ``now_us`` is this machine's clock.
     """
     return Status(
         pipeline=pipeline,
@@ -244,7 +242,7 @@ def _table(
     now_us: int,
 ) -> TableStatus:
     stage, since_seq, reason = _stage(found, merged)
-    up_to_date = merged is not None and merged.manifest_number >= found.last_data_manifest
+    up_to_date = merged is not None and 0 < merged.manifest_number >= found.last_data_manifest
     through = _merged_through(found, tail, merged, up_to_date=up_to_date)
     return TableStatus(
         table=name,
@@ -252,7 +250,6 @@ def _table(
         captured=_captured_through(found, tail),
         merged=through,
         up_to_date=up_to_date,
-        pending=merged is not None and merged.pending,
         lag_s=None if through is None else _age_s(through.source_time_us, now_us),
         since_seq=since_seq,
         reason=reason,
@@ -265,10 +262,10 @@ def _stage(found: TableState, merged: Merged | None) -> tuple[TableStage, int | 
     if found.condition is not TableCondition.LIVE or merged is None:
         return TableStage(found.condition.value), found.since_seq, found.reason
     if merged.problem is not None:
-        return TableStage.BLOCKED, merged.seq, merged.problem
+        return TableStage.BLOCKED, None, merged.problem
     if merged.foreign:
         reason = f"the warehouse's table was changed by others: {', '.join(merged.foreign)}"
-        return TableStage.UNPROVEN, merged.foreign_seq, reason
+        return TableStage.UNPROVEN, None, reason
     return TableStage.LIVE, None, None
 
 
@@ -281,7 +278,7 @@ def _captured_through(found: TableState, tail: Manifest) -> Through:
 def _merged_through(
     found: TableState, tail: Manifest, merged: Merged | None, *, up_to_date: bool
 ) -> Through | None:
-    if merged is None:
+    if merged is None or merged.manifest_number == 0:
         return None
     if up_to_date and found.condition is not TableCondition.PARKED:
         return Through(tail.last_seq, tail.manifest_number, tail.source_time_us)

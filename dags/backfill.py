@@ -64,6 +64,6 @@ with DAG(
             "to": "{{ data_interval_end.isoformat() }}",
         },
     )
-    plan = PlanOperator(task_id="plan", tables=ask.dumped_tables)
+    plan = PlanOperator(task_id="plan", tables=ask.output)
     merge = MergeOperator(task_id="merge", plan=plan.output)
     ReportOperator(task_id="report", plan_ids=merge.output)

@@ -77,6 +77,6 @@ with DAG(
         chunk_rows="{{ params.chunk_rows }}",
         delay_ms="{{ params.delay_ms }}",
     )
-    plan = PlanOperator(task_id="plan", tables=ask.dumped_tables)
+    plan = PlanOperator(task_id="plan", tables=ask.output)
     merge = MergeOperator(task_id="merge", plan=plan.output)
     ReportOperator(task_id="report", plan_ids=merge.output)

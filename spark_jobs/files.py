@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
@@ -11,6 +12,11 @@ from spark_jobs.failures import explain
 from tideline.contract.errors import CorruptData
 
 DOCUMENT_BYTES_MAX = 256 * 1024 * 1024
+
+
+def spark_path(url: str) -> str:
+    """``url`` as Spark takes it: addresses are percent-encoded, Hadoop's paths are not."""
+    return unquote(url)
 
 
 def read_document(spark: SparkSession, url: str) -> bytes:
@@ -63,6 +69,6 @@ def write_document(spark: SparkSession, url: str, data: bytes) -> None:
 def _open(spark: SparkSession, url: str) -> tuple[Any, Any]:
     """A file system of its own (its settings are not shared with Delta's) and the path."""
     jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(url)
+    path = jvm.org.apache.hadoop.fs.Path(spark_path(url))
     configuration = spark._jsc.hadoopConfiguration()
     return jvm.org.apache.hadoop.fs.FileSystem.newInstance(path.toUri(), configuration), path

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from spark_jobs.files import spark_path
 from spark_jobs.schemas import (
     BEFORE,
     OP,
@@ -105,7 +106,7 @@ def fillable_columns(changes: DataFrame, plan: TablePlan) -> tuple[str, ...]:
 def _by_schema(session: SparkSession, store_url: str, plan: TablePlan) -> dict[str, DataFrame]:
     urls: dict[str, list[str]] = {}
     for part in plan.parts:
-        urls.setdefault(part.schema, []).append(object_url(store_url, part.key))
+        urls.setdefault(part.schema, []).append(spark_path(object_url(store_url, part.key)))
     return {
         fingerprint: session.read.schema(
             part_schema(plan.schemas[fingerprint], moved=has_moves(plan))

@@ -38,12 +38,13 @@ def merge_statement(plan: TablePlan, target: str, view: str, fillable: Sequence[
     }
     assignments = ", ".join(f"t.{quote(name)} = {value}" for name, value in updates.items())
     names = ", ".join(quote(name) for name in inserts)
+    values = ", ".join(inserts.values())
     lines = [
         f"MERGE INTO {target} AS t USING {view} AS s ON {_condition(plan)}",
         f"WHEN MATCHED AND {newer} AND s.{quote(GONE)} THEN DELETE",
         f"WHEN MATCHED AND {newer} THEN UPDATE SET {assignments}",
-        f"WHEN NOT MATCHED AND NOT s.{quote(GONE)} THEN"
-        f" INSERT ({names}) VALUES ({', '.join(inserts.values())})",
+        f"WHEN NOT MATCHED AND NOT s.{quote(GONE)}",
+        f"THEN INSERT ({names}) VALUES ({values})",
     ]
     if plan.floor is not None:
         old = f"t.{quote(SEQ)} <= {plan.floor}"

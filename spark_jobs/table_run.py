@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import parts
 from spark_jobs.failures import SparkFailure, explain, is_conflict
+from spark_jobs.files import spark_path
 from spark_jobs.fill import fill_moved, initial_rows
 from spark_jobs.fold import Shape, fold
 from spark_jobs.formats.delta import DeltaTable, SinceOurs, Snapshot
@@ -62,7 +63,7 @@ class TableRun:
         self._plan = plan
         self._table = table
         self._session = spark.newSession()
-        self._target = DeltaTable(self._session, table.target)
+        self._target = DeltaTable(self._session, spark_path(table.target))
         self._on_point = on_point
         self._version: int | None = None
 

@@ -322,8 +322,8 @@ class Worker:
         return OpenState(self.requests.open, dict(self.tables.states), self.requests.recent)
 
     def idle(self) -> bool:
-        """Nothing is open: no request, no window, nothing in the segment."""
-        return not (len(self.requests) or self.in_transaction or self.draft.has_content())
+        """Nothing is open: no request, and nothing in the segment that a reader would miss."""
+        return not (len(self.requests) or self.draft.has_content())
 
     def _roll(self, now: float) -> Roll:
         if self.draft.opened_at is None and self.draft.has_content():

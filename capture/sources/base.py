@@ -24,6 +24,10 @@ class LogReader(Protocol):
     def must_take(self) -> bool:
         """Whether what was read last has to be taken before more is read."""
 
+    @property
+    def at_commit(self) -> bool:
+        """Whether what was read last ended a transaction."""
+
     def poll(self, messages_max: int, *, until_commit: bool) -> int:
         """Buffer what has arrived, without waiting; the number of messages, 0 when there is none.
 

@@ -11,12 +11,14 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from console.services.process import Account
 from tideline.contract.errors import Misconfigured
 
 CACHE_VARIABLE = "TIDELINE_CACHE"
+_ORIGIN = "origin"
 
 
 def cache_folder() -> Path:
@@ -56,8 +58,19 @@ def reachable_folder(wanted: Path, account: Account | None) -> Path:
     wanted.mkdir(parents=True, exist_ok=True)
     if can_enter(wanted, account):
         return wanted
+    place = shared_folder(account)
+    _sweep(place)
     name = hashlib.sha256(str(wanted.absolute()).encode()).hexdigest()[:16]
-    return shared_folder(account) / name
+    (place / name).mkdir(exist_ok=True)
+    (place / name / _ORIGIN).write_text(str(wanted.absolute()))
+    return place / name
+
+
+def _sweep(place: Path) -> None:
+    """Remove folders whose wish is gone: a killed run could not do that itself."""
+    for origin in place.glob(f"*/{_ORIGIN}"):
+        if not Path(origin.read_text()).exists():
+            shutil.rmtree(origin.parent, ignore_errors=True)
 
 
 def shared_folder(account: Account) -> Path:
@@ -79,14 +92,17 @@ def _own(place: Path) -> bool:
     return status.st_uid == os.geteuid() and not place.is_symlink()
 
 
-def copy_once(source: Path, target: Path) -> Path:
-    """Copy a tree to ``target`` unless it is there; two processes may try at the same time."""
+def copy_once(trees: Iterable[Path], *, below: Path, target: Path) -> Path:
+    """Copy ``trees``, which lie in ``below``, to ``target`` unless it is there already.
+
+    Several processes may try at the same time; ``target`` is never seen half done.
+    """
     if target.exists():
         return target
     partial = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
     try:
-        partial.chmod(0o755)
-        shutil.copytree(source, partial, symlinks=True, dirs_exist_ok=True)
+        for tree in trees:
+            shutil.copytree(tree, partial / tree.relative_to(below), symlinks=True)
         partial.chmod(0o755)
         rename_into_place(partial, target)
     finally:

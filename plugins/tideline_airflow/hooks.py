@@ -18,7 +18,7 @@ from airflow.sdk.log import mask_secret
 
 from tideline.contract import layout
 from tideline.contract.plan import Plan
-from tideline.contract.receipt import Receipt, decode_receipt
+from tideline.contract.receipt import Receipt
 from tideline.control import Asker
 from tideline.settings import CONFIG_VARIABLE, Settings, load_settings
 
@@ -66,12 +66,9 @@ class TidelineHook(BaseHook):
 
     def receipt(self, plan_id: str) -> Receipt | None:
         """The newest receipt of a plan; None when no run of it has ended."""
-        from tideline.store.objects import open_store
+        from tideline.planner import read_receipt
 
-        raw = open_store(self.settings.store).get(
-            layout.receipt_key(self.settings.pipeline, plan_id)
-        )
-        return None if raw is None else decode_receipt(raw)
+        return read_receipt(self.settings, plan_id)
 
     def urls(self, plan_id: str) -> PlanUrls:
         store, pipeline = self.settings.store.url, self.settings.pipeline

@@ -70,12 +70,6 @@ class DumpOperator(BaseOperator):
         self.config = config
         self.unanswered_timeout_s = unanswered_timeout_s
 
-    @property
-    def dumped_tables(self) -> Any:
-        """For wiring: the names of the tables that were dumped."""
-        output: Any = self.output
-        return output["tables"]
-
     def execute(self, context: Any) -> dict[str, Any]:
         """Send the request unless an answer shows that it is known, then wait for its end."""
         request = self._request(context)
@@ -150,6 +144,8 @@ class DumpOperator(BaseOperator):
 class PlanOperator(BaseOperator):
     """Plan the merge of what is new, of all tables or of ``tables``; skip when nothing is.
 
+    ``tables`` is a list of names, or what a `DumpOperator` returned: then of the tables it dumped.
+
     Returns ``{"plan_id", "tables", "held", "b", "scope", "behind"}``: ``scope`` is what was asked
     for, ``behind`` whether the plan's cap kept it from the chain's end. A retry finds the plan
     that it made before.
@@ -164,7 +160,8 @@ class PlanOperator(BaseOperator):
 
     def execute(self, context: Any) -> dict[str, Any]:
         hook = TidelineHook(self.config)
-        tables = None if self.tables is None else list(self.tables)
+        given = self.tables["tables"] if isinstance(self.tables, dict) else self.tables
+        tables = None if given is None else list(given)
         plan = hook.plan(identity_of(context).name, tables)
         for table, reason in plan.held.items():
             self.log.warning("%s is held back: %s", table, reason)

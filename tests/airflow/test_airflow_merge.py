@@ -25,6 +25,7 @@ from tideline_airflow.operators import PlanOperator, ReportOperator, format_rece
 
 SUBMIT = """#!{python}
 import json, pathlib, sys
+from tideline.contract.receipt import Outcome, Receipt, TableReceipt, encode_receipt
 folder = pathlib.Path(__file__).parent
 calls = json.loads((folder / "calls.json").read_text())
 script = json.loads((folder / "script.json").read_text())
@@ -35,13 +36,11 @@ if step["tables"] is not None:
     url = sys.argv[sys.argv.index("--receipt") + 1]
     path = pathlib.Path(url.removeprefix("file://"))
     path.parent.mkdir(parents=True, exist_ok=True)
-    tables = [
-        {{"table": table, "outcome": outcome, "applied_manifest": 4, "applied_seq": 40,
-          "complete_through_us": 1_700_000_000_000_000, "error": step.get("error")}}
+    tables = tuple(
+        TableReceipt(table, Outcome(outcome), 4, 40, 1_700_000_000_000_000, error=step["error"])
         for table, outcome in step["tables"].items()
-    ]
-    receipt = {{"plan_id": "p", "pipeline": "shop", "incarnation": "i", "tables": tables}}
-    path.write_text(json.dumps(receipt))
+    )
+    path.write_bytes(encode_receipt(Receipt("p", "shop", "i", tables)))
 sys.exit(step.get("exit", 0))
 """
 

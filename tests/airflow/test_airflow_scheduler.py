@@ -16,6 +16,7 @@ from typing import Any
 
 import deltalake
 import psycopg2
+import pyarrow as pa
 import pytest
 from psycopg2 import sql
 
@@ -72,12 +73,10 @@ class Line:
     def warehouse(self) -> dict[int, tuple[str, datetime, int]]:
         """Key → note, placed_at and sequence number, as another program reads them."""
         path = table_path(self.settings.warehouse.url, parse_table(TABLE))
-        columns = "id, note, placed_at, _tl_seq"
         query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(path))
-        found = query.execute("select id, note, placed_at, _tl_seq from t").read_all()
-        return {
-            row["id"]: (row["note"], row["placed_at"], row["_tl_seq"]) for row in found.to_pylist()
-        }
+        found: Any = query.execute("select id, note, placed_at, _tl_seq from t").read_all()
+        rows = zip(*pa.table(found).to_pydict().values(), strict=True)
+        return {key: (note, placed_at, seq) for key, note, placed_at, seq in rows}
 
     def expect_equal(self) -> None:
         expected = {key: (row.note, row.placed_at) for key, row in self.source.rows.items()}

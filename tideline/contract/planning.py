@@ -51,12 +51,14 @@ def make_plan(
     state: OpenState,
     applied: Mapping[str, Applied],
     schemas: Mapping[str, TableSchema],
+    tail: int | None = None,
 ) -> Plan:
     """The plan that brings every table of the scope as far as ``manifests`` go.
 
-    ``manifests`` are in order and end, at best, at the tail, whose open state is ``state``; what
-    follows a missing number is not used. At least one is given. They begin at or before every
-    table's start, its ``clear_until`` counted. ``schemas`` holds every fingerprint that occurs.
+    ``manifests`` are in order; what follows a missing number is not used. At least one is given.
+    They begin at or before every table's start, its ``clear_until`` counted. ``state`` is the open
+    state at ``tail``, the newest manifest there is (None: the last one given). ``schemas`` holds
+    every fingerprint that occurs.
     """
     run = _contiguous(manifests)
     spans, held = _spans(scope, run, state, applied)
@@ -82,7 +84,7 @@ def make_plan(
         store_url=scope.store_url,
         b=b,
         tables=tuple(plans),
-        tail=manifests[-1].manifest_number,
+        tail=manifests[-1].manifest_number if tail is None else tail,
         held=held,
     )
 

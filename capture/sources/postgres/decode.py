@@ -101,16 +101,10 @@ def _assemble(
         pa.array(ts, pa.int64()).view(UTC_MICROSECONDS),
         *types.arrays,
     ]
-    unknown_keys: set[str] = set()
     if texts.unchanged is not None:
-        names = schema.column_names
-        arrays.append(unchanged_lists(names, texts.unchanged))
-        unknown_keys = {n for n in schema.key if texts.unchanged[:, names.index(n)].any()}
+        arrays.append(unchanged_lists(schema.column_names, texts.unchanged))
     if types.overflow:
         arrays.append(overflow_maps(rows, types.overflow))
-        unknown_keys |= types.overflow.keys() | {
-            name.removeprefix(BEFORE_PREFIX) for name in types.overflow
-        }
     fields = part_schema(
         schema, before, unchanged=texts.unchanged is not None, overflow=bool(types.overflow)
     )
@@ -119,8 +113,16 @@ def _assemble(
         unchanged_rows=0 if texts.unchanged is None else int(texts.unchanged.any(axis=1).sum()),
         before_rows=0 if texts.before is None else rows - texts.before[0].null_count,
         overflow_rows=rows - arrays[-1].null_count if types.overflow else 0,
-        key_overflow=tuple(name for name in schema.key if name in unknown_keys),
+        key_overflow=_untold_keys(schema, texts, types),
     )
+
+
+def _untold_keys(schema: TableSchema, texts: Texts, types: _Typed) -> tuple[str, ...]:
+    untold = {name for name in schema.key if {name, BEFORE_PREFIX + name} & types.overflow.keys()}
+    if texts.unchanged is not None:
+        names = schema.column_names
+        untold |= {name for name in schema.key if texts.unchanged[:, names.index(name)].any()}
+    return tuple(name for name in schema.key if name in untold)
 
 
 class _Typed:

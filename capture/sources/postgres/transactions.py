@@ -75,6 +75,11 @@ class TransactionReader:
         self._open: tuple[int, int] | None = None
         self._commits: deque[tuple[int, int]] = deque()
 
+    @property
+    def at_commit(self) -> bool:
+        """See `LogReader.at_commit`."""
+        return bool(self._pending) and self._pending[-1][0] == _COMMIT
+
     def poll(self, messages_max: int, *, until_commit: bool) -> int:
         """See `LogReader.poll`. The loop is the hot path: one message costs well under 1 µs."""
         read, append = self._cursor.read_message, self._pending.append

@@ -203,8 +203,7 @@ class _Split:
         if field.kinds is not None:
             without = field.kinds != TEXT
             absent = without if hidden is None else without | hidden
-        chosen = np.arange(0, 2 * rows, 2, dtype=np.int32)
-        return alternating.take(pa.array(chosen, mask=absent))
+        return alternating.take(pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32), mask=absent))
 
 
 def _check_shapes(kinds: Bytes, markers: Bytes) -> None:

@@ -143,7 +143,8 @@ def test_what_does_not_fit_stands_in_the_overflow(name: str) -> None:
     texts: list[str | None] = [None]
     for fit, unfit in zip(FITS[name] * 7, OVERFLOWS[name], strict=False):
         texts += [fit, unfit, None]
-    for batch in (pa.array(texts, pa.string()), pa.array(OVERFLOWS[name], pa.string())):
+    alone = [[FITS[name][0], text, FITS[name][-1]] for text in OVERFLOWS[name]]
+    for batch in (pa.array(given, pa.string()) for given in (texts, OVERFLOWS[name], *alone)):
         converted = to_arrow(batch, logical)
         assert converted.overflow is not None
         for value, kept, text in zip(

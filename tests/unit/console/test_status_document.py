@@ -160,13 +160,12 @@ def test_a_parked_table_is_captured_through_where_it_was_parked() -> None:
 
 def test_what_the_warehouse_says_of_a_live_table() -> None:
     live = TableState(last_data_manifest=31)
-    foreign = table(live, Merged(31, 700, foreign=("DELETE at version 9",), foreign_seq=650))
+    foreign = table(live, Merged(31, 700, foreign=("DELETE at version 9",)))
     assert foreign.state is TableStage.UNPROVEN
-    assert foreign.since_seq == 650
     assert "DELETE at version 9" in (foreign.reason or "")
-    broken = table(live, Merged(31, 700, problem="set back"))
+    broken = table(live, Merged(problem="set back"))
     assert (broken.state, broken.reason) == (TableStage.BLOCKED, "set back")
-    assert table(live, Merged(31, 700, pending=True)).pending
+    assert (broken.merged, broken.up_to_date) == (None, False)
 
 
 def test_a_dump_under_way_comes_first_and_the_reason_stays() -> None:
@@ -245,7 +244,6 @@ def golden() -> dict[str, Status]:
                 captured=Through(900, 40, NOW - 3 * SECOND),
                 merged=Through(700, 31, NOW - 60 * SECOND),
                 up_to_date=True,
-                pending=True,
                 lag_s=60.0,
                 since_seq=650,
                 reason="ADD COLUMN … DEFAULT",

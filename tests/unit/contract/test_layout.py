@@ -1,0 +1,82 @@
+"""Keys and paths: exact examples, for they name what is stored; injectivity is a property test."""
+
+from __future__ import annotations
+
+import pytest
+
+from tideline.contract import layout
+from tideline.contract.errors import CorruptData
+from tideline.contract.layout import encode_name
+from tideline.contract.schema import TableId
+
+
+@pytest.mark.parametrize(
+    ("name", "encoded"),
+    [
+        ("orders", "orders"),
+        ("Order-items_2", "Order-items_2"),
+        ("_private", "~5Fprivate"),
+        ("a_b", "a_b"),
+        ("a.b", "a~2Eb"),
+        ("..", "~2E~2E"),
+        ("a/b", "a~2Fb"),
+        ("a b%~", "a~20b~25~7E"),
+        ("ü", "~C3~BC"),
+        ("\n", "~0A"),
+        ("x" * 100, "x" * 100),
+        (
+            "x" * 101,
+            "x" * 60 + "~~" + "c675a2e604b0cd12",
+        ),
+    ],
+)
+def test_names(name: str, encoded: str) -> None:
+    assert encode_name(name) == encoded
+
+
+def test_a_cut_never_splits_a_byte() -> None:
+    for lead in range(3):
+        encoded = encode_name("x" * lead + "ü" * 60)
+        kept, _, digits = encoded.partition("~~")
+        assert len(digits) == 16
+        assert len(kept) <= 60
+        assert (len(kept) - lead) % 3 == 0
+
+
+def test_long_names_with_one_beginning_differ() -> None:
+    assert encode_name("x" * 200) != encode_name("x" * 201)
+
+
+def test_keys() -> None:
+    table = TableId("public", "order items")
+    assert layout.manifest_key("shop", 12) == "shop/log/00000000000000000012.json"
+    assert layout.part_prefix("shop", 12) == "shop/data/00000000000000000012"
+    assert layout.part_key("shop", 12, table, "ab12", "c0de") == (
+        "shop/data/00000000000000000012/t-public.order~20items-ab12-c0de.parquet"
+    )
+    assert layout.schema_key("shop", "ab12") == "shop/schemas/ab12.json"
+    assert layout.plan_key("shop", "run:1") == "shop/plans/run~3A1.json"
+    assert layout.receipt_key("shop", "run:1") == "shop/receipts/run~3A1.json"
+    assert layout.probe_key("shop", "n") == "shop/probe/n"
+    assert layout.table_path("file:///w/", table) == "file:///w/public/order~20items"
+    assert layout.object_url("s3://b/p/", "shop/log/1") == "s3://b/p/shop/log/1"
+
+
+def test_a_manifests_key_is_parsed() -> None:
+    assert layout.parse_manifest_key("shop/log/00000000000000000012.json") == 12
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "shop/log/12.json",
+        "shop/log/00000000000000000012.json.tmp",
+        "shop/data/00000000000000000012.json",
+        "a/shop/log/00000000000000000012.json",
+        "shop/log/٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠١٢.json",
+        "",
+    ],
+)
+def test_what_is_no_manifests_key(key: str) -> None:
+    with pytest.raises(CorruptData):
+        layout.parse_manifest_key(key)

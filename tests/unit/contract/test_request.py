@@ -1,0 +1,164 @@
+"""Requests: every rule, all broken ones at once, and never a key in an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tideline.contract.errors import CorruptData, Misconfigured
+from tideline.contract.request import (
+    CHUNK_ROWS_MAX,
+    DELAY_MS_MAX,
+    KEYS_MAX,
+    TABLES_MAX,
+    Answer,
+    DumpRequest,
+    RequestState,
+    TableProgress,
+    TimeRange,
+    check_request,
+    encode_answer,
+    encode_request,
+    parse_answer,
+    parse_request,
+)
+
+WHOLE = DumpRequest("run-1", ("public.orders",))
+KEYS = DumpRequest("run-2", ("public.orders",), keys=(("1", "a"), ("2", "b")))
+TIME = DumpRequest("run-3", ("*.*",), time=TimeRange("at", start="2026-01-01", end="2026-02-01"))
+
+
+@pytest.mark.parametrize("request_", [WHOLE, KEYS, TIME], ids=["whole", "keys", "time"])
+def test_good_ones(request_: DumpRequest) -> None:
+    check_request(request_)
+    assert parse_request(encode_request(request_)) == request_
+
+
+def test_only_whole_tables_are_whole() -> None:
+    assert [request.whole for request in (WHOLE, KEYS, TIME)] == [True, False, False]
+
+
+def test_the_words_of_a_time_range() -> None:
+    assert msgspec.json.decode(encode_request(TIME))["time"] == {
+        "column": "at",
+        "from": "2026-01-01",
+        "to": "2026-02-01",
+    }
+
+
+def test_a_request_written_by_hand_needs_no_version() -> None:
+    assert parse_request(b'{"request_id":"run-1","tables":["public.orders"]}') == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"version": 2}, "version must be 1"),
+        ({"requires": ("b", "a")}, "unknown features required: a, b"),
+        ({"request_id": ""}, "request_id"),
+        ({"request_id": "-x"}, "request_id"),
+        ({"request_id": "a b"}, "request_id"),
+        ({"request_id": "a\n"}, "request_id"),
+        ({"request_id": "a" * 201}, "request_id"),
+        ({"tables": ()}, "at least one table"),
+        ({"tables": ("a.b",) * (TABLES_MAX + 1)}, f"more than {TABLES_MAX} patterns"),
+        ({"tables": ("a.\0",)}, "NUL"),
+        ({"keys": ()}, "keys must not be empty"),
+        ({"keys": (("1",),) * (KEYS_MAX + 1)}, f"more than {KEYS_MAX} keys"),
+        ({"keys": (("1",), ("1", "2"))}, "keys differ in length"),
+        ({"keys": (("\0",),)}, "NUL"),
+        ({"keys": (("1",),), "tables": ("a.b", "a.c")}, "exactly one table"),
+        ({"keys": (("1",),), "time": TIME.time}, "exclude each other"),
+        ({"chunk_rows": 0}, f"chunk_rows must be 1 to {CHUNK_ROWS_MAX}"),
+        ({"chunk_rows": CHUNK_ROWS_MAX + 1}, "chunk_rows"),
+        ({"delay_ms": -1}, f"delay_ms must be 0 to {DELAY_MS_MAX}"),
+        ({"delay_ms": DELAY_MS_MAX + 1}, "delay_ms"),
+    ],
+)
+def test_rules(changes: dict[str, Any], reason: str) -> None:
+    broken = msgspec.structs.replace(WHOLE, **changes)
+    with pytest.raises(Misconfigured, match=reason):
+        check_request(broken)
+    with pytest.raises(Misconfigured, match=reason):
+        parse_request(encode_request(broken))
+
+
+def test_every_broken_rule_is_told_at_once() -> None:
+    with pytest.raises(Misconfigured) as caught:
+        check_request(DumpRequest("", (), chunk_rows=0, delay_ms=-1))
+    assert caught.value.message.count(";") == 3
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (b"", "not valid"),
+        (b"{", "not valid"),
+        (b"[]", "Expected `object`"),
+        (b'{"request_id":"x"}', "missing required field `tables`"),
+        (b'{"request_id":"x","tables":"a.b"}', r"Expected `array`.*\$\.tables"),
+        (b'{"request_id":"x","tables":["a.b"],"colour":1}', "unknown field `colour`"),
+        (b'{"request_id":"x","tables":["a.b"],"time":{"column":"at","from":"1"}}', "`to`"),
+        (b'{"request_id":"x","tables":["\xff"]}', "not UTF-8"),
+        (b"[" * 100_000, "not valid"),
+    ],
+)
+def test_what_is_no_request(raw: bytes, reason: str) -> None:
+    with pytest.raises(Misconfigured, match=reason):
+        parse_request(raw)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        '[["topsecret"],["topsecret","2"]]',
+        '"topsecret"',
+        '[["topsecret", 1]]',
+        '[["topsecret\\u0000"]]',
+    ],
+)
+def test_keys_are_not_told(keys: str) -> None:
+    raw = f'{{"request_id":"x","tables":["a.b"],"keys":{keys}}}'
+    with pytest.raises(Misconfigured) as caught:
+        parse_request(raw.encode())
+    assert "topsecret" not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
+def test_states_that_end() -> None:
+    assert {state for state in RequestState if state.final} == {
+        RequestState.DONE,
+        RequestState.FAILED,
+        RequestState.REFUSED,
+    }
+
+
+ANSWER = Answer(
+    "run-1",
+    RequestState.RUNNING,
+    manifest_number=7,
+    tables=(TableProgress("public.orders", RequestState.RUNNING, chunks=2, chunks_estimate=9),),
+)
+
+
+def test_answers() -> None:
+    assert parse_answer(encode_answer(ANSWER)) == ANSWER
+    raw = {**msgspec.json.decode(encode_answer(ANSWER)), "colour": "blue"}
+    assert parse_answer(msgspec.json.encode(raw)) == ANSWER
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b'{"version":1,"request_id":"x","state":"paused"}',
+        b'{"version":2,"request_id":"x","state":"done"}',
+        b'{"version":1,"requires":["y"],"request_id":"x","state":"done"}',
+        b'{"request_id":"x","state":"done"}',
+    ],
+)
+def test_what_is_no_answer(raw: bytes) -> None:
+    with pytest.raises(CorruptData, match="dump answer"):
+        parse_answer(raw)

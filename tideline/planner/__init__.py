@@ -1,0 +1,7 @@
+"""Plans merges, and says how far the warehouse's tables are: the chain on one side, the tables'
+logs on the other. Runs no Spark."""
+
+from tideline.planner.merges import plan_merge, read_receipt
+from tideline.planner.progress import TableProgress, applied_state
+
+__all__ = ["TableProgress", "applied_state", "plan_merge", "read_receipt"]
