@@ -110,6 +110,7 @@ class Session:
             dumper.start()
             watcher.start()
             log.info("reading the log", position=str(position))
+            self._crew.on_point("reading")
             while not self._crew.stopping.is_set():
                 self._turn(reader, dumper, watcher)
                 if self._is_idle(watcher):

@@ -76,9 +76,10 @@ def doctor(config: Config = None) -> None:
 
     Exits with 0 when capture may start.
     """
+    settings = _settings(config)
     from console.doctor import run
 
-    raise typer.Exit(run(_settings(config)))
+    raise typer.Exit(run(settings))
 
 
 @app.command()
@@ -96,9 +97,10 @@ def capture(
     ] = None,
 ) -> None:
     """Run the capture worker until SIGTERM or SIGINT."""
+    settings = _settings(config)
     from console.capture import run
 
-    run(_settings(config), until_idle_s=until_idle)
+    run(settings, until_idle_s=until_idle)
 
 
 @app.command()
@@ -152,9 +154,10 @@ def dump(  # noqa: PLR0913 - a command's options
 @app.command()
 def merge(tables: Tables = None, config: Config = None) -> None:
     """Plan and run one Spark merge of what is new."""
+    settings = _settings(config)
     from console.merge import run
 
-    raise typer.Exit(run(_settings(config), tables or []))
+    raise typer.Exit(run(settings, tables or []))
 
 
 @app.command()
@@ -165,9 +168,10 @@ def status(
     ] = False,
 ) -> None:
     """Show the worker, the tables, dumps under way, and the lag."""
+    settings = _settings(config)
     from console.status import run
 
-    run(_settings(config), as_json=as_json)
+    run(settings, as_json=as_json)
 
 
 @inspect_app.command("manifests")
@@ -176,9 +180,10 @@ def inspect_manifests(
     last: Annotated[int, typer.Option(min=1, help="How many, from the chain's end.")] = 20,
 ) -> None:
     """List the newest manifests."""
+    settings = _settings(config)
     from console.inspect import manifests
 
-    manifests(_settings(config), last=last)
+    manifests(settings, last=last)
 
 
 @inspect_app.command("manifest")
@@ -188,9 +193,10 @@ def inspect_manifest(
     values: Annotated[bool, typer.Option("--values", help="Show keys of rows, too.")] = False,
 ) -> None:
     """Print one manifest."""
+    settings = _settings(config)
     from console.inspect import manifest
 
-    manifest(_settings(config), number, values=values)
+    manifest(settings, number, values=values)
 
 
 @inspect_app.command("parts")
@@ -200,9 +206,10 @@ def inspect_parts(
     last: Annotated[int, typer.Option(min=1, help="Of how many manifests, from the end.")] = 20,
 ) -> None:
     """List the parts of the newest manifests."""
+    settings = _settings(config)
     from console.inspect import parts
 
-    parts(_settings(config), table=table, last=last)
+    parts(settings, table=table, last=last)
 
 
 @inspect_app.command("rows")
@@ -212,17 +219,19 @@ def inspect_rows(
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Rows at most.")] = 20,
 ) -> None:
     """Print rows of one part, values included."""
+    settings = _settings(config)
     from console.inspect import rows
 
-    rows(_settings(config), part, limit=limit)
+    rows(settings, part, limit=limit)
 
 
 @inspect_app.command("state")
 def inspect_state(config: Config = None) -> None:
     """Print what a successor of the worker would take over."""
+    settings = _settings(config)
     from console.inspect import state
 
-    state(_settings(config))
+    state(settings)
 
 
 @app.command()

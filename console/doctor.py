@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import psycopg2
 
-from capture.sources.postgres.connect import connect
+from capture.sources.postgres.connect import connect, query_failed
 from capture.sources.postgres.finding import Finding, error, ok, warning
 from capture.sources.postgres.names import publication_name, slot_name
 from capture.sources.postgres.preflight import run_preflight
+from capture.sources.postgres.source import PostgresSource
 from console.errors import EXIT_MISCONFIGURED
-from tideline.contract.errors import TidelineError
+from tideline.contract.errors import Misconfigured, TidelineError, Unavailable
+from tideline.contract.manifest import Manifest
+from tideline.contract.position import SourceIdentity
 from tideline.control import Asker
 from tideline.settings import Settings, Store
+from tideline.store.chain import Chain
 from tideline.store.objects import open_store
 from tideline.store.probe import probe_store
 
@@ -42,7 +47,10 @@ def run(settings: Settings) -> int:
 
 def examine(settings: Settings) -> Iterator[Finding]:
     """All findings, source first, each as soon as it is known."""
-    yield from _attempt("source", lambda: check_source(settings))
+    source = _attempt("source", lambda: check_source(settings))
+    yield from source
+    if not any(one.level == "error" for one in source):
+        yield from _attempt("identity", lambda: check_identity(settings))
     yield from _attempt("store", lambda: check_store(settings))
     yield from _attempt("control", lambda: check_control(settings))
     yield from _attempt("warehouse", lambda: check_warehouse(settings))
@@ -52,21 +60,48 @@ def examine(settings: Settings) -> Iterator[Finding]:
 def check_source(settings: Settings) -> list[Finding]:
     source = settings.source
     slot, publication = slot_name(settings), publication_name(settings)
-    connection = connect(source, application_name=f"tideline doctor {settings.pipeline}")
+    tail = _tail(settings)
+    with closing(
+        connect(source, application_name=f"tideline doctor {settings.pipeline}")
+    ) as connection:
+        try:
+            return run_preflight(
+                connection,
+                tables=source.tables,
+                exclude=source.exclude,
+                slot=slot,
+                publication=publication,
+                chain_lsn=0 if tail is None else tail.position.end_lsn,
+            )
+        except psycopg2.Error as broken:
+            raise query_failed(broken) from None
+
+
+def check_identity(settings: Settings) -> list[Finding]:
+    """Whether the source is the server that the chain was read from."""
+    tail = _tail(settings)
+    if tail is None:
+        return [ok("identity", "the chain is empty: it begins with this source")]
+    found = PostgresSource(settings).identity()
+    if found == tail.identity:
+        return [ok("identity", "the source is the server that the chain is of")]
+    text = f"the source is {_server(found)}, the chain is of {_server(tail.identity)}"
+    fix = "point source.url at the right server, or start the pipeline anew under another name"
+    return [error("identity", text, fix)]
+
+
+def _server(identity: SourceIdentity) -> str:
+    return f"{identity.system_id}, timeline {identity.timeline}, database {identity.database}"
+
+
+def _tail(settings: Settings) -> Manifest | None:
+    """The chain's end; None when there is none, or when the store cannot be asked: the store's own
+    check says so."""
     try:
-        return run_preflight(
-            connection,
-            tables=source.tables,
-            exclude=source.exclude,
-            slot=slot,
-            publication=publication,
-        )
-    except psycopg2.Error as broken:
-        # Only the class: the server's text may quote what it was sent.
-        text = f"the source's answer was an error ({type(broken).__name__}, {broken.pgcode})"
-        return [error("source", text)]
-    finally:
-        connection.close()
+        link = Chain(open_store(_impatient(settings.store)), settings.pipeline).tail()
+    except (Unavailable, Misconfigured):
+        return None
+    return None if link is None else link.manifest
 
 
 def check_store(settings: Settings) -> list[Finding]:

@@ -44,7 +44,7 @@ def merge_statement(plan: TablePlan, target: str, view: str, fillable: Sequence[
         f"WHEN MATCHED AND {newer} AND s.{quote(GONE)} THEN DELETE",
         f"WHEN MATCHED AND {newer} THEN UPDATE SET {assignments}",
         f"WHEN NOT MATCHED AND NOT s.{quote(GONE)}",
-        f"THEN INSERT ({names}) VALUES ({values})",
+        f"THEN INSERT ({names}) VALUES ({values})",  # noqa: S608  names are quoted
     ]
     if plan.floor is not None:
         old = f"t.{quote(SEQ)} <= {plan.floor}"

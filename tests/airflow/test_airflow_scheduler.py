@@ -7,6 +7,7 @@ on keys of its own.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ from tideline_airflow.assets import table_asset
 
 pytestmark = pytest.mark.timeout(420)
 
-DAY = datetime(2026, 11, 1, tzinfo=UTC)
+DAY = datetime(2024, 3, 1, tzinfo=UTC)
 RUN_TIMEOUT_S = 180.0
 
 
@@ -196,7 +197,12 @@ def test_a_backfill_reads_its_interval_and_twice_changes_nothing(line: Line) -> 
     seen = []
     for again in (False, True):
         asked = len(line.worker.requests)
-        line.api.backfill("tideline_backfill", day.isoformat(), day.isoformat(), conf, again=again)
+        if again:  # by the command line, then
+            words = ["--dag-id", "tideline_backfill", "--dag-run-conf", json.dumps(conf)]
+            words += ["--from-date", day.isoformat(), "--to-date", day.isoformat()]
+            line.airflow.run("backfill", "create", *words, "--reprocess-behavior", "completed")
+        else:
+            line.api.backfill("tideline_backfill", day.isoformat(), day.isoformat(), conf)
         until(lambda asked=asked: len(line.worker.requests) == asked + 1)
         [run_id] = line.api.runs("tideline_backfill", run_type="backfill")
         line.succeeds("tideline_backfill", run_id)

@@ -9,10 +9,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from console.services import airflow, commands, jars
+from console.status_document import Status, WorkerState
 from tideline.settings import make_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,6 +121,24 @@ def test_the_worker_gets_settings_that_it_accepts(
         assert settings.control.url.get_secret_value() == "redis://:given@valkey:6379/0"
     assert settings.merge.jars is not None
     assert Path(settings.merge.jars).parent.name == f"delta-{jars.VERSION}"
+
+
+@pytest.mark.parametrize("state", list(WorkerState))
+def test_the_worker_is_healthy_when_it_reads_or_waits(
+    services: dict[str, Service], state: WorkerState, tmp_path: Path
+) -> None:
+    """Its check is run as it stands, with a ``tideline`` that prints such a status."""
+    document = msgspec.json.encode(Status(pipeline="shop", at_us=0, worker=state))
+    (tmp_path / "status").write_bytes(msgspec.json.format(document))
+    program = tmp_path / "tideline"
+    program.write_text(f"#!/bin/sh\ncat {tmp_path}/status\n")
+    program.chmod(0o755)
+    how, check = services["worker"]["healthcheck"]["test"]
+    assert how == "CMD-SHELL"
+    done = subprocess.run(
+        ["sh", "-c", check], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=False
+    )
+    assert (done.returncode == 0) == (state in (WorkerState.LIVE, WorkerState.PASSIVE))
 
 
 def test_compose_itself_accepts_the_file(tmp_path: Path) -> None:

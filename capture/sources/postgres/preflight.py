@@ -25,9 +25,11 @@ from capture.sources.postgres.preflight_facts import (
 )
 from capture.sources.postgres.preflight_tables import check_tables, parked_reason
 from tideline.contract.patterns import matches
+from tideline.contract.position import format_lsn
 
 VERSION_NUM_MIN = 140000
 OPERATIONS = ("insert", "update", "delete", "truncate")
+_ANEW = "start the pipeline anew under another name, which dumps every table"
 _RESTART = " -- then restart the server"
 
 
@@ -47,10 +49,12 @@ def run_preflight(
     exclude: Sequence[str],
     slot: str,
     publication: str,
+    chain_lsn: int = 0,
 ) -> list[Finding]:
     """All findings about the server behind ``connection`` (psycopg2, autocommit).
 
-    ``tables`` and ``exclude`` are the settings' patterns. Raises Misconfigured for a pattern that
+    ``tables`` and ``exclude`` are the settings' patterns; ``chain_lsn`` is the position up to which
+    the chain holds the log, 0 before it holds any. Raises Misconfigured for a pattern that
     is none, and what psycopg2 raises when the connection breaks.
     """
     server = read_server(connection)
@@ -60,13 +64,12 @@ def run_preflight(
     published = read_publication(connection, publication)
     slot_facts = read_slot(connection, slot)
     names = Names(slot, quoted(publication), quoted(server.role))
-    captured = [one for one in chosen if parked_reason(one) is None]
     return [
         *check_server(server, names),
         *check_capacity(server, slot_facts),
         *check_tables(chosen, every, role=names.role),
         *check_publication(published, chosen, server, names),
-        *check_slot(slot_facts, published, server, names, tables=len(captured)),
+        *check_slot(slot_facts, published, server, names, chain_lsn=chain_lsn),
     ]
 
 
@@ -172,6 +175,11 @@ def check_publication(
             )
             yield error("publication", text, create)
         return
+    if publication.all_tables:
+        text = f"the publication {name} is FOR ALL TABLES: updates of a table without replica"
+        fix = f"DROP PUBLICATION {name};"
+        yield error("publication_all", f"{text} identity fail in the application", fix)
+        return
     yield from _check_options(publication, name)
     yield from _check_members(publication, chosen, captured, server, name)
 
@@ -197,9 +205,6 @@ def _check_members(
     server: ServerFacts,
     name: str,
 ) -> Iterator[Finding]:
-    if publication.all_tables:
-        text = f"the publication {name} is FOR ALL TABLES: updates of a table without replica"
-        yield warning("publication_all", f"{text} identity fail in the application")
     absent = [one for one in captured if one.table not in publication.published]
     narrowed = [one for one in captured if publication.published.get(one.table)]
     may_add = server.superuser or (publication.owned and all(one.owned for one in absent))
@@ -210,7 +215,9 @@ def _check_members(
         listed = ", ".join(one.sql for one in absent)
         text = f"the publication {name} lacks {_few([one.sql for one in absent])}"
         fix = f"ALTER PUBLICATION {name} ADD TABLE {listed};"
-        yield error("publication_tables", text, fix)
+        # The worker leaves such tables out, by name, and goes on with the others.
+        level = error if len(absent) == len(captured) else warning
+        yield level("publication_tables", text, fix)
     for one in narrowed:
         yield error(
             "publication_filter",
@@ -226,7 +233,7 @@ def _check_members(
                 "publication_identity",
                 f"{one.sql} is published without a replica identity: the application's updates"
                 " and deletes of it fail",
-                reason[1] if publication.all_tables else drop,
+                drop,
             )
 
 
@@ -236,12 +243,15 @@ def check_slot(
     server: ServerFacts,
     names: Names,
     *,
-    tables: int,
+    chain_lsn: int,
 ) -> Iterator[Finding]:
-    """It is ours, usable, not lost, not read by another, and younger than the publication."""
+    """It is ours, usable, not lost, where the chain is, and younger than the publication."""
     drop = f"SELECT pg_drop_replication_slot('{names.slot}');"
     if slot is None:
-        if tables:
+        if chain_lsn:
+            text = f"the slot {names.slot} is gone: what the log held after {format_lsn(chain_lsn)}"
+            yield error("slot", f"{text} is lost", _ANEW)
+        else:
             yield ok("slot", f"Tideline will create the slot {names.slot}")
         return
     if slot.slot_type != "logical" or slot.plugin != "pgoutput":
@@ -251,10 +261,11 @@ def check_slot(
         text = f"the slot {names.slot} belongs to the database {slot.database}"
         yield error("slot", text, "set source.slot to another name")
     elif slot.wal_status == "lost":
-        text = (
-            f"the slot {names.slot} is lost: the log it needs is gone, all tables are dumped anew"
-        )
-        yield error("slot", text, drop)
+        text = f"the slot {names.slot} is lost: the server dropped the log that it needs"
+        yield error("slot", text, f"{drop} -- then {_ANEW}" if chain_lsn else drop)
+    elif chain_lsn and slot.confirmed_lsn > chain_lsn:
+        text = f"the slot {names.slot} stands at {format_lsn(slot.confirmed_lsn)}, the chain at"
+        yield error("slot", f"{text} {format_lsn(chain_lsn)}: what is between them is lost", _ANEW)
     elif publication is None:
         text = f"the slot {names.slot} is older than its publication and cannot be read with it"
         yield error("slot", text, drop)

@@ -95,6 +95,7 @@ class SlotFacts:
     wal_status: str | None
     safe_wal_bytes: int | None
     retained_bytes: int | None
+    confirmed_lsn: int
 
 
 def read_server(connection: Any) -> ServerFacts:
@@ -210,6 +211,7 @@ _NARROWED = """
 _SLOT = """
 SELECT plugin::text, slot_type, database::text, active_pid, wal_status, safe_wal_size,
        CASE WHEN pg_is_in_recovery() THEN NULL
-            ELSE pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint END
+            ELSE pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint END,
+       coalesce(confirmed_flush_lsn - '0/0'::pg_lsn, 0)::bigint
 FROM pg_replication_slots WHERE slot_name = %s
 """

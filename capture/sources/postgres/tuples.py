@@ -137,19 +137,27 @@ class _Split:
         self, old: list[_Field], new: list[_Field], rows: Places, full: Marks
     ) -> list[_Field]:
         """Of ``rows`` the new tuple's fields, or the old one's where only that has the value."""
-        merged = []
-        for place, (before, after) in enumerate(zip(old, new, strict=True)):
-            field = _Field(before.at.copy(), before.length.copy(), None)
-            kinds = _kinds(before, self._rows)
-            after_kinds = _kinds(after, len(rows))
-            taken = after_kinds != UNCHANGED
-            if place not in self._key:
-                taken |= ~full
-            field.at[rows[taken]] = after.at[taken]
-            field.length[rows[taken]] = after.length[taken]
-            kinds[rows[taken]] = after_kinds[taken]
-            field.kinds = None if (kinds == TEXT).all() else kinds
-            merged.append(field)
+        everywhere: Marks = np.ones(len(rows), np.bool_)
+        return [
+            self._merged(before, after, rows, everywhere if place in self._key else full)
+            for place, (before, after) in enumerate(zip(old, new, strict=True))
+        ]
+
+    def _merged(self, old: _Field, new: _Field, rows: Places, old_known: Marks) -> _Field:
+        taken: Marks | slice = slice(None)
+        if new.kinds is not None:
+            filled = (new.kinds == UNCHANGED) & old_known
+            if filled.any():
+                taken = ~filled
+        if isinstance(taken, slice) and len(rows) == self._rows:
+            return new
+        into = rows[taken]
+        merged = _Field(old.at.copy(), old.length.copy(), None)
+        merged.at[into] = new.at[taken]
+        merged.length[into] = new.length[taken]
+        if old.kinds is not None or new.kinds is not None:
+            merged.kinds = _kinds(old, self._rows)
+            merged.kinds[into] = _kinds(new, len(rows))[taken]
         return merged
 
     def _before(

@@ -55,6 +55,7 @@ SLOT = SlotFacts(
     wal_status="reserved",
     safe_wal_bytes=None,
     retained_bytes=10,
+    confirmed_lsn=500,
 )
 TABLE = RelationFacts(
     table=TableId("public", "a"),
@@ -148,9 +149,19 @@ def test_our_own_slot_and_sender_need_no_free_ones() -> None:
 )
 def test_slots(changed: dict[str, object], level: str, text: str) -> None:
     slot = dataclasses.replace(SLOT, **changed)  # type: ignore[arg-type]
-    (finding,) = check_slot(slot, PUBLICATION, GOOD, NAMES, tables=1)
-    assert finding.level == level
-    assert text in finding.message
+    for chain_lsn in (0, 500, 600):
+        (finding,) = check_slot(slot, PUBLICATION, GOOD, NAMES, chain_lsn=chain_lsn)
+        assert finding.level == level
+        assert text in finding.message
+
+
+def test_a_slot_and_the_chain() -> None:
+    (gone,) = check_slot(None, PUBLICATION, GOOD, NAMES, chain_lsn=500)
+    assert (gone.level, "is gone" in gone.message) == ("error", True)
+    (new,) = check_slot(None, PUBLICATION, GOOD, NAMES, chain_lsn=0)
+    assert new.level == "ok"
+    (ahead,) = check_slot(SLOT, PUBLICATION, GOOD, NAMES, chain_lsn=499)
+    assert (ahead.level, "what is between them is lost" in ahead.message) == ("error", True)
 
 
 def test_publication_of_a_stranger_that_lacks_a_table() -> None:

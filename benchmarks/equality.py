@@ -1,0 +1,59 @@
+"""Equality first: a fast answer that is wrong is not measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from benchmarks.rig import Rig
+from tideline.settings import Settings
+from tideline.store.chain import Chain
+from tideline.store.objects import open_store
+
+
+class NotEqual(Exception):
+    """What was captured is not what the source holds."""
+
+
+def assert_equal(rig: Rig, *, settings: Settings, changes: int, captured: int) -> None:
+    """The newest row of each key in the parts is the source's row: counts and column sums."""
+    if captured != changes:
+        raise NotEqual(f"{changes} changes were made, {captured} captured")
+    rig.cursor.execute(
+        "SELECT count(*), sum(id), sum(amount), sum(weight), sum(length(note)), sum(length(city)),"
+        " sum(status), (extract(epoch FROM max(updated_at)) * 1000000)::bigint FROM orders"
+    )
+    source = tuple(str(value) for value in rig.cursor.fetchone())
+    found = tuple(str(value) for value in _totals(_newest(settings)))
+    if source != found:
+        raise NotEqual(f"the source says {source}, the parts {found}")
+
+
+def _newest(settings: Settings) -> pa.Table:
+    chain = Chain(open_store(settings.store), settings.pipeline)
+    tail = chain.tail()
+    root = Path(urlsplit(settings.store.url).path)
+    last = tail.manifest.manifest_number if tail else 0
+    parts = [part for link in chain.links(1, last) for part in link.manifest.parts]
+    columns = ["_tl_seq", "id", "amount", "weight", "note", "city", "status", "updated_at"]
+    table = pa.concat_tables([pq.read_table(root / part.key, columns=columns) for part in parts])
+    newest = table.group_by("id").aggregate([("_tl_seq", "max")])["_tl_seq_max"]
+    return table.filter(pc.is_in(table["_tl_seq"], value_set=newest))
+
+
+def _totals(table: pa.Table) -> tuple[object, ...]:
+    weight = pc.sum(table["weight"]).as_py()
+    return (
+        table.num_rows,
+        pc.sum(table["id"]).as_py(),
+        pc.sum(table["amount"]).as_py(),
+        weight,
+        pc.sum(pc.utf8_length(table["note"])).as_py(),
+        pc.sum(pc.utf8_length(table["city"])).as_py(),
+        pc.sum(table["status"]).as_py(),
+        pc.max(table["updated_at"].cast(pa.int64())).as_py(),
+    )

@@ -1,0 +1,54 @@
+"""What a benchmark reports: one JSON line per figure."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Result(msgspec.Struct, frozen=True):
+    """``value`` next to ``baseline_value``, measured in the same run; ``ratio`` is value by
+    baseline. ``goal`` says in words what is aimed at."""
+
+    name: str
+    workload: str
+    metric: str
+    value: float
+    unit: str
+    baseline: str
+    baseline_value: float
+    ratio: float
+    goal: str
+
+
+def result(
+    name: str,
+    workload: str,
+    metric: str,
+    *,
+    value: tuple[float, str],
+    baseline: tuple[str, float],
+    goal: str,
+) -> Result:
+    """A result; ``value`` with its unit, ``baseline`` by name with its value."""
+    number, unit = value
+    other, other_number = baseline
+    ratio = number / other_number if other_number else float("nan")
+    return Result(
+        name,
+        workload,
+        metric,
+        _rounded(number),
+        unit,
+        other,
+        _rounded(other_number),
+        _rounded(ratio),
+        goal,
+    )
+
+
+def encode(line: Result) -> str:
+    return msgspec.json.encode(line).decode()
+
+
+def _rounded(number: float) -> float:
+    return float(f"{number:.4g}")

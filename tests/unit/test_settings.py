@@ -1,0 +1,230 @@
+"""Settings: every mistake at once, the environment wins, and no secret is ever shown."""
+
+from __future__ import annotations
+
+import copy
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tideline.contract.errors import Misconfigured
+from tideline.settings import Settings, Store, load_settings, make_settings
+
+GOOD: dict[str, Any] = {
+    "pipeline": "shop",
+    "source": {"url": "postgresql://tide@db.example:5433/shop"},
+    "store": {"url": "s3://lake/segments"},
+    "warehouse": {"url": "s3://lake/warehouse"},
+}
+SECRET = "hunter2-öß%@"
+
+
+def values(**sections: Any) -> dict[str, Any]:
+    merged = copy.deepcopy(GOOD)
+    for name, section in sections.items():
+        merged[name] = {**merged.get(name, {}), **section} if isinstance(section, dict) else section
+    return merged
+
+
+def test_the_least_that_must_be_given() -> None:
+    settings = make_settings(GOOD)
+    assert settings.store.url == "s3://lake/segments"
+    assert (settings.capture.heartbeat_s, settings.capture.takeover_after_s) == (5.0, 15.0)
+    assert settings.control.url.get_secret_value() == "redis://127.0.0.1:6379/0"
+
+
+def test_every_mistake_at_once() -> None:
+    wrong = values(
+        pipeline="no spaces",
+        source={"url": "mysql://x/y", "tabels": ["a.b"]},
+        store={"url": "ftp://x", "endpoint": "localhost:9000"},
+        capture={"heartbeat_s": 0, "chunk_rows": "many", "metrics_port": 70_000},
+    )
+    del wrong["warehouse"]
+    with pytest.raises(Misconfigured) as caught:
+        make_settings(wrong, origin="tideline.toml")
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "tideline.toml has 9 mistakes:"
+    keys = sorted(line.strip().split(":")[0] for line in lines[1:])
+    assert keys == [
+        "capture.chunk_rows",
+        "capture.heartbeat_s",
+        "capture.metrics_port",
+        "pipeline",
+        "source.tabels",
+        "source.url",
+        "store.endpoint",
+        "store.url",
+        "warehouse",
+    ]
+    assert "  source.tabels: no such key" in lines
+    assert "  warehouse: must be given" in lines
+
+
+@pytest.mark.parametrize("url", ["postgresql://host", "postgresql:///shop", "postgres://h/", "x"])
+def test_a_source_needs_host_and_database(url: str) -> None:
+    with pytest.raises(Misconfigured, match=r"source\.url: must"):
+        make_settings(values(source={"url": url}))
+
+
+@pytest.mark.parametrize(
+    ("store", "reason"),
+    [
+        ({"url": "file://relative/path"}, "file:///absolute/path"),
+        ({"url": "file:relative"}, "file:///absolute/path"),
+        ({"url": "file:///"}, "file:///absolute/path"),
+        ({"url": "s3:///prefix"}, "s3://bucket/prefix"),
+        ({"url": f"s3://key:{SECRET}@bucket"}, "must not hold credentials"),
+        ({"url": "s3://b", "endpoint": f"http://key:{SECRET}@host"}, "store.endpoint: must be"),
+        ({"url": "s3://b", "endpoint": "host:9000"}, "store.endpoint: must be"),
+        ({"url": "s3://b", "access_key_id": "AKIA"}, "belong together"),
+        ({"url": "s3://b", "secret_access_key": SECRET}, "belong together"),
+        ({"url": "s3://b", "retry_s": 0}, "store.retry_s"),
+    ],
+)
+def test_what_a_store_refuses(store: dict[str, Any], reason: str) -> None:
+    with pytest.raises(Misconfigured, match=reason) as caught:
+        make_settings(values(store=store))
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDELINE_PIPELINE", "other")
+    monkeypatch.setenv("TIDELINE_SOURCE__URL", "postgresql://env@host/db")
+    monkeypatch.setenv("TIDELINE_CAPTURE__HEARTBEAT_S", "2.5")
+    settings = make_settings(values(capture={"heartbeat_s": 9, "chunk_rows": 77}))
+    assert settings.pipeline == "other"
+    assert settings.source.dsn() == "postgresql://env@host/db"
+    assert (settings.capture.heartbeat_s, settings.capture.chunk_rows) == (2.5, 77)
+
+
+def test_a_mistake_in_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDELINE_STORE__TIMEOUT_S", "soon")
+    with pytest.raises(Misconfigured, match=r"store\.timeout_s"):
+        make_settings(GOOD)
+
+
+def test_secrets_are_hidden() -> None:
+    settings = make_settings(
+        values(
+            source={"url": f"postgresql://tide:{SECRET}@db/shop", "password": SECRET},
+            store={"access_key_id": "AKIA", "secret_access_key": SECRET},
+            control={"url": f"redis://:{SECRET}@127.0.0.1/0"},
+        )
+    )
+    for shown in (repr(settings), str(settings), settings.model_dump_json()):
+        assert SECRET not in shown
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"source": {"url": f"mysql://tide:{SECRET}@db/shop"}},
+        {"source": {"url": [SECRET]}},
+        {"source": {"password": {"nested": SECRET}}},
+        {"store": {"secret_access_key": [SECRET]}},
+        {"control": {"url": {"a": SECRET}}},
+        {"capture": {"heartbeat_s": SECRET}},
+    ],
+)
+def test_errors_never_show_a_value(section: dict[str, Any]) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        make_settings(values(**section))
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_the_password_is_put_into_the_dsn(tmp_path: Path) -> None:
+    quoted = "hunter2-%C3%B6%C3%9F%25%40"
+    expected = f"postgresql://tide:{quoted}@db.example:5433/shop"
+    assert make_settings(values(source={"password": SECRET})).source.dsn() == expected
+    file = tmp_path / "password"
+    file.write_text(f"{SECRET}\n", encoding="utf-8")
+    assert make_settings(values(source={"password_file": str(file)})).source.dsn() == expected
+    assert make_settings(GOOD).source.dsn() == GOOD["source"]["url"]
+
+
+def test_a_password_setting_wins_over_the_file_and_the_url(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("from-file")
+    given = {"url": "postgresql://tide:from-url@db/shop", "password_file": str(file)}
+    assert make_settings(values(source=given)).source.dsn() == "postgresql://tide:from-file@db/shop"
+    both = {**given, "password": "from-setting"}
+    dsn = make_settings(values(source=both)).source.dsn()
+    assert dsn == "postgresql://tide:from-setting@db/shop"
+
+
+def test_a_user_with_odd_characters_stays_that_user() -> None:
+    url = "postgresql://a%40b@db/shop?sslmode=require"
+    dsn = make_settings(values(source={"url": url, "password": "p"})).source.dsn()
+    assert dsn == "postgresql://a%40b:p@db/shop?sslmode=require"
+
+
+def test_a_password_file_that_is_not_there(tmp_path: Path) -> None:
+    settings = make_settings(values(source={"password_file": str(tmp_path / "none")}))
+    with pytest.raises(Misconfigured, match=r"source\.password_file cannot be read"):
+        settings.source.dsn()
+
+
+def test_settings_are_frozen() -> None:
+    settings = make_settings(GOOD)
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.pipeline = "other"
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.store.url = "memory://x"
+
+
+TOML = """
+pipeline = "shop"
+[source]
+url = "postgresql://tide@db/shop"
+[store]
+url = "file:///var/lib/tideline/"
+[warehouse]
+url = "file:///var/lib/warehouse/"
+"""
+
+
+def test_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "some.toml"
+    path.write_text(TOML)
+    settings = load_settings(path)
+    assert settings.store.url == "file:///var/lib/tideline"
+    assert settings.warehouse.url == "file:///var/lib/warehouse"
+    monkeypatch.setenv("TIDELINE_CONFIG", str(path))
+    assert load_settings() == settings
+    monkeypatch.delenv("TIDELINE_CONFIG")
+    monkeypatch.chdir(tmp_path)
+    path.rename(tmp_path / "tideline.toml")
+    assert load_settings() == settings
+
+
+@pytest.mark.parametrize("text", [b"pipeline = ", b"\xff\xfe", b"a = 1\na = 2"])
+def test_a_file_that_is_no_toml(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "some.toml"
+    path.write_bytes(text)
+    with pytest.raises(Misconfigured, match=r"some\.toml cannot be read"):
+        load_settings(path)
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match=r"no settings file at .*none\.toml; name one with"):
+        load_settings(tmp_path / "none.toml")
+
+
+def test_every_number_has_a_unit_or_counts() -> None:
+    """A limit without its unit in its name is a limit nobody sets right."""
+    units = ("_s", "_ms", "_max", "_rows", "_bytes", "_port")
+    for section in ("store", "control", "capture", "merge"):
+        fields = Settings.model_fields[section].annotation
+        assert fields is not None
+        for name, field in fields.model_fields.items():
+            if field.annotation in (int, float):
+                assert name.endswith(units), f"{section}.{name}"
+
+
+def test_a_store_by_itself_is_checked_too() -> None:
+    with pytest.raises(ValidationError):
+        Store(url="nonsense")
