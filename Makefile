@@ -6,7 +6,7 @@ READY := $(VENV)/ready
 LINT_PATHS := $(wildcard tideline capture spark_jobs console plugins dags simulation benchmarks tests)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint bench constraints clean
+.PHONY: help setup demo test check quick-tests lint bench constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,7 +24,10 @@ demo: setup ## the main job on a sample shop, live; SOURCE=… chooses the sourc
 test: setup lint ## every test
 	$(BIN)/pytest
 
-check: setup lint ## format, types, imports, unit and property tests: under a minute
+check: setup ## format, types, imports, unit and property tests: under a minute
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint quick-tests
+
+quick-tests:
 	$(BIN)/pytest tests/unit tests/properties
 
 lint:

@@ -77,7 +77,7 @@ def run_worker(
             stopping=stopping,
             on_passive=tell_passive,
         )
-        lead = candidate.acquire(source.identity(), source.begin())
+        lead = candidate.acquire(lambda: (source.identity(), source.begin()))
         if lead is None:
             return
         uploader = Uploader(

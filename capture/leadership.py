@@ -55,16 +55,16 @@ class Candidate:
         self._stopping = stopping
         self._on_passive = on_passive
 
-    def acquire(self, identity: SourceIdentity, begin: SourcePosition) -> Lead | None:
+    def acquire(self, origin: Callable[[], tuple[SourceIdentity, SourcePosition]]) -> Lead | None:
         """Become active; None when stopped before that.
 
-        ``identity`` and ``begin`` are for a pipeline that has no chain yet. ``begin`` must lie
-        before everything: the log's real start is known once this worker owns the chain.
+        ``origin`` is asked only for a pipeline that has no chain yet: which source it is of, and a
+        position before everything (the real start is known once this worker owns the chain).
         """
         tail = self._chain.tail()
         while not self._stopping.is_set():
             if tail is None:
-                lead = self._found(identity, begin)
+                lead = self._found(*origin())
             elif tail.manifest.released or self._abandoned(tail):
                 lead = self._take_over(tail)
             else:

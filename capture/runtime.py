@@ -23,6 +23,7 @@ from capture.desk import Desk
 from capture.metrics import Metrics
 from capture.sources.base import LogReader, Source
 from capture.uploader import Uploader
+from tideline.contract.errors import Unavailable
 from tideline.contract.manifest import OpenState
 from tideline.contract.position import SourcePosition
 from tideline.contract.schema import TableSchema
@@ -82,7 +83,7 @@ class Session:
         self._accepted = {item.request.request_id for item in state.requests}
         self._buffered_since: float | None = None
         self._buffered = 0
-        self._received_at = 0.0
+        self._received_at = time.monotonic()
         self._confirmed_at = 0.0
         self._reported_at = 0.0
         self._quiet_since = time.monotonic()
@@ -111,6 +112,7 @@ class Session:
             watcher.start()
             log.info("reading the log", position=str(position))
             self._crew.on_point("reading")
+            self._received_at = time.monotonic()
             while not self._crew.stopping.is_set():
                 self._turn(reader, dumper, watcher)
                 if self._is_idle(watcher):
@@ -152,6 +154,11 @@ class Session:
         self._report(now)
         if received:
             self._received_at = now
+        elif now - self._received_at > self._settings.mark_timeout_s and not self._throttled:
+            raise Unavailable(
+                f"nothing came from the log for {self._settings.mark_timeout_s:g} s, although marks"
+                " were written to it"
+            )
         elif now - self._received_at < _BUSY_S:
             time.sleep(_PAUSE_S)
         else:

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from console.tables import moment, print_table
+from tideline.contract import layout
 from tideline.contract.plan import Plan
-from tideline.contract.receipt import Outcome, Receipt
+from tideline.contract.receipt import Outcome, Receipt, encode_receipt
 from tideline.planner import plan_merge
 from tideline.settings import Settings
+from tideline.store.objects import open_store
 
 EXIT_FAILED = 1
 
@@ -26,6 +28,8 @@ def run(settings: Settings, tables: Sequence[str]) -> int:
         return 0
     print(f"plan {plan_id}: {len(plan.tables)} tables up to manifest {plan.b}", flush=True)
     receipt = _run_plan(settings, plan)
+    key = layout.receipt_key(settings.pipeline, plan_id)
+    open_store(settings.store).put(key, encode_receipt(receipt))
     _print_receipt(receipt)
     _print_held(plan)
     bad = [one for one in receipt.tables if one.outcome in (Outcome.REFUSED, Outcome.FAILED)]
@@ -49,7 +53,7 @@ def _run_plan(settings: Settings, plan: Plan) -> Receipt:
         app_name=f"tideline merge {settings.pipeline}",
     )
     try:
-        return run_plan(session, plan)
+        return run_plan(session, plan, retries_max=merge.retries_max)
     finally:
         session.stop()
 

@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
+from tideline.contract.document import written_version
+from tideline.contract.json_schemas import DIALECT
 from tideline.contract.manifest import (
     Manifest,
     OpenRequest,
@@ -45,7 +48,7 @@ class TableStage(StrEnum):
     BLOCKED = "blocked"
 
 
-class Through(msgspec.Struct, frozen=True, omit_defaults=True):
+class Through(msgspec.Struct, frozen=True):
     """How far something is: a manifest, a sequence, and the source's clock, µs since 1970 UTC.
 
     ``source_time_us`` is the clock in the newest heartbeat with nothing left out before it: all
@@ -72,7 +75,7 @@ class Merged:
     problem: str | None = None
 
 
-class ChainStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+class ChainStatus(msgspec.Struct, frozen=True):
     """The chain's end. ``lag_s``: how old, by this machine's clock, what is captured is."""
 
     manifest_number: int
@@ -87,7 +90,7 @@ class ChainStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     lag_s: float | None = None
 
 
-class TableStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+class TableStatus(msgspec.Struct, frozen=True):
     """One table. ``since_seq``, ``reason`` and ``hint`` belong to every state but ``live``.
 
     ``merged`` is None when nothing of it was merged yet; when ``up_to_date``, so that nothing
@@ -106,10 +109,11 @@ class TableStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     hint: str | None = None
 
 
-class Status(msgspec.Struct, frozen=True, omit_defaults=True):
+class Status(msgspec.Struct, frozen=True):
     """The document. ``chain`` is None before a worker ran for the first time.
 
-    ``control_error`` and ``warehouse_error`` say why what they would tell is missing.
+    ``control_error`` and ``warehouse_error`` say why what they would tell is missing. Answers among
+    ``dumps`` leave out what has no value; elsewhere it is null.
     """
 
     pipeline: str
@@ -121,8 +125,17 @@ class Status(msgspec.Struct, frozen=True, omit_defaults=True):
     dumps: tuple[Answer, ...] = ()
     control_error: str | None = None
     warehouse_error: str | None = None
-    version: int = STATUS_VERSION
+    version: int = written_version(STATUS_VERSION)
     requires: tuple[str, ...] = ()
+
+
+def json_schema() -> bytes:
+    """The document's JSON Schema, kept as ``docs/schemas/status.v1.json``."""
+    schema: dict[str, Any] = {"$schema": DIALECT, **msgspec.json.schema(Status)}
+    root = schema["$defs"][Status.__name__]
+    root["properties"]["version"] = {"const": STATUS_VERSION}
+    root["required"] = [*root["required"], "version"]
+    return msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n"
 
 
 def make_status(
@@ -242,7 +255,7 @@ def _table(
     now_us: int,
 ) -> TableStatus:
     stage, since_seq, reason = _stage(found, merged)
-    up_to_date = merged is not None and 0 < merged.manifest_number >= found.last_data_manifest
+    up_to_date = _waits_for_nothing(found, merged)
     through = _merged_through(found, tail, merged, up_to_date=up_to_date)
     return TableStatus(
         table=name,
@@ -267,6 +280,13 @@ def _stage(found: TableState, merged: Merged | None) -> tuple[TableStage, int | 
         reason = f"the warehouse's table was changed by others: {', '.join(merged.foreign)}"
         return TableStage.UNPROVEN, None, reason
     return TableStage.LIVE, None, None
+
+
+def _waits_for_nothing(found: TableState, merged: Merged | None) -> bool:
+    """A table that was parked before anything of it was captured has nothing to wait for."""
+    if merged is None or merged.manifest_number == 0:
+        return found.condition is TableCondition.PARKED and found.last_data_manifest == 0
+    return merged.manifest_number >= found.last_data_manifest
 
 
 def _captured_through(found: TableState, tail: Manifest) -> Through:

@@ -10,6 +10,7 @@ import pytest
 pytest_plugins = [
     "tests.fixtures.services",
     "tests.fixtures.settings",
+    "tests.fixtures.capture",
     "tests.fixtures.spark",
 ]
 

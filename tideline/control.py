@@ -23,7 +23,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tideline.contract.errors import CorruptData, Misconfigured, TidelineError, Unavailable
+from tideline.contract.document import decode_document, written_version
+from tideline.contract.errors import Misconfigured, TidelineError, Unavailable
 from tideline.contract.request import (
     Answer,
     DumpRequest,
@@ -45,7 +46,7 @@ COMMANDS = "+@stream +@sortedset +@string +@transaction +@connection +del +eval"
 """What askers and worker need, in the words of Redis's access lists, on the keys ``tideline:*``."""
 
 
-class WorkerStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+class WorkerStatus(msgspec.Struct, frozen=True):
     """What a worker last said of itself.
 
     ``live`` reads the log, ``passive`` waits to take over. ``position`` is the source position up
@@ -67,7 +68,8 @@ class WorkerStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     source_time_us: int | None = None
     note: str | None = None
     dumps: tuple[Answer, ...] = ()
-    version: int = WORKER_STATUS_VERSION
+    version: int = written_version(WORKER_STATUS_VERSION)
+    requires: tuple[str, ...] = ()
 
 
 def stream_key(pipeline: str) -> str:
@@ -130,12 +132,7 @@ class Asker:
         """The newest answer to the request, None when there is none (yet, or no longer)."""
         with redis_errors():
             raw = self._redis.get(answer_key(self._pipeline, request_id))
-        if raw is None:
-            return None
-        try:
-            return parse_answer(cast(bytes, raw))
-        except msgspec.MsgspecError as error:
-            raise CorruptData(f"the answer to {request_id} cannot be read: {error}") from None
+        return None if raw is None else parse_answer(cast(bytes, raw))
 
     def workers(self) -> list[WorkerStatus]:
         """The workers that were heard of within `WORKER_TTL_S`, in the order of their names."""
@@ -212,7 +209,10 @@ def _reason(error: BaseException) -> str:
 
 
 def _parse_status(raw: bytes) -> WorkerStatus:
-    try:
-        return msgspec.json.decode(raw, type=WorkerStatus)
-    except msgspec.MsgspecError as error:
-        raise CorruptData(f"a worker's status cannot be read: {error}") from None
+    return decode_document(
+        raw,
+        WorkerStatus,
+        version=WORKER_STATUS_VERSION,
+        features=frozenset(),
+        name="worker's status",
+    )

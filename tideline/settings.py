@@ -108,7 +108,7 @@ class Store(Section):
     @classmethod
     def _known_scheme(cls, url: str) -> str:
         parts = urlsplit(url)
-        directory = parts.scheme == "file" and not parts.netloc and parts.path.strip("/")
+        directory = url.startswith("file:///") and parts.path.strip("/")
         bucket = parts.scheme == "s3" and parts.netloc
         if not directory and not bucket and parts.scheme != "memory":
             raise ValueError("must be file:///absolute/path or s3://bucket/prefix")
@@ -171,6 +171,8 @@ class Capture(Section):
     fence_timeout_s: Seconds = 600.0
     lock_timeout_s: Seconds = 5.0
     mark_timeout_s: Seconds = 60.0
+    """Without a word from the log for so long, though marks are written to it all the time, the
+    connection counts as dead."""
     catalog_interval_s: Seconds = 3.0
     snapshot_interval_s: Seconds = 1.0
     unseen_transactions_max: Count = 100_000

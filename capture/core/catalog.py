@@ -17,6 +17,8 @@ from tideline.contract.manifest import TableCondition
 if TYPE_CHECKING:
     from capture.core.worker import Worker
 
+_ROUNDS_MAX = 32
+
 
 class CatalogWatch:
     """The catalog side of the core. ``core`` is the worker it is part of."""
@@ -32,8 +34,12 @@ class CatalogWatch:
         self._rounds: dict[str, CatalogRound] = {}
 
     def on_round(self, observed: CatalogRound) -> None:
-        """A round's result; it counts when its mark B comes through the log."""
-        self._rounds[observed.token] = observed
+        """A round's result; it counts when its mark B comes through the log.
+
+        While the log is far behind, the rounds that come through first are kept.
+        """
+        if len(self._rounds) < _ROUNDS_MAX:
+            self._rounds[observed.token] = observed
 
     def on_low(self, mark: Mark) -> None:
         self._low = mark.token
@@ -44,7 +50,6 @@ class CatalogWatch:
         observed = self._rounds.pop(mark.token, None)
         if observed is None or mark.token != self._low:
             return
-        self._rounds.clear()
         self._low = None
         fresh = [
             facts.table
@@ -121,7 +126,7 @@ class CatalogWatch:
         """A parked table that can be captured again: a dump makes up for what was missed."""
         core = self._core
         core.dumps.joined(facts.table)
-        core.tables.unpark(facts.table)
+        core.unpark(facts.table)
         self._settle(facts, None)
         core.doubt(
             facts.table,

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec.structs import replace
-
 from capture.core.catalog import CatalogWatch
 from capture.core.draft import Draft, Sealed, Spill
 from capture.core.dumps import Dumps
@@ -75,6 +73,7 @@ class Worker:
         self.draft = Draft(self.sequencer.next)
         self.dumps = Dumps(self, token)
         self.catalog = CatalogWatch(self)
+        self._announced: dict[str, TableSchema] = {}
         self._token = token
         self._moved_at: float | None = None
 
@@ -105,6 +104,7 @@ class Worker:
 
     def _on_control(self, control: Mark | SchemaSeen | Truncated, *, now: float) -> None:
         if isinstance(control, SchemaSeen):
+            self._announced[control.schema.table] = control.schema
             if self.tables.captures(control.schema.table):
                 self.adopt(control.schema)
         elif isinstance(control, Truncated):
@@ -125,6 +125,8 @@ class Worker:
 
     def emit(self, rows: Rows) -> None:
         """Add sequenced rows to the segment."""
+        if rows.schema.fingerprint not in self.tables.schemas:
+            raise InvariantBroken(f"rows of {rows.schema.table} came before their schema")
         self.dumps.saw_rows(rows)
         self.draft.add(rows)
 
@@ -158,6 +160,12 @@ class Worker:
             self.tables.block(schema.table, since=seq, reason=f"incompatible change: {what}")
             self.requests.restart(schema.table)
         return adopted
+
+    def unpark(self, table: str) -> None:
+        """Capture ``table`` again, with the schema the log announced meanwhile."""
+        self.tables.unpark(table)
+        if table in self._announced:
+            self.adopt(self._announced[table])
 
     def doubt(self, table: str, *, since: int, reason: str) -> None:
         """Mark ``table`` unproven and see to it that a delete-complete dump follows."""
@@ -250,7 +258,7 @@ class Worker:
         state = self.tables.states[table]
         if state.condition is TableCondition.PARKED and state.cause == VALUE:
             since = state.since_seq or self.sequencer.next
-            self.tables.states[table] = replace(state, condition=TableCondition.LIVE)
+            self.unpark(table)
             self.tables.unprove(table, since=since, reason=state.reason or "")
 
     def end_requests(self) -> None:

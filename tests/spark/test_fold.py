@@ -18,8 +18,8 @@ from tests.spark.random_source import SCHEMA, VALUES, RandomSource, interleave, 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SHARDS = 150
-CHANGES = 2_000
+SHARDS = 120
+CHANGES = 1_000
 NO_SHRINKING = settings(
     max_examples=3,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
@@ -35,10 +35,9 @@ def test_frames_and_model_agree_and_rebuild_the_source(
 ) -> None:
     random = Random(seed)
     sources = [RandomSource(shard, random) for shard in range(SHARDS)]
-    target: dict[Key, Any] = {}
     for source in sources:
         source.fill()
-    target.update(truth(sources))
+    target: dict[Key, Any] = {**truth(sources)}
     log: list[Row | None] = [*interleave(sources, random, CHANGES)]
     if truncated:
         log.append(None)
@@ -136,7 +135,9 @@ def _folded(
         hops=min(hops, _longest_chain(changes)),
     )
     rows = fold(_frame(spark, changes), shape).collect()
-    states = {(row["shard"], row["id"]): _state(row.asDict(recursive=True)) for row in rows}
+    states: dict[Key, State] = {
+        (row["shard"], row["id"]): _state(row.asDict(recursive=True)) for row in rows
+    }
     assert len(states) == len(rows), "a key came out twice"
     return states
 

@@ -51,6 +51,9 @@ class Relations:
         self._schemas[relation.oid] = schema
         return schema
 
+    def close(self) -> None:
+        self._cursor.connection.close()
+
     def _key(self, relation: Relation) -> tuple[str, ...]:
         """The key in the catalog's order, as long as the catalog still means these columns."""
         flagged = tuple(column.name for column in relation.columns if column.key)

@@ -32,7 +32,7 @@ from capture.core.events import (
     SchemaSeen,
     Truncated,
 )
-from capture.sources.postgres.connect import replication_failed
+from capture.sources.postgres.connect import query_failed, replication_failed
 from capture.sources.postgres.decode import decode_rows
 from capture.sources.postgres.pgoutput import (
     POSTGRES_EPOCH_US,
@@ -112,7 +112,10 @@ class TransactionReader:
         bulk = _Bulk(pending, self._open)
         self._open = bulk.open
         rows, changes, unholdable = self._decode(bulk, next_seq, frozenset())
-        controls = self._control(rare) if rare is not None else ()
+        try:
+            controls = self._control(rare) if rare is not None else ()
+        except psycopg2.Error as error:
+            raise query_failed(error) from None
         boundary = None
         if bulk.open is None and bulk.last_commit is not None and rare is None:
             commit_lsn, end_lsn = bulk.last_commit
@@ -181,6 +184,7 @@ class TransactionReader:
 
     def close(self) -> None:
         self._cursor.connection.close()
+        self._relations.close()
 
 
 class _Bulk:

@@ -20,8 +20,11 @@ def test_text_round_trip(logical: LogicalType) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "int", "INT64", "decimal", "decimal(0,0)", "decimal(39,0)", "decimal(5,6)", "decimal(5)"]
-    + ["decimal(5,-1)", "decimal(5, 2)", "decimal(٥,٢)", "int64 ", "timestamp(6)", "varchar(5)"],
+    [
+        *("", "int", "INT64", "int64 ", "timestamp(6)", "varchar(5)", "decimal", "decimal(5)"),
+        *("decimal(0,0)", "decimal(39,0)", "decimal(5,6)", "decimal(5,-1)", "decimal(5, 2)"),
+        "decimal(٥,٢)",
+    ],
 )
 def test_what_is_no_type(text: str) -> None:
     with pytest.raises(CorruptData):

@@ -1,0 +1,216 @@
+"""Traffic for fault tests: seeded transactions over several tables, through server restarts.
+
+Every committed transaction leaves one row in ``ledger``, which is never changed after: what is in
+the log twice or not at all shows there. ``ver`` only ever grows for a row.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg2
+import psycopg2.errors
+
+TABLES = ("public.accounts", "public.ledger", "public.orders", "public.pairs")
+HOT_KEYS = 8
+ORDERS = 1_500
+PAIRS = 300
+_MOVE = 10_000_000
+_RECONNECT_S = 0.05
+_JOIN_S = 60.0
+
+SCHEMA = (
+    "CREATE TABLE accounts (id int PRIMARY KEY, ver bigint NOT NULL, balance numeric(14,2),"
+    " note text)",
+    "CREATE TABLE ledger (id bigint PRIMARY KEY, ver bigint NOT NULL, at timestamptz NOT NULL)",
+    "CREATE TABLE orders (id bigint PRIMARY KEY, ver bigint NOT NULL, status text,"
+    " amount numeric, at timestamp, doc text)",
+    "ALTER TABLE orders ALTER COLUMN doc SET STORAGE EXTERNAL",
+    "CREATE TABLE pairs (a int, b text, ver bigint NOT NULL, v text, PRIMARY KEY (b, a))",
+    f"INSERT INTO accounts SELECT g, 0, g, 'account' FROM generate_series(1, {HOT_KEYS}) g",
+    "INSERT INTO orders SELECT g, 0, 'new', g * 1.5, '2024-01-01'::timestamp + g * interval '1 s',"
+    f" CASE WHEN g % 4 = 0 THEN repeat(g::text || '-', 900) END FROM generate_series(1, {ORDERS}) g",
+    f"INSERT INTO pairs SELECT g, 'k' || g % 7, 0, 'v' FROM generate_series(1, {PAIRS}) g",
+)
+"""``doc`` lies out of line, so that an update that leaves it alone does not log it."""
+
+
+class Workload:
+    """Clients that work until the context ends. ``seed`` and the client's number make them."""
+
+    def __init__(self, dsn: str, *, seed: int, clients: int = 3, pause_s: float = 0.002) -> None:
+        self.counts: Counter[str] = Counter()
+        self.failure: BaseException | None = None
+        self._dsn = dsn
+        self._pause_s = pause_s
+        self._stopping = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=(seed, number), name=f"client-{number}")
+            for number in range(clients)
+        ]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the clients; raises what one of them failed with."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(_JOIN_S)
+        if self.failure is not None:
+            raise self.failure
+
+    def wait_for(self, commits: int, *, timeout_s: float = 60.0) -> None:
+        """Return after that many more commits."""
+        wanted, end = self.counts["commits"] + commits, time.monotonic() + timeout_s
+        while self.counts["commits"] < wanted:
+            if self.failure is not None:
+                raise self.failure
+            if time.monotonic() > end:
+                raise TimeoutError(f"the traffic stands still: {dict(self.counts)}")
+            time.sleep(0.01)
+
+    def _run(self, seed: int, number: int) -> None:
+        client = _Client(random.Random(f"{seed}/{number}"), number, self.counts)
+        try:
+            while not self._stopping.is_set():
+                self._connected(client)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _connected(self, client: _Client) -> None:
+        """Work on one connection until the end or until the server ends it."""
+        try:
+            connection = psycopg2.connect(self._dsn, application_name="traffic")
+        except psycopg2.OperationalError:
+            self._stopping.wait(_RECONNECT_S)
+            return
+        try:
+            with connection.cursor() as cursor:
+                while not self._stopping.is_set():
+                    client.transact(connection, cursor)
+                    self._stopping.wait(self._pause_s)
+        except (psycopg2.OperationalError, psycopg2.InterfaceError):
+            self.counts["reconnects"] += 1
+        finally:
+            connection.close()
+
+
+class _Client:
+    """One client's random transactions."""
+
+    def __init__(self, random_: random.Random, number: int, counts: Counter[str]) -> None:
+        self._random = random_
+        self._base = (number + 1) * 1_000_000
+        self._counts = counts
+        self._transactions = 0
+        self._orders = list(range(1, ORDERS + 1))
+        self._pairs = [(a, f"k{a % 7}") for a in range(1, PAIRS + 1)]
+        self._operations = (
+            [self._pay] * 4
+            + [self._insert_order] * 4
+            + [self._touch_order] * 4
+            + [self._rewrite_doc, self._delete_order, self._move_order]
+            + [self._change_pair, self._move_pair]
+        )
+
+    def transact(self, connection: Any, cursor: Any) -> None:
+        """One transaction; one in ten is rolled back, one in five has work behind a savepoint."""
+        self._transactions += 1
+        try:
+            cursor.execute(
+                "INSERT INTO ledger VALUES (%s, 1, clock_timestamp())",
+                (self._base * 1000 + self._transactions,),
+            )
+            for _ in range(self._random.randint(1, 4)):
+                self._random.choice(self._operations)(cursor)
+            if self._random.random() < 0.2:
+                cursor.execute("SAVEPOINT s")
+                self._random.choice(self._operations)(cursor)
+                cursor.execute("ROLLBACK TO s")
+                self._counts["savepoints"] += 1
+            if self._random.random() < 0.1:
+                connection.rollback()
+                self._counts["rollbacks"] += 1
+            else:
+                connection.commit()
+                self._counts["commits"] += 1
+        except (psycopg2.errors.TransactionRollback, psycopg2.errors.UniqueViolation):
+            connection.rollback()
+            self._counts["conflicts"] += 1
+
+    def _pay(self, cursor: Any) -> None:
+        cursor.execute(
+            "UPDATE accounts SET ver = ver + 1, balance = balance + %s WHERE id = %s",
+            (self._random.randint(-500, 500), self._random.randint(1, HOT_KEYS)),
+        )
+
+    def _insert_order(self, cursor: Any) -> None:
+        key = self._base + self._random.randrange(1_000_000)
+        cursor.execute(
+            "INSERT INTO orders VALUES (%s, 1, 'new', %s, now()::timestamp, %s)"
+            " ON CONFLICT DO NOTHING",
+            (key, self._random.random(), self._doc()),
+        )
+        self._orders.append(key)
+
+    def _touch_order(self, cursor: Any) -> None:
+        """An update that leaves ``doc`` alone."""
+        cursor.execute(
+            "UPDATE orders SET ver = ver + 1, status = %s WHERE id = %s",
+            (self._random.choice(("paid", "sent", None)), self._random.choice(self._orders)),
+        )
+
+    def _rewrite_doc(self, cursor: Any) -> None:
+        cursor.execute(
+            "UPDATE orders SET ver = ver + 1, doc = %s WHERE id = %s",
+            (self._doc(), self._random.choice(self._orders)),
+        )
+
+    def _delete_order(self, cursor: Any) -> None:
+        cursor.execute("DELETE FROM orders WHERE id = %s", (self._random.choice(self._orders),))
+
+    def _move_order(self, cursor: Any) -> None:
+        """A changed key, back and forth, which leaves ``doc`` alone."""
+        key = self._random.choice(self._orders)
+        pair = [key, key + _MOVE]
+        self._random.shuffle(pair)
+        cursor.execute(
+            "UPDATE orders SET ver = ver + 1, id = %s WHERE id = %s"
+            " AND NOT EXISTS (SELECT FROM orders WHERE id = %s)",
+            (pair[0], pair[1], pair[0]),
+        )
+
+    def _change_pair(self, cursor: Any) -> None:
+        cursor.execute(
+            "INSERT INTO pairs VALUES (%s, %s, 1, 'v')"
+            " ON CONFLICT (b, a) DO UPDATE SET ver = pairs.ver + 1, v = %s",
+            (*self._random.choice(self._pairs), str(self._random.random())),
+        )
+
+    def _move_pair(self, cursor: Any) -> None:
+        a, b = self._random.choice(self._pairs)
+        cursor.execute(
+            "UPDATE pairs SET ver = ver + 1, b = b || '+' WHERE (a, b) = (%s, %s)", (a, b)
+        )
+
+    def _doc(self) -> str | None:
+        if self._random.random() < 0.5:
+            return None
+        return f"{self._random.random()}-" * 180

@@ -1,0 +1,100 @@
+"""Golden files: documents of version 1 as they lie in stores and queues, readable for ever.
+
+They are indented for the eye; what is stored is the same JSON without white space. A golden file
+is never edited: a change that breaks one breaks every store that holds such a document.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+
+from tideline.contract.json_schemas import DOCUMENTS, json_schema
+from tideline.contract.manifest import check_link, decode_manifest, digest, encode_manifest
+from tideline.contract.plan import decode_plan, encode_plan
+from tideline.contract.receipt import decode_receipt, encode_receipt
+from tideline.contract.request import encode_answer, encode_request, parse_answer, parse_request
+
+ROOT = Path(__file__).parents[3]
+GOLDEN = ROOT / "tests" / "golden"
+Codec = tuple[Callable[[bytes], Any], Callable[[Any], bytes]]
+CODECS: dict[str, Codec] = {
+    "manifest": (decode_manifest, encode_manifest),
+    "request": (parse_request, encode_request),
+    "answer": (parse_answer, encode_answer),
+    "plan": (decode_plan, encode_plan),
+    "receipt": (decode_receipt, encode_receipt),
+}
+FILES = [
+    pytest.param(kind, path, id=f"{kind}-{path.stem}")
+    for kind in CODECS
+    for path in sorted((GOLDEN / kind / "v1").glob("*.json"))
+]
+
+
+def test_every_document_has_golden_files_and_a_page() -> None:
+    assert set(CODECS) == set(DOCUMENTS)
+    for kind in CODECS:
+        assert list((GOLDEN / kind / "v1").glob("*.json")), kind
+    for page in ("manifest", "position", "request", "plan", "receipt"):
+        assert (ROOT / "docs" / "documents" / f"{page}.md").is_file()
+
+
+@pytest.mark.parametrize(("kind", "path"), FILES)
+def test_decoded_and_encoded_again_it_is_the_same(kind: str, path: Path) -> None:
+    decode, encode = CODECS[kind]
+    raw = path.read_bytes()
+    again = encode(decode(raw))
+    assert msgspec.json.format(again, indent=2) + b"\n" == raw
+    assert encode(decode(again)) == again
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_the_published_schema_is_current(name: str) -> None:
+    published = (ROOT / "docs" / "schemas" / f"{name}.v1.json").read_bytes()
+    assert published == json_schema(name), (
+        f"python -m tideline.contract.json_schemas {name} > docs/schemas/{name}.v1.json"
+    )
+
+
+@pytest.mark.parametrize(("kind", "path"), FILES)
+def test_it_fits_the_published_schema(kind: str, path: Path) -> None:
+    schema = json.loads((ROOT / "docs" / "schemas" / f"{kind}.v1.json").read_bytes())
+    document = json.loads(path.read_bytes())
+    jsonschema.validate(document, schema)
+    for wrong in ({"version": 2}, {"requires": "none"}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({**document, **wrong}, schema)
+
+
+@pytest.mark.parametrize("kind", ["manifest", "answer", "plan", "receipt"])
+def test_the_schema_asks_for_the_version(kind: str) -> None:
+    path = min((GOLDEN / kind / "v1").glob("*.json"))
+    document = json.loads(path.read_bytes())
+    del document["version"]
+    with pytest.raises(jsonschema.ValidationError, match="version"):
+        jsonschema.validate(document, json.loads(json_schema(kind)))
+
+
+def test_the_manifests_are_a_chain() -> None:
+    manifests = [
+        decode_manifest(path.read_bytes())
+        for path in sorted((GOLDEN / "manifest" / "v1").glob("*.json"))
+    ]
+    assert len(manifests) == 5
+    for previous, manifest in zip(manifests, manifests[1:], strict=False):
+        check_link(previous, encode_manifest(previous), manifest)
+
+
+def test_the_canonical_bytes_are_pinned() -> None:
+    """A digest is in the next manifest of every chain there is: not a byte may move."""
+    last = decode_manifest((GOLDEN / "manifest" / "v1" / "5-released.json").read_bytes())
+    assert digest(encode_manifest(last)) == (
+        "6e9bfeed9001d158ac57388746c4cbf8c1524b47efb2ac685137a1258cb7bfa8"
+    )

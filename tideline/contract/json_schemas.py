@@ -1,0 +1,56 @@
+"""JSON Schemas of the documents, for readers that are not written in Python.
+
+``python -m tideline.contract.json_schemas manifest`` prints the one that is kept as
+``docs/schemas/manifest.v1.json``. They say what a document of this version looks like; what its
+numbers must satisfy among each other is checked by the code that decodes it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import Any
+
+import msgspec
+
+from tideline.contract.manifest import MANIFEST_VERSION, Manifest
+from tideline.contract.plan import PLAN_VERSION, Plan
+from tideline.contract.receipt import RECEIPT_VERSION, Receipt
+from tideline.contract.request import REQUEST_VERSION, Answer, DumpRequest
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+DOCUMENTS: dict[str, tuple[type[msgspec.Struct], int]] = {
+    "manifest": (Manifest, MANIFEST_VERSION),
+    "request": (DumpRequest, REQUEST_VERSION),
+    "answer": (Answer, REQUEST_VERSION),
+    "plan": (Plan, PLAN_VERSION),
+    "receipt": (Receipt, RECEIPT_VERSION),
+}
+_WRITTEN_BY_HAND = frozenset({"request"})
+"""In these the version may be left out; everywhere else it is what a reader looks at first."""
+
+
+def json_schema(name: str) -> bytes:
+    """The schema of one of `DOCUMENTS`, indented, with a newline at its end."""
+    kind, version = DOCUMENTS[name]
+    schema: dict[str, Any] = {"$schema": DIALECT, **msgspec.json.schema(kind)}
+    for part in schema["$defs"].values():
+        if "description" in part:
+            part["description"] = inspect.cleandoc(part["description"])
+    root = schema["$defs"][kind.__name__]
+    root["properties"]["version"] = {"const": version}
+    root["properties"]["requires"] = {"type": "array", "items": {"type": "string"}}
+    if name not in _WRITTEN_BY_HAND:
+        root["required"] = [*root["required"], "version"]
+    return msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n"
+
+
+def main() -> None:
+    names = [name for name in sys.argv[1:] if name in DOCUMENTS]
+    if len(names) != 1:
+        sys.exit(f"name one of {', '.join(DOCUMENTS)}")
+    sys.stdout.buffer.write(json_schema(names[0]))
+
+
+if __name__ == "__main__":
+    main()
