@@ -182,6 +182,8 @@ class Session:
         )
         ended = inside and reader.at_commit
         if self._buffered and (reader.must_take or full or due or ended):
+            # A mark that was just read may end what another thread handed over before writing it.
+            self._take_found(now)
             batch = reader.take(self.core.sequencer.next)
             self.core.on_batch(batch, now=now, since=self._buffered_since)
             self._buffered, self._buffered_since = 0, None

@@ -44,6 +44,18 @@ def fill_moved(folded: DataFrame, target: DataFrame, shape: Shape) -> DataFrame:
     return joined.select(*columns).dropDuplicates(list(shape.schema.key))
 
 
+def twins(folded: DataFrame, target: DataFrame, shape: Shape) -> DataFrame:
+    """The keys that a damaged ``target`` holds more than once and ``folded`` can write anew.
+
+    A MERGE would overwrite each of such rows and leave as many.
+    """
+    whole = ~col(GONE) & (col(UNKNOWN).isNull() if shape.fillable else F.lit(True))
+    names = list(shape.schema.key)
+    written = folded.where(whole).select(*(col(name) for name in names))
+    held = target.select(*(col(name) for name in names)).join(written, names, "left_semi")
+    return held.groupBy(*shape.key).agg(F.count(F.lit(1)).alias("rows")).where("rows > 1")
+
+
 def _filled(name: str, shape: Shape) -> Column:
     own = col(name, of="s")
     moved = col(FROM, of="s").isNotNull()

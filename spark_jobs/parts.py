@@ -92,6 +92,10 @@ def has_unchanged(plan: TablePlan) -> bool:
     return any(part.unchanged_rows for part in plan.parts)
 
 
+def has_dump(plan: TablePlan) -> bool:
+    return any(part.operations.get("r") for part in plan.parts)
+
+
 def fillable_columns(changes: DataFrame, plan: TablePlan) -> tuple[str, ...]:
     """The columns that some row lacks, in the table's order. Runs a job if any row lacks one."""
     if not has_unchanged(plan):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 _SETTINGS: Mapping[str, str] = {
@@ -50,14 +51,16 @@ def make_session(
 
     ``master``, ``driver_memory`` and ``jars`` (Delta's) are for a process that starts its own JVM;
     under ``spark-submit`` its own options give them, and None leaves them alone. A local master
-    listens on loopback only and shuffles into two partitions. ``scratch`` is where Spark spills.
+    listens on loopback only and shuffles into two partitions, unless told otherwise there.
+    ``scratch`` is where Spark spills.
     """
     builder = SparkSession.Builder().appName(app_name)
+    given = {} if master is not None else _submitted()
     settings = dict(_SETTINGS)
+    if (master or given.get("spark.master", "")).startswith("local"):
+        settings |= {name: value for name, value in _LOCAL.items() if name not in given}
     if master is not None:
         builder = builder.master(master)
-        if master.startswith("local"):
-            settings |= _LOCAL
     if driver_memory is not None:
         settings["spark.driver.memory"] = driver_memory
     if jars:
@@ -68,3 +71,9 @@ def make_session(
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _submitted() -> dict[str, str]:
+    """What ``spark-submit`` was told: its process holds the settings, not this one."""
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())

@@ -52,19 +52,34 @@ def merge_statement(plan: TablePlan, target: str, view: str, fillable: Sequence[
     return "\n".join(lines)
 
 
-def _condition(plan: TablePlan) -> str:
-    """Equal keys, and literal bounds that spare reading files without such keys.
+def delete_statement(plan: TablePlan, target: str, view: str) -> str:
+    """Deletes the target's rows whose key is in ``view``."""
+    condition = " AND ".join([*_same_key(plan), *key_bounds(plan, "t.")])
+    return f"MERGE INTO {target} AS t USING {view} AS s ON {condition} WHEN MATCHED THEN DELETE"
 
-    A plan with a floor looks at every row of the target anyway.
+
+def key_bounds(plan: TablePlan, prefix: str = "") -> list[str]:
+    """Literal bounds of the keys in the plan's parts, which spare reading files without such keys.
+
+    Empty when they are not known. ``prefix`` is put before the column's name.
     """
-    terms = [f"t.{quote(name)} = s.{quote(name)}" for name in plan.schema.key]
-    if plan.floor is None and plan.key_min is not None and plan.key_max is not None:
-        first = plan.schema.column(plan.schema.key[0])
-        name = f"t.{quote(first.name)}"
-        low, high = (_bound(text, first.logical.kind) for text in (plan.key_min, plan.key_max))
-        if low is not None and high is not None:
-            terms += [f"{name} >= {low}", f"{name} <= {high}"]
-    return " AND ".join(terms)
+    if plan.key_min is None or plan.key_max is None:
+        return []
+    first = plan.schema.column(plan.schema.key[0])
+    low, high = (_bound(text, first.logical.kind) for text in (plan.key_min, plan.key_max))
+    if low is None or high is None:
+        return []
+    return [f"{prefix}{quote(first.name)} >= {low}", f"{prefix}{quote(first.name)} <= {high}"]
+
+
+def _condition(plan: TablePlan) -> str:
+    """Equal keys within bounds; a plan with a floor looks at every row of the target anyway."""
+    bounds = [] if plan.floor is not None else key_bounds(plan, "t.")
+    return " AND ".join([*_same_key(plan), *bounds])
+
+
+def _same_key(plan: TablePlan) -> list[str]:
+    return [f"t.{quote(name)} = s.{quote(name)}" for name in plan.schema.key]
 
 
 def _bound(text: str, kind: Kind) -> str | None:

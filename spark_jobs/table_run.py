@@ -15,17 +15,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import parts
 from spark_jobs.failures import SparkFailure, explain, is_conflict
 from spark_jobs.files import spark_path
-from spark_jobs.fill import fill_moved, initial_rows
+from spark_jobs.fill import fill_moved, initial_rows, twins
 from spark_jobs.fold import Shape, fold
 from spark_jobs.formats.delta import DeltaTable, SinceOurs, Snapshot
 from spark_jobs.schemas import PENDING, schema_steps
 from spark_jobs.schemas import column as col
-from spark_jobs.statement import merge_statement
+from spark_jobs.statement import delete_statement, key_bounds, merge_statement
 from tideline.contract.errors import (
     CorruptData,
     InvariantBroken,
@@ -40,6 +40,7 @@ BEFORE_COMMIT = "before-commit"
 AFTER_COMMIT = "after-commit"
 
 _VIEW = "tideline_changes"
+_TWINS = "tideline_twins"
 _UNPROVEN_MAX = 20
 
 
@@ -186,12 +187,33 @@ class TableRun:
             self._target.evolve(schema_steps(snapshot.schema, table.schema), snapshot)
             if shape.moved and fillable:
                 folded = fill_moved(folded, self._session.table(self._target.name), shape)
+            if parts.has_dump(table):
+                self._drop_twins(folded, shape, stamp)
             folded.createOrReplaceTempView(_VIEW)
             statement = merge_statement(table, self._target.name, _VIEW, fillable)
             self._on_point(BEFORE_COMMIT)
             counts = _counts(self._target.merge(statement, stamp))
         self._on_point(AFTER_COMMIT)
         return counts
+
+    def _drop_twins(self, folded: DataFrame, shape: Shape, stamp: Stamp) -> None:
+        """Delete keys that a damaged target holds twice; this plan's MERGE writes them again.
+
+        A commit of its own that moves no number: killed after it, the plan is run again.
+        """
+        target = self._session.table(self._target.name)
+        for bound in key_bounds(self._table):
+            target = target.where(bound)
+        found = twins(folded, target, shape)
+        if found.isEmpty():
+            return
+        found.createOrReplaceTempView(_TWINS)
+        self._target.repair(
+            delete_statement(self._table, self._target.name, _TWINS),
+            msgspec.structs.replace(
+                stamp, b=self._table.a, seq=self._table.a_seq, complete_through_us=None
+            ),
+        )
 
     def _applied_now(self) -> tuple[Snapshot, int]:
         snapshot = self._target.snapshot()

@@ -15,7 +15,7 @@ from capture.core.emit import dump_rows, missing_rows
 from capture.core.events import Chunk, ChunkFailed, ChunkOrder, Mark, Rows, Snapshot, Waiting
 from capture.core.tables import CATALOG, VALUE
 from capture.core.visibility import UnseenTransactions, invisible
-from capture.core.window import Window, settle, untouched
+from capture.core.window import Window, moved_incomplete, settle, untouched
 from tideline.contract.manifest import Floor, OpenRequest, TableDump
 
 if TYPE_CHECKING:
@@ -93,6 +93,8 @@ class Dumps:
             return
         core = self._core
         self._window = Window(order, self.unseen.at_low_mark(), core.sequencer.last)
+        if not order.fence and not self.unseen.complete:
+            self._window.disturbed = "ids of unseen transactions were dropped since it was ordered"
         dump = core.requests.dump(order.request_id, order.table)
         if dump is not None and dump.first_low_seq is None:
             begun = replace(
@@ -105,8 +107,13 @@ class Dumps:
             core.draft.state_changed = True
 
     def saw_rows(self, rows: Rows) -> None:
+        """Rows of the log. One that changes its key and does not carry all its values may leave
+        an old key that no chunk has brought yet for a new one that no chunk will: read it again."""
         if self._window is not None:
             self._window.saw_rows(rows)
+        keys = moved_incomplete(rows)
+        if keys and self._core.requests.dumping(rows.schema.table):
+            self._core.reread(rows.schema.table, keys)
 
     def disturb(self, table: str, what: str) -> None:
         if self._window is not None:

@@ -11,6 +11,7 @@ from tideline.contract.manifest import OpenRequest, TableDump
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 
 OPEN = ("accepted", "running")
+REREAD = "reread:"
 
 
 class OpenRequests:
@@ -61,6 +62,37 @@ class OpenRequests:
             if dump.table == table and dump.state in OPEN:
                 return dump
         return None
+
+    def dumping(self, table: str) -> bool:
+        """Whether a dump of ``table`` is under way, so that it may miss a row that moves now."""
+        return any(
+            dump.table == table
+            and (dump.state == "running" or (item.request.keys is not None and dump.state in OPEN))
+            for item in self._open.values()
+            for dump in item.dumps
+        )
+
+    def reread(self, table: str, keys: tuple[tuple[str, ...], ...], new_id: str) -> str | None:
+        """Put ``keys`` on the table's re-read list, an open keys request of the worker's own.
+
+        Returns ``new_id`` when that list is new, else None. A list only grows at its end, so that
+        how far it is done stays true.
+        """
+        for request_id, item in self._open.items():
+            if request_id.startswith(REREAD) and item.request.tables == (table,):
+                request = replace(item.request, keys=(*(item.request.keys or ()), *keys))
+                self._open[request_id] = replace(item, request=request)
+                return None
+        self.accept(DumpRequest(new_id, (table,), keys=keys, requested_by="tideline"), [table])
+        return new_id
+
+    def reread_keys(self, table: str) -> int:
+        """How many keys the table's re-read list has, done or not."""
+        return sum(
+            len(item.request.keys or ())
+            for request_id, item in self._open.items()
+            if request_id.startswith(REREAD) and item.request.tables == (table,)
+        )
 
     def update(self, request_id: str, dump: TableDump) -> None:
         item = self._open.get(request_id)

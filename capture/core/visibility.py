@@ -37,13 +37,15 @@ class UnseenTransactions:
     """The log's transactions that no snapshot has shown yet.
 
     ``complete`` is False when some are unknown: after a start, and above ``limit``. Only a fence
-    makes up for those; `fenced` says that one has been passed.
+    makes up for those; `fenced` says that one has been passed. It covers what ended before its low
+    mark, so that what was dropped since then is still unknown.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._ids = _NONE
         self._shown: Snapshot | None = None
+        self._dropped_since_mark = False
         self.complete = False
 
     def __len__(self) -> int:
@@ -59,6 +61,7 @@ class UnseenTransactions:
         if len(self._ids) > self._limit:
             self._ids = _NONE
             self.complete = False
+            self._dropped_since_mark = True
 
     def shown(self, snapshot: Snapshot) -> None:
         """Forget what ``snapshot`` shows. It must be older than any read still to be judged."""
@@ -67,8 +70,10 @@ class UnseenTransactions:
 
     def fenced(self) -> None:
         """Every transaction that ended before the last low mark has been seen."""
-        self.complete = True
+        if not self._dropped_since_mark:
+            self.complete = True
 
     def at_low_mark(self) -> Int64Array:
         """What a chunk must see whose low mark is here."""
+        self._dropped_since_mark = False
         return self._ids

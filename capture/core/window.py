@@ -90,6 +90,17 @@ def key_text(batch: pa.RecordBatch, key: Sequence[str], prefix: str = "") -> pa.
     return pc.binary_join_element_wise(*pieces, pa.scalar(":", pa.large_string()))
 
 
+def moved_incomplete(rows: Rows) -> list[tuple[str, ...]]:
+    """The new keys, as text that the source reads, of rows that moved without all their values."""
+    if not rows.before_rows or not rows.unchanged_rows:
+        return []
+    key = rows.schema.key
+    moved = pc.is_valid(rows.batch.column(_BEFORE + key[0]))
+    batch = rows.batch.filter(pc.and_(moved, pc.is_valid(rows.batch.column(_UNCHANGED))))
+    columns = [_as_input(batch.column(name)) for name in key]
+    return list(zip(*columns, strict=True))
+
+
 def _keys_only(rows: Rows) -> Rows:
     """What `settle` needs of ``rows``, so that a window does not hold a huge transaction."""
     wanted = {"_tl_op", _UNCHANGED, *rows.schema.key}
@@ -105,6 +116,11 @@ def _as_text(column: pa.Array) -> pa.Array:
             pa.large_string(),
         )
     return pc.cast(column, pa.large_string())
+
+
+def _as_input(column: pa.Array) -> list[str]:
+    prefix = r"\x" if pa.types.is_binary(column.type) else ""
+    return [prefix + text for text in _as_text(column).to_pylist()]
 
 
 def _touched_keys(events: list[Rows], key: tuple[str, ...]) -> pa.Array | None:

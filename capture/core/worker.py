@@ -30,7 +30,7 @@ from capture.core.events import (
     Truncated,
     Waiting,
 )
-from capture.core.requests import OpenRequests, answer_of
+from capture.core.requests import REREAD, OpenRequests, answer_of
 from capture.core.roller import Roll, flush_due, roll
 from capture.core.sequencer import Sequencer
 from capture.core.tables import VALUE, Adopted, Tables
@@ -46,6 +46,10 @@ from tideline.contract.manifest import (
 from tideline.contract.patterns import matches
 from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline.contract.schema import TableSchema, Verdict, parse_table
+
+REREAD_KEYS_MAX = 10_000
+"""Rows that changed their key during a dump and are read again one by one; above that the whole
+table is dumped again."""
 
 
 class Worker:
@@ -183,6 +187,18 @@ class Worker:
             DumpRequest(request_id, tuple(tables), requested_by="tideline"), tables
         )
         self.draft.accepted.append(request_id)
+        self.draft.state_changed = True
+
+    def reread(self, table: str, keys: list[tuple[str, ...]]) -> None:
+        """Have these keys' rows read again, by a request that the same manifest makes durable."""
+        if self.requests.reread_keys(table) + len(keys) > REREAD_KEYS_MAX:
+            reason = "more rows changed their key during a dump than can be read again one by one"
+            self.doubt(table, since=self.sequencer.last, reason=reason)
+            return
+        new_id = f"{REREAD}{self.sequencer.next}:{self._token()[:8]}"
+        accepted = self.requests.reread(table, tuple(keys), new_id)
+        if accepted is not None:
+            self.draft.accepted.append(accepted)
         self.draft.state_changed = True
 
     def park(self, table: str, *, reason: str, hint: str | None, cause: str) -> None:

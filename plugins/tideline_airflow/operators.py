@@ -162,6 +162,8 @@ class PlanOperator(BaseOperator):
         hook = TidelineHook(self.config)
         given = self.tables["tables"] if isinstance(self.tables, dict) else self.tables
         tables = None if given is None else list(given)
+        if tables == []:
+            raise AirflowSkipException("nothing to merge: no table was dumped")
         plan = hook.plan(identity_of(context).name, tables)
         for table, reason in plan.held.items():
             self.log.warning("%s is held back: %s", table, reason)

@@ -104,7 +104,7 @@ class DeltaTable:
         foreign: list[str] = []
         restored: list[int | None] = []
         for commit in self.commits(version):
-            if app_id in commit.apps:
+            if app_id in commit.apps or (commit.stamp and commit.stamp.app_id == app_id):
                 ours = commit.version
                 went_back = any(to is None or to < ours for to in restored)
                 return SinceOurs(tuple(foreign), went_back, commit.stamp)
@@ -161,7 +161,7 @@ class DeltaTable:
             properties |= dict([_MAPPING])
         before = self.snapshot().version
         verb = "CREATE OR REPLACE TABLE" if plan.replace else "CREATE TABLE"
-        with self._stamped(stamp):
+        with self._committing(stamp, counted=True):
             self._session.sql(
                 f"{verb} {self.name} USING delta TBLPROPERTIES ({_properties(properties)})"
                 f" AS TABLE {quote(view)}"
@@ -173,20 +173,23 @@ class DeltaTable:
 
     def merge(self, statement: str, stamp: Stamp) -> Mapping[str, int] | None:
         """Run one MERGE as one commit; rows by what became of them, None when Delta skipped it."""
-        with self._stamped(stamp):
+        with self._committing(stamp, counted=True):
             rows = self._session.sql(statement).collect()
         if not rows:
             return None
         return {name: int(count) for name, count in rows[0].asDict().items()}
 
+    def repair(self, statement: str, stamp: Stamp) -> None:
+        """Run a statement whose commit is known as ours and moves no number."""
+        with self._committing(stamp, counted=False):
+            self._session.sql(statement).collect()
+
     @contextmanager
-    def _stamped(self, stamp: Stamp) -> Iterator[None]:
+    def _committing(self, stamp: Stamp, *, counted: bool) -> Iterator[None]:
         """The transaction id and metadata are session settings: set for one statement only."""
-        settings = {
-            _TXN_APP: stamp.app_id,
-            _TXN_VERSION: str(stamp.b),
-            _METADATA: msgspec.json.encode(stamp).decode(),
-        }
+        settings = {_METADATA: msgspec.json.encode(stamp).decode()}
+        if counted:
+            settings |= {_TXN_APP: stamp.app_id, _TXN_VERSION: str(stamp.b)}
         for name, value in settings.items():
             self._session.conf.set(name, value)
         try:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.checks import check_equal, check_history
 from tests.faults.workload import SCHEMA, TABLES, Workload
-from tests.fixtures.capture import Pipeline, PipelineFactory
+from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory
 from tests.fixtures.services import Database
 from tideline.contract.manifest import ManifestKind
 
@@ -38,11 +38,10 @@ def test_killed_at_a_point(shop: Pipeline, point: str, count: int) -> None:
         assert doomed.points()[point] == count
         killed_at = shop.manifest()
         assert not killed_at.released
-        successor = shop.start()
+        successor = shop.start(until_idle_s=IDLE_S)
         traffic.wait_for(300)
         successor.wait_point("after-manifest", 3)
-    successor.terminate()
-    shop.drain()
+    assert successor.wait() == 0, successor.output()[-3000:]
     captured = check_equal(shop.settings, shop.database, TABLES)
     check_history(captured, ledger="public.ledger", versioned=VERSIONED)
     takeovers = [m for m in captured.manifests if m.kind is ManifestKind.TAKEOVER]

@@ -1,20 +1,19 @@
 """A worker in a process of its own that ends, or stops, itself at a named point.
 
-``python -m tests.faults.worker --config FILE --points FILE [--kill NAME:N] [--stop NAME:N]``
-
 Every point that is reached is written as a line to the points' file before anything is done about
-it, so that a test sees that its point was reached. ``--kill`` is SIGKILL at the N-th time, ``--stop``
-SIGSTOP. Errors leave the process as they leave ``tideline capture``.
+it, so that a test sees that its point was reached. Errors leave the process as they leave
+``tideline capture``. The process is forked from one that has everything imported.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import sys
 import threading
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from capture.app import run_worker
@@ -23,12 +22,24 @@ from tideline.contract.errors import TidelineError
 from tideline.settings import load_settings
 
 
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What a worker process is to do. ``deadly``: the signal that it sends itself when it reaches
+    a point for the n-th time."""
+
+    config: Path
+    points: Path
+    log: Path
+    until_idle_s: float | None = None
+    deadly: Mapping[tuple[str, int], signal.Signals] = field(default_factory=dict)
+
+
 class Points:
     """What `run_worker` calls at its points, from any of its threads."""
 
-    def __init__(self, path: Path, deadly: dict[tuple[str, int], signal.Signals]) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        self._deadly = deadly
+    def __init__(self, errand: Errand) -> None:
+        self._file = os.open(errand.points, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._deadly = errand.deadly
         self._reached: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -42,30 +53,19 @@ class Points:
             os.kill(os.getpid(), number)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--config", type=Path, required=True)
-    parser.add_argument("--points", type=Path, required=True)
-    parser.add_argument("--until-idle", type=float)
-    parser.add_argument("--kill", default=None)
-    parser.add_argument("--stop", default=None)
-    options = parser.parse_args()
-    deadly = {}
-    for text, number in ((options.kill, signal.SIGKILL), (options.stop, signal.SIGSTOP)):
-        if text is not None:
-            name, _, count = text.partition(":")
-            deadly[name, int(count)] = number
-    points = Points(options.points, deadly)
+def work(errand: Errand) -> None:
+    """The process: output goes to the log, and the exit code is that of the command."""
+    os.setsid()
+    log = os.open(errand.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
     try:
         run_worker(
-            load_settings(options.config), until_idle_s=options.until_idle, on_point=points
+            load_settings(errand.config),
+            until_idle_s=errand.until_idle_s,
+            on_point=Points(errand),
         )
     except TidelineError as error:
         print(f"{type(error).__name__}:", file=sys.stderr)
         report(error)
-        return exit_code(error)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        sys.exit(exit_code(error))

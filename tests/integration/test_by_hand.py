@@ -60,7 +60,7 @@ def run(config: Path) -> Run:
             capture_output=True,
             text=True,
             check=False,
-            timeout=240,
+            timeout=300,
         )
         assert CANARY not in done.stdout + done.stderr
         assert "Traceback" not in done.stderr
@@ -83,6 +83,7 @@ def tables(run: Run) -> dict[str, dict[str, object]]:
     return {table["table"]: table for table in document["tables"]}
 
 
+@pytest.mark.timeout(600)
 def test_the_parts_by_hand(
     run: Run, database: Database, tmp_path: Path, valkey: ValkeyServer
 ) -> None:

@@ -37,7 +37,7 @@ def test_frames_and_model_agree_and_rebuild_the_source(
     sources = [RandomSource(shard, random) for shard in range(SHARDS)]
     for source in sources:
         source.fill()
-    target: dict[Key, Any] = {**truth(sources)}
+    target: dict[Key, Any] = dict(truth(sources).items())
     log: list[Row | None] = [*interleave(sources, random, CHANGES)]
     if truncated:
         log.append(None)

@@ -1,8 +1,10 @@
+# ruff: noqa: S608  statements are made of constants
 """Merges, end to end: parts and manifests in a store, planned, run by Spark, read back."""
 
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -61,6 +63,10 @@ def applied(history: History, spark: SparkSession) -> TableReceipt:
     receipt = only(history.merge(spark))
     assert receipt.outcome is Outcome.APPLIED, receipt
     return receipt
+
+
+def table(history: History) -> str:
+    return f"delta.`{history.target(ORDERS)}`"
 
 
 def content(history: History, spark: SparkSession) -> dict[int, tuple[str | None, str | None]]:
@@ -162,19 +168,9 @@ def test_two_merges_of_one_table_at_once(history: History, spark: SparkSession) 
                 waited.once = True
                 ready.wait()
 
-        found: list[TableReceipt] = []
-        threads = [
-            threading.Thread(
-                target=lambda plan=plan, meet=meet: found.append(
-                    only(run_plan(spark, plan, on_point=meet))
-                )
-            )
-            for plan in plans
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(2) as pool:
+            runs = [pool.submit(run_plan, spark, plan, on_point=meet) for plan in plans]
+            found = [only(future.result()) for future in runs]
         assert sorted(receipt.outcome.value for receipt in found) == ["already_applied", "applied"]
         assert content(history, spark) == expected
 
@@ -291,7 +287,7 @@ def test_rows_of_the_range_below_the_floor_are_dropped(
 def test_a_full_dump_heals_every_kind_of_damage(history: History, spark: SparkSession) -> None:
     history.commit(*(order("c", key, "new", f"n{key}") for key in range(1, 7)))
     applied(history, spark)
-    target = f"delta.`{history.target(ORDERS)}`"
+    target = table(history)
     far = "9000000000000000000"
     for damage in (
         f"UPDATE {target} SET status = 'wrong' WHERE id = 1",
@@ -318,7 +314,7 @@ def test_a_full_dump_heals_every_kind_of_damage(history: History, spark: SparkSe
 def test_a_keys_dump_heals_damaged_rows(history: History, spark: SparkSession) -> None:
     history.commit(*(order("c", key, "new") for key in range(1, 5)))
     applied(history, spark)
-    target = f"delta.`{history.target(ORDERS)}`"
+    target = table(history)
     spark.newSession().sql(f"UPDATE {target} SET status = 'bad', _tl_seq = 900 WHERE id < 3")
     spark.newSession().sql(f"INSERT INTO {target} VALUES (8, 'x', 'x', 900, NULL, NULL, NULL)")
     spark.newSession().sql(f"INSERT INTO {target} VALUES (3, 'x', 'x', 900, NULL, NULL, NULL)")
@@ -335,7 +331,7 @@ def test_changes_by_others_stay_said_until_a_full_dump(
 
     history.commit(order("c", 1, "new"))
     applied(history, spark)
-    target = f"delta.`{history.target(ORDERS)}`"
+    target = table(history)
     spark.newSession().sql(f"UPDATE {target} SET note = 'by hand'")
     spark.newSession().sql(f"ALTER TABLE {target} SET TBLPROPERTIES ('owner' = 'someone')")
     history.commit(order("c", 2, "new"))
@@ -376,7 +372,7 @@ def test_a_restore_that_undoes_what_others_did_is_only_named(
 ) -> None:
     history.commit(order("c", 1, "new"))
     applied(history, spark)
-    target = f"delta.`{history.target(ORDERS)}`"
+    target = table(history)
     spark.newSession().sql(f"DELETE FROM {target}")
     spark.newSession().sql(f"RESTORE TABLE {target} TO VERSION AS OF 0")
     history.commit(order("c", 2, "new"))

@@ -117,7 +117,7 @@ class TransactionReader:
         except psycopg2.Error as error:
             raise query_failed(error) from None
         boundary = None
-        if bulk.open is None and bulk.last_commit is not None and rare is None:
+        if bulk.open is None and bulk.last_commit is not None:
             commit_lsn, end_lsn = bulk.last_commit
             self._commits.append((end_lsn, commit_lsn))
             boundary = Boundary(PostgresPosition(end_lsn))

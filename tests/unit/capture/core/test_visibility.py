@@ -43,5 +43,14 @@ def test_above_the_limit_only_a_fence_helps() -> None:
     unseen.fenced()
     unseen.committed(np.array([1, 2, 3], np.int64))
     assert not unseen.complete
+    unseen.at_low_mark()
     unseen.fenced()
     assert unseen.complete
+
+
+def test_a_fence_does_not_cover_what_was_dropped_after_its_low_mark() -> None:
+    unseen = UnseenTransactions(limit=2)
+    unseen.at_low_mark()
+    unseen.committed(np.array([1, 2, 3], np.int64))
+    unseen.fenced()
+    assert not unseen.complete

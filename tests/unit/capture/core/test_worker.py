@@ -434,3 +434,46 @@ class TestSegments:
 def _ops(batch: pa.RecordBatch) -> list[str]:
     operations: list[str] = batch.column("_tl_op").to_pylist()
     return operations
+
+
+class TestReread:
+    """A row that moves during a dump, and whose event does not carry all its values."""
+
+    def test_it_is_read_again_by_its_new_key(self) -> None:
+        driver = dumping_wider()
+        driver.change(("u", 3, "moved"), schema=WIDER, before=[20], unchanged=[["big"]])
+        driver.change(("u", 4, "moved"), schema=WIDER, before=[21], unchanged=[["big"]])
+        driver.change(("u", 5, "moved"), schema=WIDER, before=[22], unchanged=[None])
+        driver.change(("u", 6, "stays"), schema=WIDER, before=[None], unchanged=[["big"]])
+        sealed = driver.seal()
+        rereads = [r.request for r in sealed.state.requests if r.request.keys is not None]
+        assert [request.keys for request in rereads] == [(("3",), ("4",))]
+        assert rereads[0].request_id in sealed.accepted
+        assert sealed.state_changed
+        driver.change(("u", 7, "moved"), schema=WIDER, before=[23], unchanged=[["big"]])
+        sealed = driver.seal()
+        rereads = [r.request for r in sealed.state.requests if r.request.keys is not None]
+        assert [request.keys for request in rereads] == [(("3",), ("4",), ("7",))]
+        assert sealed.state_changed
+
+    def test_without_a_dump_the_old_row_has_the_values(self) -> None:
+        driver = started()
+        driver.change(("u", 3, "moved"), before=[20], unchanged=[["v"]])
+        assert driver.seal().state.requests == ()
+
+    def test_too_many_have_the_table_dumped_anew(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("capture.core.worker.REREAD_KEYS_MAX", 1)
+        driver = dumping_wider()
+        driver.change(("u", 3, "moved"), schema=WIDER, before=[20], unchanged=[["big"]])
+        driver.change(("u", 4, "moved"), schema=WIDER, before=[21], unchanged=[["big"]])
+        assert condition(driver) is TableCondition.UNPROVEN
+        whole = [r for r in driver.seal().state.requests if r.request.keys is None]
+        assert [dump.first_low_seq for dump in whole[0].dumps] == [None]
+
+
+def dumping_wider() -> Driver:
+    """A driver whose table is being dumped: its first low mark is in the log."""
+    driver = Driver()
+    driver.catalog(facts_with(WIDER))
+    driver.mark(MarkKind.LOW, driver.order().token)
+    return driver

@@ -1,0 +1,232 @@
+"""Plans made from a real store and real Delta logs, without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from tests.fixtures.parts import HEARTBEAT_US, History, Row, Shaped, blocked, schema_of
+from tideline.contract import layout
+from tideline.contract.errors import Misconfigured, Unavailable
+from tideline.contract.plan import Stamp, app_id
+from tideline.contract.receipt import Receipt, encode_receipt
+from tideline.planner import applied_state, plan_merge, read_receipt
+from tideline.store.chain import Chain
+from tideline.store.objects import open_store
+
+T = "public.t"
+U = 'public."odd table%"'
+
+
+def row(key: int, table: str = T) -> Row:
+    return Row(table, "c", {"id": key})
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    made = History(tmp_path)
+    made.commit(Shaped(schema_of(T, {"id": "int32"}, ["id"])))
+    return made
+
+
+def apply(history: History, manifest_number: int, table: str = T, **changes: Any) -> None:
+    """Make the target say that it has applied ``manifest_number``, as a merge would."""
+    pipeline, incarnation = history.settings.pipeline, history.incarnation
+    app = app_id(pipeline, incarnation, table, 0)
+    link = history.chain.read(manifest_number)
+    assert link is not None
+    stamp = Stamp(
+        app_id=app,
+        pipeline=pipeline,
+        incarnation=incarnation,
+        plan_id="earlier",
+        a=0,
+        b=manifest_number,
+        seq=link.manifest.last_seq,
+        complete_through_us=link.manifest.source_time_us,
+    )
+    owner = {
+        "tideline.pipeline": pipeline,
+        "tideline.incarnation": incarnation,
+        "tideline.table": table,
+        **changes,
+    }
+    path = Path(history.target(table).removeprefix("file://"))
+    rows = pa.table({"id": pa.array([manifest_number], pa.int32())})
+    if not path.exists():
+        DeltaTable.create(path, rows.schema, configuration=owner, raise_if_key_not_exists=False)
+    write_deltalake(
+        path,
+        rows,
+        mode="append",
+        commit_properties=CommitProperties(
+            custom_metadata={"userMetadata": msgspec.json.encode(stamp).decode()},
+            app_transactions=[Transaction(app, manifest_number)],
+        ),
+    )
+
+
+def test_a_plan_is_made_once(history: History) -> None:
+    first = plan_merge(history.settings, plan_id="daily/2024-01-01 +00:00")
+    assert [(t.table, t.create) for t in first.tables] == [(T, True)]
+    history.commit(row(1))
+    assert plan_merge(history.settings, plan_id="daily/2024-01-01 +00:00") == first
+    assert plan_merge(history.settings, plan_id="next") != first
+
+
+def test_a_plan_goes_on_from_the_targets_transaction_version(history: History) -> None:
+    history.commit(row(1))
+    apply(history, 2)
+    assert history.plan().tables == ()
+    history.commit(row(2))
+    history.commit()
+    (table,) = history.plan().tables
+    assert (table.a, table.a_seq, table.b, table.create) == (2, 2, 4, False)
+    assert [part.rows for part in table.parts] == [1]
+
+
+def test_no_manifest_is_named_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match="tideline capture"):
+        History(tmp_path).plan()
+
+
+def test_unknown_tables_are_named(history: History) -> None:
+    with pytest.raises(Misconfigured, match=r"public\.nope"):
+        history.plan(T, "public.nope")
+
+
+@pytest.mark.parametrize(
+    ("owner", "named"),
+    [
+        ({"tideline.incarnation": "zero"}, "incarnation zero"),
+        ({"tideline.pipeline": "other"}, "pipeline other"),
+        ({"tideline.table": "public.x"}, "public.x"),
+    ],
+)
+def test_a_target_of_another_history_is_a_named_stop(
+    history: History, owner: dict[str, str], named: str
+) -> None:
+    apply(history, 1, **owner)
+    with pytest.raises(Misconfigured, match=named) as raised:
+        history.plan()
+    assert "warehouse.url" in (raised.value.hint or "")
+    assert "remove" in (raised.value.hint or "")
+    assert named in (applied_state(history.settings)[T].problem or "")
+
+
+def test_a_table_that_is_not_tidelines_is_not_touched(history: History) -> None:
+    path = history.target(T).removeprefix("file://")
+    write_deltalake(path, pa.table({"x": [1]}))
+    with pytest.raises(Misconfigured, match="did not make"):
+        history.plan()
+
+
+def test_a_target_ahead_of_the_chain_is_held(history: History, tmp_path: Path) -> None:
+    history.commit(row(1))
+    apply(history, 2)
+    behind = History(tmp_path / "copy")
+    behind.commit(Shaped(schema_of(T, {"id": "int32"}, ["id"])))
+    (tmp_path / "copy" / "warehouse").symlink_to(tmp_path / "warehouse")
+    plan = behind.plan()
+    assert plan.tables == ()
+    assert "does not reach" in plan.held[T]
+
+
+def test_an_unreadable_log_is_unavailable(history: History) -> None:
+    apply(history, 1)
+    log = Path(history.target(T).removeprefix("file://")) / "_delta_log"
+    for file in log.glob("*.json"):
+        file.write_text("{")
+    with pytest.raises(Unavailable, match="_delta_log"):
+        history.plan()
+
+
+def test_a_restore_is_seen_without_spark(history: History) -> None:
+    history.commit(row(1))
+    apply(history, 1)
+    apply(history, 2)
+    history.commit(row(2))
+    table = DeltaTable(history.target(T).removeprefix("file://"))
+    table.restore(1)
+    assert "RESTORE" in history.plan().held[T]
+    assert "RESTORE" in (applied_state(history.settings)[T].problem or "")
+
+
+def test_only_what_may_hold_data_is_read(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    history.commit(row(1))
+    apply(history, 2)
+    for _ in range(50):
+        history.commit()
+    history.commit(row(2))
+    read: list[int] = []
+    links = history.chain.links
+
+    def spy(chain: Any, first: int, last: int) -> Any:
+        read.extend(range(first, last + 1))
+        return links(first, last)
+
+    monkeypatch.setattr(Chain, "links", spy)
+    (table,) = history.plan().tables
+    assert (table.a, len(table.parts)) == (2, 1)
+    assert min(read) == 3
+
+
+def test_a_table_far_behind_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    history = History(tmp_path, merge={"parts_max": 2})
+    history.commit(
+        Shaped(schema_of(T, {"id": "int32"}, ["id"])), Shaped(schema_of(U, {"id": "int32"}, ["id"]))
+    )
+    for key in range(1, 8):
+        history.commit(row(key), row(key, U))
+    apply(history, 7, U)
+    plan = history.plan()
+    assert {t.table: (t.a, t.b) for t in plan.tables} == {T: (0, 3), U: (7, 8)}
+    assert (plan.b, plan.tail) == (8, 8)
+
+
+def test_a_blocked_table_that_stands_at_its_event_reads_nothing(history: History) -> None:
+    history.commit(row(1))
+    history.commit(row(2), states={T: blocked(history.last_seq + 1, "retype")})
+    for key in range(3, 6):
+        history.commit(row(key))
+    (table,) = history.plan().tables
+    assert table.b == 2
+    apply(history, 2)
+    plan = history.plan()
+    assert (plan.tables, plan.b) == ((), history.last_number)
+    assert plan.held == {T: "blocked since sequence 3: retype"}
+
+
+def test_progress_of_every_table(history: History) -> None:
+    history.commit(Shaped(schema_of(U, {"id": "int32"}, ["id"])))
+    history.commit(row(1), row(1, U))
+    new = applied_state(history.settings)
+    assert (new[T].manifest, new[T].seq, new[T].complete_through_us) == (0, 0, None)
+    assert new[T].waiting
+    apply(history, 3)
+    apply(history, 2, U)
+    history.commit()
+    found = applied_state(history.settings)
+    # Nothing of T waits: it is complete through the tail, though its target names manifest 3.
+    assert (found[T].manifest, found[T].seq, found[T].waiting) == (4, 4, False)
+    assert found[T].complete_through_us == HEARTBEAT_US + 4_000_000
+    assert (found[U].manifest, found[U].seq, found[U].waiting) == (2, 2, True)
+    assert found[U].complete_through_us == HEARTBEAT_US + 2_000_000
+
+
+def test_progress_of_a_pipeline_that_has_not_begun(tmp_path: Path) -> None:
+    assert applied_state(History(tmp_path).settings) == {}
+
+
+def test_receipts_are_read_from_next_to_the_plan(history: History) -> None:
+    settings = history.settings
+    assert read_receipt(settings, "p") is None
+    receipt = Receipt("p", settings.pipeline, "one", ())
+    key = layout.receipt_key(settings.pipeline, "p")
+    open_store(settings.store).put(key, encode_receipt(receipt))
+    assert read_receipt(settings, "p") == receipt
