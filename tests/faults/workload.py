@@ -32,10 +32,10 @@ SCHEMA = (
     " amount numeric, at timestamp, doc text)",
     "ALTER TABLE orders ALTER COLUMN doc SET STORAGE EXTERNAL",
     "CREATE TABLE pairs (a int, b text, ver bigint NOT NULL, v text, PRIMARY KEY (b, a))",
-    f"INSERT INTO accounts SELECT g, 0, g, 'account' FROM generate_series(1, {HOT_KEYS}) g",
+    "INSERT INTO accounts SELECT g, 0, g, 'account' FROM generate_series(1, 8) g",
     "INSERT INTO orders SELECT g, 0, 'new', g * 1.5, '2024-01-01'::timestamp + g * interval '1 s',"
-    f" CASE WHEN g % 4 = 0 THEN repeat(g::text || '-', 900) END FROM generate_series(1, {ORDERS}) g",
-    f"INSERT INTO pairs SELECT g, 'k' || g % 7, 0, 'v' FROM generate_series(1, {PAIRS}) g",
+    " CASE WHEN g % 4 = 0 THEN repeat(g || '-', 900) END FROM generate_series(1, 1500) g",
+    "INSERT INTO pairs SELECT g, 'k' || g % 7, 0, 'v' FROM generate_series(1, 300) g",
 )
 """``doc`` lies out of line, so that an update that leaves it alone does not log it."""
 

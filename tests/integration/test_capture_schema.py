@@ -1,0 +1,207 @@
+"""Changes of the source's schema, and what becomes of the table."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.checks import check_equal
+from tests.fixtures.capture import Pipeline, PipelineFactory
+from tests.fixtures.services import Database
+from tideline.contract.manifest import TableCondition
+from tideline.contract.request import DumpRequest, RequestState
+
+ITEMS, OTHER = "public.items", "public.other"
+SCHEMA = (
+    "CREATE TABLE items (id int PRIMARY KEY, v int)",
+    "INSERT INTO items SELECT g, g FROM generate_series(1, 30) g",
+    "CREATE TABLE other (id int PRIMARY KEY, v text)",
+    "INSERT INTO other VALUES (1, 'one')",
+)
+
+
+@pytest.fixture
+def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
+    """A pipeline whose first dumps are done; no worker runs."""
+    database.run(*SCHEMA)
+    made = pipeline_of(database)
+    made.drain()
+    assert {name: made.table(name).condition for name in (ITEMS, OTHER)} == {
+        ITEMS: TableCondition.LIVE,
+        OTHER: TableCondition.LIVE,
+    }
+    return made
+
+
+def dumps_of(shop: Pipeline, table: str) -> list[int]:
+    """The floors of finished whole dumps of ``table``."""
+    return [f.seq for m in shop.manifests() for f in m.floors if f.table == table]
+
+
+def test_a_new_table_appears(shop: Pipeline) -> None:
+    worker = shop.start()
+    worker.wait_point("reading")
+    shop.database.run(
+        "CREATE TABLE late (a text, b date, PRIMARY KEY (b, a))",
+        "INSERT INTO late VALUES ('x', '2024-02-29'), ('y', '2024-02-29')",
+    )
+    shop.wait_state("it is taken up", lambda state: "public.late" in state.tables)
+    shop.database.run("INSERT INTO late VALUES ('z', '2024-03-01')")
+    worker.terminate()
+    shop.drain()
+    check_equal(shop.settings, shop.database, [ITEMS, OTHER, "public.late"])
+    assert len(dumps_of(shop, "public.late")) == 1
+
+
+def test_an_empty_table_is_known(shop: Pipeline) -> None:
+    shop.database.run("CREATE TABLE late (a text PRIMARY KEY)")
+    shop.drain()
+    assert shop.table("public.late").schema is not None
+    check_equal(shop.settings, shop.database, ["public.late"])
+
+
+def test_a_nullable_column_needs_no_dump(shop: Pipeline) -> None:
+    worker = shop.start()
+    worker.wait_point("reading")
+    shop.database.run("ALTER TABLE items ADD COLUMN note text")
+    shop.database.run("UPDATE items SET note = 'n' WHERE id = 3")
+    worker.terminate()
+    shop.drain()
+    assert len(dumps_of(shop, ITEMS)) == 1
+    assert shop.table(ITEMS).condition is TableCondition.LIVE
+    events = [e for m in shop.manifests() for e in m.schema_events if e.table == ITEMS]
+    assert [event.verdict for event in events] == ["neutral", "neutral"]
+    schema = shop.chain.read_schema(str(shop.table(ITEMS).schema))
+    assert schema.column_names == ("id", "v", "note")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE items ADD COLUMN filled int DEFAULT 7",
+        "ALTER TABLE items ADD COLUMN filled int NOT NULL DEFAULT 7",
+        "ALTER TABLE items ALTER COLUMN v TYPE bigint USING v * 2",
+        "ALTER TABLE items ALTER COLUMN v TYPE int USING v * 2",
+        "ALTER TABLE items DROP COLUMN v, ADD COLUMN v int DEFAULT 9",
+        "ALTER TABLE items RENAME COLUMN v TO w",
+        "CREATE TABLE swap (LIKE items INCLUDING ALL); INSERT INTO swap SELECT id + 1, v FROM items;"
+        " ALTER TABLE items RENAME TO old; ALTER TABLE swap RENAME TO items; DROP TABLE old",
+        "DROP TABLE items; CREATE TABLE items (id int PRIMARY KEY, v int);"
+        " INSERT INTO items VALUES (5, 55)",
+    ],
+    ids=["default", "not-null-default", "widened", "rewritten", "replaced", "renamed", "swapped",
+         "re-created"],
+)
+@pytest.mark.parametrize("live", [True, False], ids=["while-it-runs", "while-it-is-down"])
+def test_data_that_changed_without_row_events_is_dumped_anew(
+    shop: Pipeline, statement: str, live: bool
+) -> None:
+    if live:
+        worker = shop.start()
+        worker.wait_point("reading")
+        shop.database.run(statement)
+        shop.wait_state("a dump began or ended", lambda state: len(dumps_of(shop, ITEMS)) > 1)
+        shop.database.run("INSERT INTO items (id) VALUES (1000)")
+        worker.terminate()
+    else:
+        shop.database.run(statement, "INSERT INTO items (id) VALUES (1000)")
+    shop.drain()
+    captured = check_equal(shop.settings, shop.database, [ITEMS, OTHER])
+    assert shop.table(ITEMS).condition is TableCondition.LIVE
+    assert len(dumps_of(shop, ITEMS)) == 2
+    assert len(dumps_of(shop, OTHER)) == 1
+    states = [m.state.tables[ITEMS] for m in captured.manifests if m.state]
+    assert any(state.condition is TableCondition.UNPROVEN for state in states)
+
+
+def test_an_incompatible_change_blocks_until_a_full_dump(shop: Pipeline) -> None:
+    worker = shop.start()
+    worker.wait_point("reading")
+    shop.database.run("ALTER TABLE items ALTER COLUMN v TYPE text USING 'v' || v")
+    shop.database.run("UPDATE items SET v = 'changed' WHERE id = 3")
+    state = shop.wait_state(
+        "the table is blocked", lambda s: s.tables[ITEMS].condition is TableCondition.BLOCKED
+    )
+    since = state.tables[ITEMS].since_seq
+    events = [e for m in shop.manifests() for e in m.schema_events if e.table == ITEMS]
+    assert (events[-1].seq, events[-1].verdict) == (since, "incompatible")
+    assert "v integer → text" in str(state.tables[ITEMS].reason)
+    answer = shop.ask(DumpRequest("again", ("public.items",)))
+    assert answer.state is RequestState.DONE, answer
+    worker.terminate()
+    table = shop.table(ITEMS)
+    assert (table.condition, table.generation) == (TableCondition.LIVE, 1)
+    assert since is not None
+    assert table.generation_seq >= since
+    check_equal(shop.settings, shop.database, [ITEMS, OTHER])
+
+
+def test_a_table_without_a_key_is_parked_and_taken_up_once_it_has_one(shop: Pipeline) -> None:
+    worker = shop.start()
+    worker.wait_point("reading")
+    shop.database.run("CREATE TABLE bare (a int, b int)", "INSERT INTO bare VALUES (1, 1), (2, 2)")
+    state = shop.wait_state("it is parked", lambda s: "public.bare" in s.tables)
+    parked = state.tables["public.bare"]
+    assert parked.condition is TableCondition.PARKED
+    assert "no key" in str(parked.reason)
+    assert "ADD PRIMARY KEY" in str(parked.hint)
+    shop.database.run("UPDATE bare SET b = 3", "UPDATE items SET v = -1 WHERE id = 1")
+    shop.database.run("ALTER TABLE bare ADD PRIMARY KEY (a)", "UPDATE bare SET b = 4 WHERE a = 1")
+    shop.wait_state(
+        "it is taken up", lambda s: s.tables["public.bare"].condition is not TableCondition.PARKED
+    )
+    shop.database.run("UPDATE bare SET b = 5 WHERE a = 2")
+    worker.terminate()
+    shop.drain()
+    check_equal(shop.settings, shop.database, [ITEMS, OTHER, "public.bare"])
+    assert shop.table("public.bare").condition is TableCondition.LIVE
+
+
+def test_a_dropped_table_is_parked(shop: Pipeline) -> None:
+    shop.database.run("DROP TABLE other", "UPDATE items SET v = -1 WHERE id = 1")
+    shop.drain()
+    parked = shop.table(OTHER)
+    assert parked.condition is TableCondition.PARKED
+    assert "no longer in the source" in str(parked.reason)
+    check_equal(shop.settings, shop.database, [ITEMS])
+
+
+def test_a_key_that_its_type_cannot_hold_parks_its_table_only(shop: Pipeline) -> None:
+    shop.database.run("CREATE TABLE days (day date PRIMARY KEY, v int)")
+    shop.drain()
+    shop.database.run(
+        "INSERT INTO days VALUES ('2024-01-01', 1), ('infinity', 2)",
+        "UPDATE items SET v = -1 WHERE id = 1",
+    )
+    shop.drain()
+    parked = shop.table("public.days")
+    assert parked.condition is TableCondition.PARKED
+    assert "key column day" in str(parked.reason)
+    check_equal(shop.settings, shop.database, [ITEMS, OTHER])
+    shop.database.run("DELETE FROM days WHERE day = 'infinity'")
+    worker = shop.start()
+    assert shop.ask(DumpRequest("days-1", ("public.days",))).state is RequestState.DONE
+    worker.terminate()
+    assert shop.table("public.days").condition is TableCondition.LIVE
+    check_equal(shop.settings, shop.database, ["public.days"])
+
+
+def test_a_partitioned_table_is_one_table(shop: Pipeline) -> None:
+    shop.database.run(
+        "CREATE TABLE facts (id int, day date, v int, PRIMARY KEY (id, day))"
+        " PARTITION BY RANGE (day)",
+        "CREATE TABLE facts_1 PARTITION OF facts FOR VALUES FROM ('2024-01-01') TO ('2024-02-01')",
+        "CREATE TABLE facts_2 PARTITION OF facts FOR VALUES FROM ('2024-02-01') TO ('2024-03-01')",
+        "INSERT INTO facts SELECT g, '2024-01-01'::date + g, g FROM generate_series(1, 50) g",
+    )
+    shop.drain()
+    shop.database.run(
+        "UPDATE facts SET day = day + 20 WHERE id = 20",
+        "DELETE FROM facts WHERE id = 40",
+        "INSERT INTO facts VALUES (99, '2024-02-02', 99)",
+    )
+    shop.drain()
+    check_equal(shop.settings, shop.database, ["public.facts"])
+    shop.database.run("DROP TABLE facts_1")
+    shop.drain()
+    check_equal(shop.settings, shop.database, ["public.facts"])
+    assert len(dumps_of(shop, "public.facts")) == 2
