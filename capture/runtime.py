@@ -224,7 +224,10 @@ class Session:
             self._position = manifest.position
             self._accepted.update(manifest.accepted)
             for answer in (*manifest.finished, *manifest.refused):
-                self._crew.desk.answer(answer)
+                # A message under the id of a request that runs is refused without a word to those
+                # who wait for that request.
+                if answer.request_id not in self.core.requests:
+                    self._crew.desk.answer(answer)
             if sealed is not None:
                 self._crew.desk.acknowledge(sealed.messages)
                 self._crew.metrics.committed(manifest)

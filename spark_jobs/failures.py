@@ -5,9 +5,9 @@ What leaves this module is an exception's class and condition (``[CAST_OVERFLOW]
 
 from __future__ import annotations
 
-import re
+from typing import Any
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from tideline.contract.errors import CorruptData, TidelineError, Unavailable
@@ -39,9 +39,8 @@ _UNREADABLE = (
     "FileNotFoundException",
     "is not a Parquet file",
 )
-_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
-_CLASS = re.compile(r"\b(?:[a-z][\w$]*\.)+([A-Z]\w*(?:Exception|Error))\b")
 _NAMES_MAX = 4
+_CAUSES_MAX = 10
 
 
 def is_conflict(error: Exception) -> bool:
@@ -53,7 +52,7 @@ def is_conflict(error: Exception) -> bool:
 def explain(error: Exception, doing: str) -> TidelineError:
     """One of our six errors for a failure of Spark while ``doing`` something."""
     text = str(error)
-    names = ", ".join(_names(text)) or type(error).__name__
+    names = ", ".join(_names(error))
     if any(name in text for name in _UNREADABLE):
         return CorruptData(
             f"a part is missing or torn while {doing}: {names}",
@@ -66,7 +65,24 @@ def explain(error: Exception, doing: str) -> TidelineError:
     )
 
 
-def _names(text: str) -> list[str]:
-    """Conditions and classes named in a failure, outermost first, without repetition."""
-    found = [*_CONDITION.findall(text), *_CLASS.findall(text)]
+def _names(error: Exception) -> list[str]:
+    """The conditions, else the classes, of a failure and its causes, outermost first."""
+    found = [_condition_of(error) or type(error).__name__]
+    cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    for _ in range(_CAUSES_MAX):
+        if cause is None:
+            break
+        found.append(_condition_of(cause) or str(cause.getClass().getSimpleName()))
+        cause = cause.getCause()
     return list(dict.fromkeys(found))[:_NAMES_MAX]
+
+
+def _condition_of(error: Any) -> str | None:
+    """Spark's name for what is wrong; a Java exception has the method only if it is Spark's own."""
+    if isinstance(error, Py4JJavaError):
+        return None
+    try:
+        condition = error.getCondition()
+    except (AttributeError, TypeError, Py4JError):
+        return None
+    return None if condition is None else str(condition)

@@ -14,6 +14,9 @@ from spark_jobs.fold import FROM, GONE, MISSING, UNKNOWN, Shape
 from spark_jobs.schemas import OVERFLOW, PENDING, SEQ, STRING_LIST, STRING_MAP, TS
 from spark_jobs.schemas import column as col
 
+_OWN = "_tl_own"
+_OLD = "_tl_old"
+
 
 def initial_rows(folded: DataFrame, shape: Shape) -> DataFrame:
     """The live rows in the warehouse's columns, for a target that is made anew."""
@@ -35,11 +38,11 @@ def fill_moved(folded: DataFrame, target: DataFrame, shape: Shape) -> DataFrame:
     What is not there either, or pending there, is then in `MISSING`; `UNKNOWN` is left to rows
     that kept their key. Still one row per key, also when a damaged target holds a key twice.
     """
-    same_key = [col(FROM, of="s")[name] == col(name, of="o") for name in shape.schema.key]
+    same_key = [col(FROM, of=_OWN)[name] == col(name, of=_OLD) for name in shape.schema.key]
     condition = same_key[0]
     for term in same_key[1:]:
         condition = condition & term
-    joined = folded.alias("s").join(target.alias("o"), condition, "left")
+    joined = folded.alias(_OWN).join(target.alias(_OLD), condition, "left")
     columns = [_filled(name, shape).alias(name) for name in folded.columns]
     return joined.select(*columns).dropDuplicates(list(shape.schema.key))
 
@@ -57,23 +60,23 @@ def twins(folded: DataFrame, target: DataFrame, shape: Shape) -> DataFrame:
 
 
 def _filled(name: str, shape: Shape) -> Column:
-    own = col(name, of="s")
-    moved = col(FROM, of="s").isNotNull()
-    lacks = _or_empty(col(UNKNOWN, of="s"))
+    own = col(name, of=_OWN)
+    moved = col(FROM, of=_OWN).isNotNull()
+    lacks = _or_empty(col(UNKNOWN, of=_OWN))
     if name in shape.fillable:
-        return F.when(moved & F.array_contains(lacks, F.lit(name)), col(name, of="o")).otherwise(
+        return F.when(moved & F.array_contains(lacks, F.lit(name)), col(name, of=_OLD)).otherwise(
             own
         )
     if name == UNKNOWN:
         return F.when(~moved, own)
     if name == MISSING:
-        found = col(SEQ, of="o").isNotNull()
-        pending = F.array_intersect(lacks, _or_empty(col(PENDING, of="o")))
+        found = col(SEQ, of=_OLD).isNotNull()
+        pending = F.array_intersect(lacks, _or_empty(col(PENDING, of=_OLD)))
         missing = F.when(found, pending).otherwise(lacks)
         return F.when(moved, F.when(F.size(missing) > 0, missing)).otherwise(own)
     if name == OVERFLOW:
         theirs = F.map_filter(
-            _or_no_texts(col(OVERFLOW, of="o")), lambda text, _: F.array_contains(lacks, text)
+            _or_no_texts(col(OVERFLOW, of=_OLD)), lambda text, _: F.array_contains(lacks, text)
         )
         texts = F.map_concat(_or_no_texts(own), theirs)
         return F.when(moved & (F.size(texts) > 0), texts).otherwise(own)

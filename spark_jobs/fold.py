@@ -39,6 +39,8 @@ _LINK = "_tl_link"
 _ROOT = "_tl_root"
 _LEFT = "_tl_left"
 _NEWEST = "_tl_newest"
+_HERE = "_tl_here"
+_PARENT = "_tl_parent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,19 +197,17 @@ def _follow(final: DataFrame, lives: DataFrame, shape: Shape) -> DataFrame:
         _key_of(shape).alias("key"),
         *(col(_known(at)).alias(f"known_{at}") for at in count),
     )
-    joined = final.alias("life").join(
-        parents.alias("parent"), col(_LINK, of="life") == col("left", of="parent"), "left"
+    joined = final.alias(_HERE).join(
+        parents.alias(_PARENT), col(_LINK, of=_HERE) == col("left", of=_PARENT), "left"
     )
-    has_parent = col("left", of="parent").isNotNull()
+    has_parent = col("left", of=_PARENT).isNotNull()
     return joined.select(
-        col(_NEWEST, of="life"),
-        F.when(has_parent, col("link", of="parent")).otherwise(col(_LINK, of="life")).alias(_LINK),
-        F.when(has_parent, col("root", of="parent")).otherwise(col(_ROOT, of="life")).alias(_ROOT),
-        F.when(has_parent, col("key", of="parent")).otherwise(col(FROM, of="life")).alias(FROM),
+        col(_NEWEST, of=_HERE),
+        F.when(has_parent, col("link", of=_PARENT)).otherwise(col(_LINK, of=_HERE)).alias(_LINK),
+        F.when(has_parent, col("root", of=_PARENT)).otherwise(col(_ROOT, of=_HERE)).alias(_ROOT),
+        F.when(has_parent, col("key", of=_PARENT)).otherwise(col(FROM, of=_HERE)).alias(FROM),
         *(
-            F.coalesce(col(_known(at), of="life"), col(f"known_{at}", of="parent")).alias(
-                _known(at)
-            )
+            F.coalesce(col(_known(at), of=_HERE), col(f"known_{at}", of=_PARENT)).alias(_known(at))
             for at in count
         ),
     )

@@ -1,6 +1,6 @@
 """The one MERGE that brings a table from manifest a to manifest b, as Spark SQL.
 
-The source view ``s`` is what `fold` puts out: one row per key. A target row is overwritten when it
+The source view is what `fold` puts out: one row per key. A target row is overwritten when it
 is older, and also when its sequence lies above what is applied or is absent: such a row is damaged
 and must not shield itself. In a plan with a floor, rows that the source no longer has are deleted.
 """
@@ -14,6 +14,11 @@ from spark_jobs.schemas import OVERFLOW, PENDING, SEQ, TS, literal, quote
 from tideline.contract.plan import TablePlan
 from tideline.contract.types import Kind
 
+# No column of a source begins like these: a bare alias would be taken for a column of that name.
+_T = "_tl_target"
+_S = "_tl_source"
+_NAME = "_tl_name"
+_TEXT = "_tl_text"
 _NO_NAMES = "cast(array() as array<string>)"
 _NO_TEXTS = "cast(map() as map<string, string>)"
 _WHOLE = (Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64)
@@ -25,37 +30,39 @@ def merge_statement(plan: TablePlan, target: str, view: str, fillable: Sequence[
     ``fillable``: the columns that rows of the view may lack; () for a view without `UNKNOWN`.
     """
     columns = plan.schema.column_names
-    damaged = f"(t.{quote(SEQ)} > {plan.a_seq} OR t.{quote(SEQ)} IS NULL)"
-    newer = f"(s.{quote(SEQ)} > t.{quote(SEQ)} OR {damaged})"
+    damaged = f"({_T}.{quote(SEQ)} > {plan.a_seq} OR {_T}.{quote(SEQ)} IS NULL)"
+    newer = f"({_S}.{quote(SEQ)} > {_T}.{quote(SEQ)} OR {damaged})"
     updates = {name: _updated(name, fillable) for name in columns} | {
-        SEQ: f"s.{quote(SEQ)}",
-        TS: f"s.{quote(TS)}",
+        SEQ: f"{_S}.{quote(SEQ)}",
+        TS: f"{_S}.{quote(TS)}",
         OVERFLOW: _overflow(fillable),
         PENDING: _still_pending(fillable),
     }
-    inserts = {name: f"s.{quote(name)}" for name in (*columns, SEQ, TS, OVERFLOW)} | {
+    inserts = {name: f"{_S}.{quote(name)}" for name in (*columns, SEQ, TS, OVERFLOW)} | {
         PENDING: _newly_pending(fillable)
     }
-    assignments = ", ".join(f"t.{quote(name)} = {value}" for name, value in updates.items())
+    assignments = ", ".join(f"{_T}.{quote(name)} = {value}" for name, value in updates.items())
     names = ", ".join(quote(name) for name in inserts)
     values = ", ".join(inserts.values())
     lines = [
-        f"MERGE INTO {target} AS t USING {view} AS s ON {_condition(plan)}",
-        f"WHEN MATCHED AND {newer} AND s.{quote(GONE)} THEN DELETE",
+        f"MERGE INTO {target} AS {_T} USING {view} AS {_S} ON {_condition(plan)}",
+        f"WHEN MATCHED AND {newer} AND {_S}.{quote(GONE)} THEN DELETE",
         f"WHEN MATCHED AND {newer} THEN UPDATE SET {assignments}",
-        f"WHEN NOT MATCHED AND NOT s.{quote(GONE)}",
+        f"WHEN NOT MATCHED AND NOT {_S}.{quote(GONE)}",
         f"THEN INSERT ({names}) VALUES ({values})",  # noqa: S608  names are quoted
     ]
     if plan.floor is not None:
-        old = f"t.{quote(SEQ)} <= {plan.floor}"
+        old = f"{_T}.{quote(SEQ)} <= {plan.floor}"
         lines.append(f"WHEN NOT MATCHED BY SOURCE AND ({old} OR {damaged}) THEN DELETE")
     return "\n".join(lines)
 
 
 def delete_statement(plan: TablePlan, target: str, view: str) -> str:
     """Deletes the target's rows whose key is in ``view``."""
-    condition = " AND ".join([*_same_key(plan), *key_bounds(plan, "t.")])
-    return f"MERGE INTO {target} AS t USING {view} AS s ON {condition} WHEN MATCHED THEN DELETE"
+    condition = " AND ".join([*_same_key(plan), *key_bounds(plan, f"{_T}.")])
+    return (
+        f"MERGE INTO {target} AS {_T} USING {view} AS {_S} ON {condition} WHEN MATCHED THEN DELETE"
+    )
 
 
 def key_bounds(plan: TablePlan, prefix: str = "") -> list[str]:
@@ -74,12 +81,12 @@ def key_bounds(plan: TablePlan, prefix: str = "") -> list[str]:
 
 def _condition(plan: TablePlan) -> str:
     """Equal keys within bounds; a plan with a floor looks at every row of the target anyway."""
-    bounds = [] if plan.floor is not None else key_bounds(plan, "t.")
+    bounds = [] if plan.floor is not None else key_bounds(plan, f"{_T}.")
     return " AND ".join([*_same_key(plan), *bounds])
 
 
 def _same_key(plan: TablePlan) -> list[str]:
-    return [f"t.{quote(name)} = s.{quote(name)}" for name in plan.schema.key]
+    return [f"{_T}.{quote(name)} = {_S}.{quote(name)}" for name in plan.schema.key]
 
 
 def _bound(text: str, kind: Kind) -> str | None:
@@ -96,25 +103,25 @@ def _bound(text: str, kind: Kind) -> str | None:
 
 
 def _unknown(name: str) -> str:
-    return f"array_contains(s.{quote(UNKNOWN)}, {literal(name)})"
+    return f"array_contains({_S}.{quote(UNKNOWN)}, {literal(name)})"
 
 
 def _updated(name: str, fillable: Sequence[str]) -> str:
     """A column's new value: the row's own, or the target's where the log did not carry it."""
     if name not in fillable:
-        return f"s.{quote(name)}"
-    return f"CASE WHEN {_unknown(name)} THEN t.{quote(name)} ELSE s.{quote(name)} END"
+        return f"{_S}.{quote(name)}"
+    return f"CASE WHEN {_unknown(name)} THEN {_T}.{quote(name)} ELSE {_S}.{quote(name)} END"
 
 
 def _overflow(fillable: Sequence[str]) -> str:
     """The row's own texts, and the target's for columns that keep the target's value."""
-    own = f"s.{quote(OVERFLOW)}"
+    own = f"{_S}.{quote(OVERFLOW)}"
     if not fillable:
         return own
     texts = (
         f"map_concat(coalesce({own}, {_NO_TEXTS}), map_filter("
-        f"coalesce(t.{quote(OVERFLOW)}, {_NO_TEXTS}),"
-        f" (name, text) -> coalesce(array_contains(s.{quote(UNKNOWN)}, name), false)))"
+        f"coalesce({_T}.{quote(OVERFLOW)}, {_NO_TEXTS}),"
+        f" ({_NAME}, {_TEXT}) -> coalesce(array_contains({_S}.{quote(UNKNOWN)}, {_NAME}), false)))"
     )
     return f"CASE WHEN size({texts}) > 0 THEN {texts} END"
 
@@ -124,10 +131,10 @@ def _still_pending(fillable: Sequence[str]) -> str:
     if not fillable:
         return "cast(NULL as array<string>)"
     kept = (
-        f"array_intersect(coalesce(s.{quote(UNKNOWN)}, {_NO_NAMES}),"
-        f" coalesce(t.{quote(PENDING)}, {_NO_NAMES}))"
+        f"array_intersect(coalesce({_S}.{quote(UNKNOWN)}, {_NO_NAMES}),"
+        f" coalesce({_T}.{quote(PENDING)}, {_NO_NAMES}))"
     )
-    return _listed(f"array_union(coalesce(s.{quote(MISSING)}, {_NO_NAMES}), {kept})")
+    return _listed(f"array_union(coalesce({_S}.{quote(MISSING)}, {_NO_NAMES}), {kept})")
 
 
 def _newly_pending(fillable: Sequence[str]) -> str:
@@ -135,8 +142,8 @@ def _newly_pending(fillable: Sequence[str]) -> str:
     if not fillable:
         return "cast(NULL as array<string>)"
     return _listed(
-        f"array_union(coalesce(s.{quote(MISSING)}, {_NO_NAMES}),"
-        f" coalesce(s.{quote(UNKNOWN)}, {_NO_NAMES}))"
+        f"array_union(coalesce({_S}.{quote(MISSING)}, {_NO_NAMES}),"
+        f" coalesce({_S}.{quote(UNKNOWN)}, {_NO_NAMES}))"
     )
 
 

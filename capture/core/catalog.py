@@ -2,18 +2,20 @@
 
 A round reads the catalog between two of our marks, C and B. Tables whose schema the log changed,
 or that it truncated, between those marks are left for the next round: what was read may be older
-or newer than what the log says.
+or newer than what the log says. So are tables that a transaction changed whose commit the log had
+before C, but which was not visible yet to the round.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from capture.core.drift import drift
-from capture.core.events import CatalogRound, Mark, TableFacts
-from capture.core.tables import CATALOG
-from tideline.contract.manifest import TableCondition
+import numpy as np
 
+from capture.core.drift import drift, republished
+from capture.core.events import CatalogRound, Mark, Snapshot, TableFacts
+from capture.core.tables import CATALOG
+from capture.core.visibility import invisible
 if TYPE_CHECKING:
     from capture.core.worker import Worker
 
@@ -29,6 +31,7 @@ class CatalogWatch:
         self._core = core
         self._low: str | None = None
         self._moving: set[str] = set()
+        self._moved_by: dict[str, int] = {}
         self._truncated: set[str] = set()
         self._equal_at: dict[str, int] = {}
         self._rounds: dict[str, CatalogRound] = {}
@@ -38,7 +41,7 @@ class CatalogWatch:
 
         While the log is far behind, the rounds that come through first are kept.
         """
-        if len(self._rounds) < _ROUNDS_MAX:
+        if len(self._rounds) < _ROUNDS_MAX and observed.token != self.seen_token:
             self._rounds[observed.token] = observed
 
     def on_low(self, mark: Mark) -> None:
@@ -47,55 +50,74 @@ class CatalogWatch:
 
     def on_high(self, mark: Mark) -> None:
         self.seen_token = mark.token
-        observed = self._rounds.pop(mark.token, None)
+        observed = self._take_round(mark.token)
         if observed is None or mark.token != self._low:
             return
         self._low = None
         fresh = [
             facts.table
             for facts in observed.tables
-            if facts.table not in self._moving and self._compare(facts, observed)
+            if self._is_settled(facts.table, observed.snapshot) and self._compare(facts)
         ]
         if fresh:
             self._core.request_dump("initial", fresh)
         self._miss({facts.table for facts in observed.tables})
 
+    def _take_round(self, token: str) -> CatalogRound | None:
+        """The round of ``token``; those before it are dropped, for their marks have passed."""
+        if token in self._rounds:
+            while (first := next(iter(self._rounds))) != token:
+                del self._rounds[first]
+        return self._rounds.pop(token, None)
+
+    def _is_settled(self, table: str, snapshot: Snapshot) -> bool:
+        """Whether the round saw all that the log says of the table's form, and no more."""
+        if table in self._moving:
+            return False
+        moved_by = np.array([self._moved_by.get(table, 0)], np.int64)
+        return not (moved_by[0] and len(invisible(moved_by, snapshot)))
+
+    def schema_seen(self, table: str, xid: int) -> None:
+        self._moved_by[table] = xid
+
     def schema_changed(self, table: str) -> None:
         self._moving.add(table)
 
-    def truncated(self, table: str) -> None:
+    def truncated(self, table: str, xid: int) -> None:
         self._moving.add(table)
+        self._moved_by[table] = xid
         self._truncated.add(table)
 
     def last_equal(self, table: str, otherwise: int) -> int:
         """The last sequence at which the table was found equal to its catalog."""
         return self._equal_at.get(table, otherwise)
 
-    def _compare(self, facts: TableFacts, observed: CatalogRound) -> bool:
+    def _compare(self, facts: TableFacts) -> bool:
         """Bring the table's state up to the catalog; whether an initial dump is due."""
         core, table = self._core, facts.table
         if facts.problem is not None or facts.schema is None:
             reason = facts.problem or "it has no columns"
             core.park(table, reason=reason, hint=facts.hint, cause=CATALOG)
             return False
+        if not facts.membership:
+            return False  # It left the publication in this very round; the next one adds it again.
         state = core.tables.states.get(table)
-        if table in observed.joined:
-            core.dumps.joined(table)
         if state is None or state.schema is None:
             return self._first_seen(facts)
-        if state.condition is TableCondition.PARKED:
-            if state.cause == CATALOG:
+        parked = core.tables.parked(table)
+        if parked is not None:
+            if parked == CATALOG:
                 self._return(facts, state.since_seq, state.reason)
             return False
-        self._settle(facts, self._drift(facts, state.catalog, observed))
+        self._settle(facts, self._drift(facts, state.catalog))
         self._truncated.discard(table)
         return False
 
-    def _drift(self, facts: TableFacts, before: str | None, observed: CatalogRound) -> str | None:
-        if facts.table in observed.joined:
-            return "it was not published for a while"
+    def _drift(self, facts: TableFacts, before: str | None) -> str | None:
         if before is None:
             return None
+        if republished(before, facts):
+            self._core.dumps.joined(facts.table)
         truncated = facts.table in self._truncated
         return drift(before, facts, self._core.tables.schemas, truncated=truncated)
 
@@ -115,9 +137,8 @@ class CatalogWatch:
     def _first_seen(self, facts: TableFacts) -> bool:
         """A table seen for the first time; whether it is to be dumped."""
         core = self._core
-        before = core.tables.states.get(facts.table)
-        if before is not None and before.condition is TableCondition.PARKED:
-            del core.tables.states[facts.table]
+        core.dumps.joined(facts.table)
+        core.tables.states.pop(facts.table, None)
         self._settle(facts, None)
         core.tables.begin(facts.table, core.durable_number)
         return core.limits.initial_dump

@@ -18,28 +18,34 @@ def drift(
 ) -> str | None:
     """Why rows may differ since ``before`` (a `TableFacts.catalog`), or None.
 
-    ``truncated``: the log reported a truncate in between, which explains new storage. Changes
-    that a schema event stands for (dropped, widened columns) are not repeated here.
+    ``truncated``: the log reported a truncate in between, which explains new storage of an ordinary
+    table; a partition can have been truncated by itself, which the log does not tell. Changes that
+    a schema event stands for (dropped, widened columns) are not repeated here.
     """
-    oid, storage, columns, members, published, fingerprint = before.split("/")
+    oid, storage, columns, members, _, fingerprint = before.split("/")
     if oid != str(facts.oid):
         return "the table was re-created"
-    if published == "published" and not facts.published:
-        return "the table left the publication"
+    if republished(before, facts):
+        return "it was not published for a while"
     if not truncated and storage != facts.storage:
         return "the table was rewritten"
-    if _members_changed(members, facts.members, truncated=truncated):
+    if _members_changed(members, facts.members):
         return "partitions or labels changed"
     if columns != facts.columns:
         return _column_drift(schemas.get(fingerprint), facts)
     return None
 
 
-def _members_changed(before: str, now: str, *, truncated: bool) -> bool:
+def republished(before: str, facts: TableFacts) -> bool:
+    """Whether the table left the publication since ``before``, though it is in it now."""
+    return before.split("/")[4] != str(facts.membership)
+
+
+def _members_changed(before: str, now: str) -> bool:
     """Whether partitions or enum labels differ; labels that were only added change no row."""
     old_parts, _, old_labels = before.partition("+")
     new_parts, _, new_labels = now.partition("+")
-    if old_parts != new_parts and not truncated:
+    if old_parts != new_parts:
         return True
     return not set(filter(None, old_labels.split(","))) <= set(new_labels.split(","))
 

@@ -16,6 +16,7 @@ from capture.core.events import Chunk, ChunkFailed, ChunkOrder, Mark, Rows, Snap
 from capture.core.tables import CATALOG, VALUE
 from capture.core.visibility import UnseenTransactions, invisible
 from capture.core.window import Window, moved_incomplete, settle, untouched
+from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import Floor, OpenRequest, TableDump
 
 if TYPE_CHECKING:
@@ -37,8 +38,9 @@ class Dumps:
         self._order: ChunkOrder | None = None
         self._window: Window | None = None
         self._chunk: Chunk | None = None
-        self._later: list[Snapshot] = []
+        self._later: Snapshot | None = None
         self._fresh: set[str] = set()
+        self._covered: frozenset[str] = frozenset()
         self._redos = 0
         self._not_before = 0.0
         self._waiting: Waiting | None = None
@@ -67,6 +69,7 @@ class Dumps:
             or dump.table in self._fresh
             or self._redos >= limits.chunk_redo_max
         )
+        self._covered = frozenset(self._fresh) if fence else frozenset()
         return ChunkOrder(
             self._token(),
             request.request_id,
@@ -82,7 +85,7 @@ class Dumps:
 
     def joined(self, table: str) -> None:
         """``table`` joined the publication: transactions older than that are never streamed, so
-        its first chunk waits until they have ended."""
+        its first chunk waits until they have ended. One fence serves all that joined before it."""
         self._fresh.add(table)
 
     # -- the log -------------------------------------------------------------------------------
@@ -95,8 +98,12 @@ class Dumps:
         self._window = Window(order, self.unseen.at_low_mark(), core.sequencer.last)
         if not order.fence and not self.unseen.complete:
             self._window.disturbed = "ids of unseen transactions were dropped since it was ordered"
+        self._apply_later()
         dump = core.requests.dump(order.request_id, order.table)
-        if dump is not None and dump.first_low_seq is None:
+        if dump is not None and order.keys is None and order.after_key != dump.last_key:
+            # The dump was begun anew after this order: the rows up to that key come first.
+            self._window.disturbed = "the dump began anew"
+        elif dump is not None and dump.first_low_seq is None:
             begun = replace(
                 dump,
                 state="running",
@@ -128,7 +135,7 @@ class Dumps:
             self._judge(order, window, chunk, mark)
         delay_ms = self._delay_ms(order.request_id)
         self._not_before = now + delay_ms / 1000
-        self._apply_snapshots(chunk)
+        self._apply_later()
 
     # -- other threads -------------------------------------------------------------------------
 
@@ -139,16 +146,17 @@ class Dumps:
             self._waiting = told if told.reason else None
         elif isinstance(told, Chunk):
             self._chunk = told
+            self.unseen.shown(told.snapshot)
         else:
             self._failed(self._order, told, now=now)
 
     def on_snapshot(self, snapshot: Snapshot) -> None:
-        """What a snapshot shows may be forgotten, but not before the chunk under way is judged:
-        it may have been read before the snapshot was taken."""
-        if self._order is None:
+        """What a snapshot shows may be forgotten, but not while a low mark is still to come: its
+        chunk may have been read before the snapshot was taken."""
+        if self._order is None or self._window is not None:
             self.unseen.shown(snapshot)
         else:
-            self._later = [snapshot]
+            self._later = snapshot
 
     def waiting(self) -> dict[str, str]:
         """Per table: what its chunk waits for."""
@@ -160,13 +168,14 @@ class Dumps:
 
     def _judge(self, order: ChunkOrder, window: Window, chunk: Chunk, mark: Mark) -> None:
         core = self._core
+        if order.fence:
+            self.unseen.fenced()
+            self._fresh -= self._covered
         dump = core.requests.dump(order.request_id, order.table)
         if dump is None:
             return
-        if order.fence:
-            self.unseen.fenced()
-            self._fresh.discard(order.table)
-        if window.disturbed or len(invisible(window.unseen, chunk.snapshot)):
+        missed = order.table in self._fresh or len(invisible(window.unseen, chunk.snapshot))
+        if window.disturbed or missed:
             self._redo()
             return
         if not self._fit(order, chunk, dump):
@@ -200,6 +209,9 @@ class Dumps:
             core.requests.update(order.request_id, TableDump(order.table))
             core.draft.state_changed = True
             return False
+        if not core.tables.captures(order.table):
+            core.fail_dumps(order.table, "the table is parked")
+            return False
         core.adopt(facts.schema)
         # Adopting can have begun this dump anew: its low mark was before the schema event.
         now = core.requests.dump(order.request_id, order.table)
@@ -208,8 +220,8 @@ class Dumps:
     def _emit(self, order: ChunkOrder, window: Window, chunk: Chunk, mark: Mark) -> None:
         core = self._core
         schema = core.tables.schema(order.table)
-        if schema is None or not core.tables.captures(order.table):
-            return
+        if schema is None:
+            raise InvariantBroken(f"a chunk of {order.table}, which has no schema")
         settled = settle(window, schema, chunk.batch)
         count = settled.whole.true_count + len(settled.partial)
         first = core.sequencer.take(count)
@@ -223,7 +235,7 @@ class Dumps:
 
     def _advance(self, order: ChunkOrder, chunk: Chunk, dump: TableDump) -> None:
         core = self._core
-        asked = len(order.keys) if order.keys is not None else chunk.batch.num_rows
+        asked = chunk.batch.num_rows if order.keys is None else chunk.keys_read
         last_key, complete = chunk.last_key, chunk.complete
         if order.keys is not None:
             done = (int(dump.last_key[0]) if dump.last_key else 0) + asked
@@ -258,6 +270,7 @@ class Dumps:
     def _failed(self, order: ChunkOrder, failed: ChunkFailed, *, now: float) -> None:
         core = self._core
         self._order = self._window = self._chunk = self._waiting = None
+        self._apply_later()
         if failed.retry:
             self._redo()
             self._not_before = now + RETRY_DELAY_S
@@ -270,12 +283,10 @@ class Dumps:
             core.draft.state_changed = True
             core.end_requests()
 
-    def _apply_snapshots(self, chunk: Chunk | None) -> None:
-        if chunk is not None:
-            self.unseen.shown(chunk.snapshot)
-        for snapshot in self._later:
-            self.unseen.shown(snapshot)
-        self._later = []
+    def _apply_later(self) -> None:
+        if self._later is not None:
+            self.unseen.shown(self._later)
+            self._later = None
 
     def _delay_ms(self, request_id: str) -> int:
         for item in self._core.requests.open:

@@ -52,16 +52,18 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class SchemaSeen:
-    """The log announced the columns that the table's next rows have."""
+    """The log announced the columns that the table's next rows have, in transaction ``xid``."""
 
     schema: TableSchema
+    xid: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """All rows of these tables are gone, in one transaction."""
+    """All rows of these tables are gone, in one transaction, ``xid``."""
 
     tables: tuple[str, ...]
+    xid: int = 0
 
 
 Control = Mark | SchemaSeen | Truncated
@@ -113,9 +115,10 @@ class TableFacts:
     ``problem`` and ``hint`` say why it cannot be captured, if so; ``schema`` is None then.
     ``identity`` names the table itself and its storage: ``oid`` changes when it is re-created,
     ``storage`` when it is rewritten or truncated, ``columns`` (a digest) with any column,
-    ``members`` (a digest) with partitions and labels. ``backfilled`` names columns whose old rows
-    got a value without row events. ``key_definition`` changes with the key's columns, types or
-    collation, and with the table's identity.
+    ``members`` (a digest) with partitions and labels, ``membership`` when the table joins the
+    publication anew (0: it is not in it). ``backfilled`` names columns whose old rows got a value
+    without row events. ``key_definition`` changes with the key's columns, types or collation, and
+    with the table's identity.
     """
 
     table: str
@@ -125,7 +128,7 @@ class TableFacts:
     columns: str
     members: str
     key_definition: str
-    published: bool
+    membership: int
     backfilled: tuple[str, ...] = ()
     problem: str | None = None
     hint: str | None = None
@@ -133,21 +136,20 @@ class TableFacts:
     @property
     def catalog(self) -> str:
         """The text form kept in the open state."""
-        published = "published" if self.published else "unpublished"
         schema = self.schema.fingerprint if self.schema else "-"
-        return f"{self.oid}/{self.storage}/{self.columns}/{self.members}/{published}/{schema}"
+        return f"{self.oid}/{self.storage}/{self.columns}/{self.members}/{self.membership}/{schema}"
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogRound:
     """One look at the whole catalog, between the marks C and B that carry ``token``.
 
-    ``joined`` are tables that were added to the publication in this round.
+    ``snapshot`` was taken after C and before the look.
     """
 
     token: str
     tables: tuple[TableFacts, ...]
-    joined: frozenset[str] = frozenset()
+    snapshot: Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,8 @@ class ChunkOrder:
 class Chunk:
     """A chunk as read, in key order; ``batch`` holds the columns (and ``_tl_overflow``) only.
 
-    ``missing``: the key columns of asked-for keys that the source no longer has.
+    ``missing``: the key columns of asked-for keys that the source no longer has. ``keys_read``: how
+    many of the asked-for keys, from the first on, the chunk covers.
     ``complete``: nothing lies behind it. ``facts`` were read in the chunk's own transaction.
     """
 
@@ -188,6 +191,7 @@ class Chunk:
     complete: bool
     snapshot: Snapshot
     rows_estimate: int | None = None
+    keys_read: int = 0
 
 
 @dataclass(frozen=True, slots=True)

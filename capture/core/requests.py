@@ -39,8 +39,13 @@ class OpenRequests:
         return tuple(self._recent.values())
 
     def ended(self, request_id: str) -> Answer | None:
-        """The answer of a request that ended lately."""
+        """The answer of a request that ended lately; without a manifest's number it is not durable
+        yet, and nobody may hear of it."""
         return self._recent.get(request_id)
+
+    def durable(self, answers: Iterable[Answer]) -> None:
+        """Note in which manifest these ended."""
+        self._recent |= {one.request_id: one for one in answers if one.request_id in self._recent}
 
     def accept(self, request: DumpRequest, tables: Iterable[str]) -> None:
         dumps = tuple(TableDump(table) for table in tables)
@@ -111,13 +116,16 @@ class OpenRequests:
                     found = True
         return found
 
-    def fail_table(self, table: str, error: str) -> None:
-        """End every open dump of ``table`` with ``error``."""
+    def fail_table(self, table: str, error: str) -> bool:
+        """End every open dump of ``table`` with ``error``; whether there was one."""
+        found = False
         for item in self.open:
             for dump in item.dumps:
                 if dump.table == table and dump.state in OPEN:
                     failed = replace(dump, state="failed", error=error)
                     self.update(item.request.request_id, failed)
+                    found = True
+        return found
 
     def take_ended(self) -> list[Answer]:
         """Requests whose dumps all ended; they leave the open ones for the recent ones."""

@@ -36,8 +36,15 @@ class Tables:
 
     def captures(self, table: str) -> bool:
         """Whether rows of ``table`` go into segments."""
+        return table in self.states and self.parked(table) is None
+
+    def parked(self, table: str) -> str | None:
+        """The cause for which ``table`` is parked, None when it is not.
+
+        A blocked table that is parked stays blocked: its target must not pass the schema event.
+        """
         state = self.states.get(table)
-        return state is not None and state.condition is not TableCondition.PARKED
+        return None if state is None else state.cause
 
     def schema(self, table: str) -> TableSchema | None:
         state = self.states.get(table)
@@ -61,12 +68,13 @@ class Tables:
     def park(self, table: str, *, seq: int, reason: str, hint: str | None, cause: str) -> bool:
         """Stop capturing ``table`` from ``seq`` on; whether that is news."""
         state = self.states.get(table, TableState())
-        if state.condition is TableCondition.PARKED and state.reason == reason:
+        if state.cause is not None and state.reason == reason:
             return False
+        blocked = state.condition is TableCondition.BLOCKED
         self.states[table] = replace(
             state,
-            condition=TableCondition.PARKED,
-            since_seq=seq,
+            condition=state.condition if blocked else TableCondition.PARKED,
+            since_seq=state.since_seq if blocked else seq,
             reason=reason,
             hint=hint,
             cause=cause,
@@ -128,7 +136,10 @@ class Tables:
 
     def unpark(self, table: str) -> None:
         """Capture ``table`` again; the caller says what it missed."""
-        self.states[table] = replace(self.states[table], condition=TableCondition.LIVE, cause=None)
+        state = self.states[table]
+        blocked = state.condition is TableCondition.BLOCKED
+        condition = state.condition if blocked else TableCondition.LIVE
+        self.states[table] = replace(state, condition=condition, cause=None)
 
     def seen_equal(self, facts: TableFacts) -> bool:
         """Note the catalog's identity of a table; whether it is news."""

@@ -33,7 +33,7 @@ from capture.core.events import (
 from capture.core.requests import REREAD, OpenRequests, answer_of
 from capture.core.roller import Roll, flush_due, roll
 from capture.core.sequencer import Sequencer
-from capture.core.tables import VALUE, Adopted, Tables
+from capture.core.tables import CATALOG, VALUE, Adopted, Tables
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import (
     RECENT_ANSWERS_MAX,
@@ -108,15 +108,13 @@ class Worker:
 
     def _on_control(self, control: Mark | SchemaSeen | Truncated, *, now: float) -> None:
         if isinstance(control, SchemaSeen):
-            self._announced[control.schema.table] = control.schema
-            if self.tables.captures(control.schema.table):
-                self.adopt(control.schema)
+            self._on_schema(control.schema, control.xid)
         elif isinstance(control, Truncated):
             for table in control.tables:
                 if self.tables.captures(table):
                     self.draft.truncates.append(Truncate(self.sequencer.take(1), table))
                     self.dumps.disturb(table, "a truncate")
-                    self.catalog.truncated(table)
+                    self.catalog.truncated(table, control.xid)
         elif control.kind is MarkKind.LOW:
             self.dumps.on_low(control)
         elif control.kind is MarkKind.HIGH:
@@ -126,6 +124,18 @@ class Worker:
         else:
             self.source_time_us = max(control.clock_us, self.source_time_us or 0)
             self.catalog.on_high(control)
+
+    def _on_schema(self, schema: TableSchema, xid: int) -> None:
+        table = schema.table
+        self.catalog.schema_seen(table, xid)
+        if not schema.key:
+            self._announced.pop(table, None)
+            if self.tables.captures(table):
+                self.park(table, reason="it lost its key", hint=None, cause=CATALOG)
+            return
+        self._announced[table] = schema
+        if self.tables.captures(table):
+            self.adopt(schema)
 
     def emit(self, rows: Rows) -> None:
         """Add sequenced rows to the segment."""
@@ -207,8 +217,13 @@ class Worker:
         if self.tables.park(table, seq=seq, reason=reason, hint=hint, cause=cause):
             self.draft.state_changed = True
             self.dumps.disturb(table, "the table was parked")
-        self.requests.fail_table(table, f"the table is parked: {reason}")
-        self.end_requests()
+        self.fail_dumps(table, f"the table is parked: {reason}")
+
+    def fail_dumps(self, table: str, error: str) -> None:
+        """End every open dump of ``table`` with ``error``."""
+        if self.requests.fail_table(table, error):
+            self.draft.state_changed = True
+            self.end_requests()
 
     def _park_value(self, table: str, column: str, seq: int) -> None:
         if seq != self.sequencer.next:
@@ -228,7 +243,7 @@ class Worker:
         ended = self.requests.ended(request.request_id)
         if ended is not None or request.request_id in self.requests:
             self.draft.messages.append(arrived.message_id)
-            return ended
+            return ended if ended is not None and ended.manifest_number is not None else None
         tables, error = self._tables_for(request)
         if error is None and len(self.requests) >= self.limits.open_requests_max:
             error = f"{self.limits.open_requests_max} requests are open already; ask again later"
@@ -246,7 +261,8 @@ class Worker:
 
     def on_refused(self, refused: RequestRefused) -> None:
         """Record a message that is no request we can serve."""
-        answer = Answer(refused.request_id, RequestState.REFUSED, error=refused.error)
+        hint = "`tideline status` shows the tables that are captured"
+        answer = Answer(refused.request_id, RequestState.REFUSED, error=refused.error, hint=hint)
         self.draft.refused.append(answer)
         self.draft.messages.append(refused.message_id)
         self.draft.urgent = True
@@ -258,7 +274,11 @@ class Worker:
             hits = [text for text, table in known.items() if matches(table, (pattern,), ())]
             if not hits:
                 return [], f"no captured table matches {pattern!r}"
-            chosen.extend(hits)
+            served = [table for table in hits if self._serves(request, table)]
+            if not served:
+                reason = self.tables.states[hits[0]].reason
+                return [], f"table {hits[0]} is parked: {reason}"
+            chosen.extend(served)
         tables = list(dict.fromkeys(chosen))
         if request.keys is not None and len(tables) != 1:
             return [], f"keys needs exactly one table, {len(tables)} match"
@@ -269,10 +289,16 @@ class Worker:
                 return [], f"each key of {tables[0]} must give its key columns: {wanted}"
         return tables, None
 
+    def _serves(self, request: DumpRequest, table: str) -> bool:
+        """A parked table is not dumped: nothing of it is captured meanwhile. One that a value had
+        parked is taken up again by a dump of the whole table."""
+        return self.tables.captures(table) or (
+            request.whole and self.tables.parked(table) == VALUE
+        )
+
     def _take_up(self, table: str) -> None:
-        """A dump request takes a table up again that a value had parked."""
         state = self.tables.states[table]
-        if state.condition is TableCondition.PARKED and state.cause == VALUE:
+        if self.tables.parked(table) is not None:
             since = state.since_seq or self.sequencer.next
             self.unpark(table)
             self.tables.unprove(table, since=since, reason=state.reason or "")
@@ -282,6 +308,11 @@ class Worker:
         for answer in self.requests.take_ended():
             self.draft.finished.append(answer)
             self.draft.urgent = self.draft.state_changed = True
+
+    def on_durable(self, manifest: Manifest) -> None:
+        """``manifest``, and with it all that was handed over before it, is durable."""
+        self.durable_number = manifest.manifest_number
+        self.requests.durable(manifest.finished)
 
     def answers(self) -> list[Answer]:
         """How every open request stands; only durable steps are to be told as such."""

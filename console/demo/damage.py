@@ -55,7 +55,9 @@ def _invent(coupons: DeltaTable) -> int:
     rows = pa.table(query.read_all())
     at = rows.schema.get_field_index("code")
     write_deltalake(
-        coupons, rows.set_column(at, rows.field(at), pa.array([INVENTED])), mode="append"
+        coupons,
+        rows.set_column(at, rows.field(at), pa.array([INVENTED], rows.field(at).type)),
+        mode="append",
     )
     return 1
 

@@ -29,7 +29,8 @@ from tideline.store.chain import Chain, Link
 from tideline.store.objects import ObjectStore, open_store
 
 DUMP_TIMEOUT_S = 240.0
-RUN_TIMEOUT_S = 300.0
+RUN_TIMEOUT_S = 600.0
+RUN_POLL_S = 1.0
 DRAIN_TIMEOUT_S = 120.0
 REPAIR_CHUNK_ROWS = 5_000
 
@@ -186,12 +187,17 @@ class Scenes:
 
         def ended() -> bool:
             nonlocal state
-            state = api.state(dag, run)
-            tasks = ", ".join(f"{name} {at or 'waits'}" for name, at in api.tasks(dag, run).items())
-            self._screen.progress(f"{dag}: {tasks}")
+            try:
+                state, tasks = api.state(dag, run), api.tasks(dag, run)
+            except Unavailable as error:  # a busy machine; the time-out of the run bounds it
+                self._screen.progress(f"{dag}: {error}")
+                return False
+            self._screen.progress(
+                f"{dag}: " + ", ".join(f"{name} {at or 'waits'}" for name, at in tasks.items())
+            )
             return state in ("success", "failed")
 
-        stage.wait(ended, what=f"the run of {dag}", timeout_s=RUN_TIMEOUT_S)
+        stage.wait(ended, what=f"the run of {dag}", timeout_s=RUN_TIMEOUT_S, poll_s=RUN_POLL_S)
         if state != "success":
             tasks = api.tasks(dag, run)
             failed = next((name for name, at in tasks.items() if at == "failed"), None)

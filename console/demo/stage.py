@@ -32,7 +32,7 @@ from tideline.settings import Settings, load_settings
 
 PIPELINE = "shop"
 FLUSH_INTERVAL_S = 2.0
-_POLL_S = 0.2
+POLL_S = 0.2
 _TRAFFIC_STOP_S = 20.0
 
 
@@ -115,7 +115,14 @@ class Stage:
             raise Unavailable("the traffic's report is gone")
         return report
 
-    def wait(self, ready: Callable[[], bool], *, what: str, timeout_s: float) -> None:
+    def wait(
+        self,
+        ready: Callable[[], bool],
+        *,
+        what: str,
+        timeout_s: float,
+        poll_s: float = POLL_S,
+    ) -> None:
         """Poll ``ready``; Unavailable when the worker or the traffic dies, or time is up."""
         end = time.monotonic() + timeout_s
         while not ready():
@@ -126,7 +133,7 @@ class Stage:
                     )
             if time.monotonic() > end:
                 raise Unavailable(f"{what}: not in {timeout_s:g} s")
-            time.sleep(_POLL_S)
+            time.sleep(poll_s)
 
     def airflow(self) -> AirflowServices:
         """Airflow, once it is up; raises what its start raised."""
@@ -163,7 +170,7 @@ class Stage:
             # A start that is under way would go on behind the first stop.
             while not self._airflow_start.done():
                 self._airflow.stop()
-                time.sleep(_POLL_S)
+                time.sleep(POLL_S)
             self._airflow.stop()
         self._pool.shutdown()
         self.valkey.stop()

@@ -54,14 +54,21 @@ class AirflowApi:
         return str(self.get(f"dags/{dag_id}/dagRuns/{quote(run_id)}")["state"])
 
     def wait(self, dag_id: str, run_id: str, *, timeout_s: float) -> str:
-        """``success`` or ``failed``, once the run has ended; Unavailable after ``timeout_s``."""
+        """``success`` or ``failed``, once the run has ended; Unavailable after ``timeout_s``.
+
+        An API server that is too busy to answer is asked again until then.
+        """
         end = time.monotonic() + timeout_s
-        while (state := self.state(dag_id, run_id)) not in ENDED:
-            if time.monotonic() > end:
-                tasks = self.tasks(dag_id, run_id)
-                raise Unavailable(f"{dag_id} {run_id} is {state} after {timeout_s:g} s: {tasks}")
+        state = "unknown"
+        while time.monotonic() < end:
+            try:
+                state = self.state(dag_id, run_id)
+            except Unavailable as error:
+                state = f"unknown ({error})"
+            if state in ENDED:
+                return state
             time.sleep(_POLL_S)
-        return state
+        raise Unavailable(f"{dag_id} {run_id} is {state} after {timeout_s:g} s")
 
     def runs(self, dag_id: str, *, run_type: str | None = None) -> dict[str, str]:
         """Run id → state, the newest first."""
@@ -82,11 +89,11 @@ class AirflowApi:
         entry = f"{run}/taskInstances/{task_id}/xcomEntries/return_value"
         return self.get(entry, deserialize="true")["value"]
 
-    def log(self, dag_id: str, run_id: str, task_id: str, *, attempt: int = 1) -> str:
-        """The log of one try of a task, as text."""
-        run = f"dags/{dag_id}/dagRuns/{quote(run_id)}"
-        path = f"{run}/taskInstances/{task_id}/logs/{attempt}"
-        lines = self.get(path, full_content="true")["content"]
+    def log(self, dag_id: str, run_id: str, task_id: str) -> str:
+        """The log of a task's newest try, as text."""
+        task = f"dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances/{task_id}"
+        attempt = self.get(task)["try_number"]
+        lines = self.get(f"{task}/logs/{attempt}", full_content="true")["content"]
         return "\n".join(
             line if isinstance(line, str) else " ".join(str(value) for value in line.values())
             for line in lines
@@ -107,6 +114,10 @@ class AirflowApi:
         body = {"dag_id": dag_id, "from_date": begin, "to_date": end, "dag_run_conf": dict(conf)}
         body["reprocess_behavior"] = behaviour
         return int(self.call("POST", "backfills", body)["id"])
+
+    def backfill_ended(self, backfill_id: int) -> bool:
+        """Whether the scheduler has closed it; until then a DAG can have no other one."""
+        return self.get(f"backfills/{backfill_id}")["completed_at"] is not None
 
     def get(self, path: str, **query: Any) -> Any:
         return self.call("GET", path + (f"?{urlencode(query)}" if query else ""))

@@ -71,12 +71,15 @@ class Commit:
 
 
 class DeltaTable:
-    """One table by its address, through one Spark session of its own."""
+    """One table by its address, through a Spark session of its own; made and used in one thread."""
 
     def __init__(self, session: SparkSession, url: str) -> None:
         self._session = session
         self._url = url
-        self._jvm: Any = session._jvm
+        jvm: Any = session._jvm
+        # Delta's own calls look for a session in the thread; statements set it for themselves.
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+        self._jvm = jvm
 
     @property
     def name(self) -> str:

@@ -194,23 +194,24 @@ def test_a_backfill_reads_its_interval_and_twice_changes_nothing(line: Line) -> 
     outside = Order(3001, "outside", day + timedelta(days=1))
     line.source.rows |= {3000: inside, 3001: outside}
     conf = {"tables": [TABLE], "column": "placed_at"}
-    seen = []
-    for again in (False, True):
-        asked = len(line.worker.requests)
-        if again:  # by the command line, then
-            words = ["--dag-id", "tideline_backfill", "--dag-run-conf", json.dumps(conf)]
-            words += ["--from-date", day.isoformat(), "--to-date", day.isoformat()]
-            line.airflow.run("backfill", "create", *words, "--reprocess-behavior", "completed")
-        else:
-            line.api.backfill("tideline_backfill", day.isoformat(), day.isoformat(), conf)
-        until(lambda asked=asked: len(line.worker.requests) == asked + 1)
+
+    def merged(requests: int) -> dict[int, tuple[str, datetime]]:
+        until(lambda: len(line.worker.requests) == requests)
         [run_id] = line.api.runs("tideline_backfill", run_type="backfill")
         line.succeeds("tideline_backfill", run_id)
-        held = line.warehouse()
-        assert held[3000][:2] == (inside.note, inside.placed_at)
-        assert 3001 not in held
-        seen.append({key: row[:2] for key, row in held.items()})
-    assert seen[0] == seen[1]
+        return {key: row[:2] for key, row in line.warehouse().items()}
+
+    asked = len(line.worker.requests)
+    first = line.api.backfill("tideline_backfill", day.isoformat(), day.isoformat(), conf)
+    once = merged(asked + 1)
+    assert once[3000] == (inside.note, inside.placed_at)
+    assert 3001 not in once
+
+    until(lambda: line.api.backfill_ended(first))
+    words = ["--dag-id", "tideline_backfill", "--dag-run-conf", json.dumps(conf)]
+    words += ["--from-date", day.isoformat(), "--to-date", day.isoformat()]
+    line.airflow.run("backfill", "create", *words, "--reprocess-behavior", "completed")
+    assert merged(asked + 2) == once
     del line.source.rows[3001]
 
 
@@ -225,7 +226,7 @@ def test_what_the_worker_says_is_in_the_log(line: Line) -> None:
         assert line.api.wait("tideline_repair", run_id, timeout_s=RUN_TIMEOUT_S) == "failed"
     finally:
         line.worker.replace_dump(line.source.dump)
-    log = line.api.log("tideline_repair", run_id, "ask", attempt=1)
+    log = line.api.log("tideline_repair", run_id, "ask")
     assert "the worker says refused: public.nosuch is not captured; see tideline status" in log
     assert line.settings.control.url.get_secret_value() not in log
     tasks = line.api.tasks("tideline_repair", run_id)

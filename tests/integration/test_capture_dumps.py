@@ -45,7 +45,6 @@ def dump_with(items: Pipeline, point: str, meanwhile: Callable[[WorkerProcess], 
     return check_equal(items.settings, items.database, [ITEMS])
 
 
-
 @pytest.mark.parametrize(
     "statements",
     [
@@ -126,8 +125,12 @@ class TestRewritingAlter:
 
 def waits_for_items(database: Database) -> bool:
     waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'items'::regclass"
-    return bool(database.rows(f"{waiting} AND database = (SELECT oid FROM pg_database"
-                              " WHERE datname = current_database())"))
+    return bool(
+        database.rows(
+            f"{waiting} AND database = (SELECT oid FROM pg_database"
+            " WHERE datname = current_database())"
+        )
+    )
 
 
 class TestRequests:

@@ -88,8 +88,16 @@ def test_a_nullable_column_needs_no_dump(shop: Pipeline) -> None:
         "DROP TABLE items; CREATE TABLE items (id int PRIMARY KEY, v int);"
         " INSERT INTO items VALUES (5, 55)",
     ],
-    ids=["default", "not-null-default", "widened", "rewritten", "replaced", "renamed", "swapped",
-         "re-created"],
+    ids=[
+        "default",
+        "not-null-default",
+        "widened",
+        "rewritten",
+        "replaced",
+        "renamed",
+        "swapped",
+        "re-created",
+    ],
 )
 @pytest.mark.parametrize("live", [True, False], ids=["while-it-runs", "while-it-is-down"])
 def test_data_that_changed_without_row_events_is_dumped_anew(
@@ -109,8 +117,8 @@ def test_data_that_changed_without_row_events_is_dumped_anew(
     assert shop.table(ITEMS).condition is TableCondition.LIVE
     assert len(dumps_of(shop, ITEMS)) == 2
     assert len(dumps_of(shop, OTHER)) == 1
-    states = [m.state.tables[ITEMS] for m in captured.manifests if m.state]
-    assert any(state.condition is TableCondition.UNPROVEN for state in states)
+    accepted = [name for manifest in captured.manifests for name in manifest.accepted]
+    assert sum(name.startswith("unproven:") for name in accepted) == 1
 
 
 def test_an_incompatible_change_blocks_until_a_full_dump(shop: Pipeline) -> None:
@@ -178,6 +186,7 @@ def test_a_key_that_its_type_cannot_hold_parks_its_table_only(shop: Pipeline) ->
     assert "key column day" in str(parked.reason)
     check_equal(shop.settings, shop.database, [ITEMS, OTHER])
     shop.database.run("DELETE FROM days WHERE day = 'infinity'")
+    shop.drain()
     worker = shop.start()
     assert shop.ask(DumpRequest("days-1", ("public.days",))).state is RequestState.DONE
     worker.terminate()

@@ -333,7 +333,7 @@ def test_changes_by_others_stay_said_until_a_full_dump(
     applied(history, spark)
     target = table(history)
     spark.newSession().sql(f"UPDATE {target} SET note = 'by hand'")
-    spark.newSession().sql(f"ALTER TABLE {target} SET TBLPROPERTIES ('owner' = 'someone')")
+    spark.newSession().sql(f"ALTER TABLE {target} SET TBLPROPERTIES ('team' = 'someone')")
     history.commit(order("c", 2, "new"))
     assert applied(history, spark).foreign_changes == ("version 1: UPDATE",)
     history.commit(order("c", 3, "new"))

@@ -3,6 +3,10 @@
 The log has no DDL, so the catalog is read again and again and compared (`capture.core.drift`). One
 reader serves the rounds over all tables and the look inside a chunk's own transaction. All names
 are qualified: the session's ``search_path`` is pinned to ``pg_catalog``.
+
+Only catalogs are read, none of the functions that open a table (``pg_get_replica_identity_index``,
+``pg_partition_tree``, ``pg_publication_tables``): those wait behind every ALTER TABLE and VACUUM
+FULL, and fail on a table that is just being dropped.
 """
 
 from __future__ import annotations
@@ -30,16 +34,29 @@ WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> '
 _TABLES = """
 SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, c.relreplident,
        coalesce(pg_catalog.pg_relation_filenode(c.oid), 0),
-       coalesce(pg_catalog.pg_get_replica_identity_index(c.oid)::oid,
-                CASE WHEN c.relreplident = 'f' THEN
-                  (SELECT indexrelid FROM pg_catalog.pg_index
-                   WHERE indrelid = c.oid AND indisprimary AND indimmediate) END, 0::oid),
-       EXISTS (SELECT FROM pg_catalog.pg_publication_tables p WHERE p.pubname = %(publication)s
-               AND p.schemaname = n.nspname AND p.tablename = c.relname),
-       greatest(c.reltuples, 0)::bigint
+       coalesce((SELECT i.indexrelid FROM pg_catalog.pg_index i
+                 WHERE i.indrelid = c.oid AND i.indisvalid AND i.indisunique AND i.indimmediate
+                   AND i.indpred IS NULL AND CASE c.relreplident WHEN 'i' THEN i.indisreplident
+                                             ELSE i.indisprimary END), 0::oid),
+       coalesce(p.oid, 0)::bigint, coalesce(p.narrowed, false), greatest(c.reltuples, 0)::bigint
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN LATERAL ({membership} LIMIT 1) p ON true
 WHERE c.oid = ANY (%(oids)s) AND c.relkind IN ('r', 'p')
 """
+
+_MEMBERSHIP = """
+SELECT r.oid, {narrowed} AS narrowed FROM pg_catalog.pg_publication_rel r
+JOIN pg_catalog.pg_publication b ON b.oid = r.prpubid
+WHERE b.pubname = %(publication)s AND r.prrelid = c.oid
+"""
+_NARROWED = "r.prqual IS NOT NULL OR r.prattrs IS NOT NULL"
+
+_SCHEMA_MEMBERSHIP = """
+UNION ALL SELECT s.oid, false FROM pg_catalog.pg_publication_namespace s
+JOIN pg_catalog.pg_publication b ON b.oid = s.pnpubid
+WHERE b.pubname = %(publication)s AND s.pnnspid = c.relnamespace
+"""
+"""Of PostgreSQL 15 and newer: whole schemas, row filters and column lists."""
 
 _COLUMNS = """
 SELECT a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.atthasmissing, a.attcollation,
@@ -56,10 +73,15 @@ WHERE i.indexrelid = ANY (%(indexes)s) AND k.place <= i.indnkeyatts ORDER BY i.i
 """
 
 _LEAVES = """
-SELECT root.oid, leaf.oid, coalesce(pg_catalog.pg_relation_filenode(leaf.oid), 0),
+WITH RECURSIVE tree(root, member) AS (
+  SELECT r, r FROM unnest(%(oids)s::oid[]) AS roots(r)
+  UNION ALL
+  SELECT t.root, i.inhrelid FROM tree t JOIN pg_catalog.pg_inherits i ON i.inhparent = t.member
+)
+SELECT t.root, leaf.oid, coalesce(pg_catalog.pg_relation_filenode(leaf.oid), 0),
        leaf.relreplident, greatest(leaf.reltuples, 0)::bigint
-FROM unnest(%(oids)s::oid[]) AS root(oid), LATERAL pg_catalog.pg_partition_tree(root.oid) t
-JOIN pg_catalog.pg_class leaf ON leaf.oid = t.relid WHERE t.isleaf ORDER BY 1, 2
+FROM tree t JOIN pg_catalog.pg_class leaf ON leaf.oid = t.member
+WHERE leaf.relkind <> 'p' ORDER BY 1, 2
 """
 
 _TYPES = """
@@ -127,7 +149,7 @@ def read_tables(
 ) -> list[CatalogTable]:
     """The facts of the tables ``oids``, in the order of their names; missing ones are left out."""
     given = {"oids": list(oids), "publication": publication}
-    cursor.execute(_TABLES, given)
+    cursor.execute(_tables_query(cursor.connection.server_version), given)
     tables = cursor.fetchall()
     columns = _by_first(cursor, _COLUMNS, given)
     keys = _by_first(cursor, _KEYS, {"indexes": [row[7] for row in tables]})
@@ -139,6 +161,12 @@ def read_tables(
         parts = _Parts(row, columns.get(row[0], []), keys.get(row[7], []), leaves.get(row[0], []))
         found.append(_table(cursor, parts, types))
     return sorted(found, key=lambda table: table.table)
+
+
+def _tables_query(version: int) -> str:
+    filters = version >= 150000
+    membership = _MEMBERSHIP.format(narrowed=_NARROWED if filters else "false")
+    return _TABLES.format(membership=membership + (_SCHEMA_MEMBERSHIP if filters else ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +188,12 @@ def _by_first(cursor: Any, query: str, given: dict[str, Any]) -> dict[int, list[
 
 
 def _table(cursor: Any, parts: _Parts, types: TypeNames) -> CatalogTable:
-    oid, schema_name, name, _, persistence, identity, filenode, _, published, rows = parts.row
+    oid, schema_name, name, _, _, _, filenode, _, membership, _, rows = parts.row
     table = TableId(schema_name, name)
     resolved = tuple(types.resolve(row[2], row[3], row[6]) for row in parts.columns)
     names = {row[0]: row[1] for row in parts.columns}
     key = tuple(names[number] for (number,) in parts.key if number in names)
-    problem, hint = _problem(table, persistence, identity, key, parts)
+    problem, hint = _problem(table, key, parts)
     schema = None if problem else make_schema(table, list(names.values()), resolved, key)
     facts = TableFacts(
         table=str(table),
@@ -175,7 +203,7 @@ def _table(cursor: Any, parts: _Parts, types: TypeNames) -> CatalogTable:
         columns=_digest([row[:5] for row in parts.columns]),
         members=_members(cursor, parts, types.enums(resolved)),
         key_definition=f"{oid}:{_key_digest(parts)}",
-        published=published,
+        membership=membership,
         backfilled=tuple(row[1] for row in parts.columns if row[4]),
         problem=problem,
         hint=hint,
@@ -199,10 +227,11 @@ def make_schema(
 
 
 def _problem(
-    table: TableId, persistence: str, identity: str, key: tuple[str, ...], parts: _Parts
+    table: TableId, key: tuple[str, ...], parts: _Parts
 ) -> tuple[str | None, str | None]:
     """Why the table cannot be captured, and what would change that."""
     quoted = qualified(table)
+    persistence, identity, narrowed = parts.row[4], parts.row[5], parts.row[9]
     reserved = [row[1] for row in parts.columns if row[1].startswith(RESERVED_PREFIX)]
     if persistence != "p":
         return "it is unlogged: its changes are not in the log", f"ALTER TABLE {quoted} SET LOGGED"
@@ -210,6 +239,10 @@ def _problem(
         return f"columns begin with {RESERVED_PREFIX}: {', '.join(reserved)}", "rename them"
     if identity == "n" or any(leaf[2] == "n" for leaf in parts.leaves):
         return "its replica identity is NOTHING", f"ALTER TABLE {quoted} REPLICA IDENTITY DEFAULT"
+    if narrowed:
+        return "the publication leaves out rows or columns of it", (
+            f"ALTER PUBLICATION … DROP TABLE {quoted}; it is then added again, as a whole"
+        )
     if not key or len(key) != len(parts.key):
         return "it has no key: no primary key and no replica identity index", (
             f"ALTER TABLE {quoted} ADD PRIMARY KEY (…), or a unique index over NOT NULL columns"

@@ -11,27 +11,50 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import psycopg2
 import psycopg2.errors
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from capture.arrow_types import overflowed_columns
 from capture.core.events import Chunk, ChunkFailed, ChunkOrder, MarkKind, Snapshot
 from capture.sources.postgres.catalog import CatalogTable, TypeNames, read_tables
 from capture.sources.postgres.connect import query_failed
-from capture.sources.postgres.copy import chunk_from_csv
+from capture.sources.postgres.copy import CSV_BYTES_MAX, chunk_from_csv
 from capture.sources.postgres.fence import Fence
 from capture.sources.postgres.names import qualified, quoted
 from capture.sources.postgres.watermarks import take_snapshot, write_mark
 from tideline.contract.errors import InvariantBroken, Unavailable
 from tideline.contract.schema import TableSchema, parse_table
 
+csv.field_size_limit(CSV_BYTES_MAX)
+"""Python's own limit of 128 KiB per field is below what a text column holds."""
+
 _OID = """
 SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = %s
 """
+
+_GREATER = """
+SELECT a.attname, s.nspname, o.oprname FROM pg_catalog.pg_attribute a
+JOIN LATERAL (
+  WITH RECURSIVE base(oid, kind, next) AS (
+    SELECT t.oid, t.typtype, t.typbasetype FROM pg_catalog.pg_type t WHERE t.oid = a.atttypid
+    UNION ALL SELECT t.oid, t.typtype, t.typbasetype FROM base b
+    JOIN pg_catalog.pg_type t ON t.oid = b.next AND b.kind = 'd')
+  SELECT b.oid FROM base b WHERE b.kind <> 'd') base ON true
+JOIN pg_catalog.pg_opclass c ON c.opcintype = base.oid AND c.opcdefault
+JOIN pg_catalog.pg_am m ON m.oid = c.opcmethod AND m.amname = 'btree'
+JOIN pg_catalog.pg_amop p ON p.amopfamily = c.opcfamily AND p.amopstrategy = 5
+  AND p.amoplefttype = c.opcintype AND p.amoprighttype = c.opcintype
+JOIN pg_catalog.pg_operator o ON o.oid = p.amopopr
+JOIN pg_catalog.pg_namespace s ON s.oid = o.oprnamespace
+WHERE a.attrelid = %s AND a.attname = ANY (%s)
+"""
+"""The operator that ``ORDER BY`` goes by, for key columns whose type has one of its own."""
 
 
 class CopyChunkReader:
@@ -54,6 +77,7 @@ class CopyChunkReader:
         self._lock_timeout_s = lock_timeout_s
         self._fence = Fence(marks, timeout_s=fence_timeout_s)
         self._types = TypeNames()
+        self._rows_max: dict[str, int] = {}
 
     def read(
         self, order: ChunkOrder, on_waiting: Callable[[str | None], None]
@@ -94,12 +118,12 @@ class CopyChunkReader:
                 cursor.execute(f"LOCK TABLE {qualified(table)} IN ACCESS SHARE MODE")
                 snapshot = take_snapshot(cursor)
                 cursor.execute(_OID, (table.schema, table.name))
+                oids = [row[0] for row in cursor.fetchall()]
                 found = read_tables(
-                    cursor,
-                    [cursor.fetchone()[0]],
-                    publication=self._publication,
-                    types=self._types,
+                    cursor, oids, publication=self._publication, types=self._types
                 )
+                if not found:
+                    return ChunkFailed(order.token, _GONE, None, retry=False)
                 return self._copy(cursor, order, found[0], snapshot)
             finally:
                 if not self._reads.closed:
@@ -113,12 +137,19 @@ class CopyChunkReader:
             empty = pa.RecordBatch.from_arrays([], names=[])
             return Chunk(order.token, facts, empty, 0, (), None, None, True, snapshot)
         schema = facts.schema
+        order = replace(order, rows_max=min(order.rows_max, self._rows_fit(order)))
         query = ChunkQuery(cursor, order, table)
         if order.time is not None and not query.has_column(order.time.column):
             error = f"{order.table} has no column {order.time.column!r}"
             return ChunkFailed(order.token, error, None, retry=False)
         rows = _Rows(order.bytes_max)
         cursor.copy_expert(query.rows(), rows)
+        while rows.cut and order.keys is not None:
+            # Keys have no order to go on in: fewer of them are read, and all of their rows.
+            order = replace(order, keys=order.keys[: max(1, len(order.keys) // 2)])
+            query, rows = ChunkQuery(cursor, order, table), _Rows(order.bytes_max)
+            cursor.copy_expert(query.rows(), rows)
+        self._rows_max[order.table] = max(1, rows.count) if rows.cut else 2 * order.rows_max
         batch = chunk_from_csv(rows.data(), schema.columns)
         overflow = overflowed_columns(batch)
         return Chunk(
@@ -134,14 +165,25 @@ class CopyChunkReader:
             complete=order.keys is not None or (rows.count < order.rows_max and not rows.cut),
             snapshot=snapshot,
             rows_estimate=table.rows_estimate if order.estimate else None,
+            keys_read=len(order.keys or ()),
         )
+
+    def _rows_fit(self, order: ChunkOrder) -> int:
+        """How many rows to ask for: about as many as were not cut off the last time, for what is
+        cut off has been read and sent in vain."""
+        return self._rows_max.get(order.table, order.rows_max)
 
     def _missing(self, cursor: Any, query: ChunkQuery, schema: TableSchema) -> pa.RecordBatch:
         """The asked-for keys that have no row, as the table's types hold them."""
         rows = _Rows(None)
         cursor.copy_expert(query.missing(), rows)
         columns = [schema.column(name) for name in schema.key]
-        return chunk_from_csv(rows.data(), columns)
+        keys = chunk_from_csv(rows.data(), columns)
+        # A key that its type cannot hold is in no part, and so nowhere to be deleted from.
+        held = pc.is_valid(keys.column(0))
+        for name in schema.key[1:]:
+            held = pc.and_(held, pc.is_valid(keys.column(name)))
+        return keys.filter(held)
 
 
 class ChunkQuery:
@@ -153,6 +195,7 @@ class ChunkQuery:
             raise InvariantBroken(f"a chunk of {order.table}, which has no schema")
         self._cursor = cursor
         self._order = order
+        self._oid = table.facts.oid
         self._schema = schema
         self._casts = dict(zip(schema.column_names, table.casts, strict=True))
         self._from = qualified(table.table)
@@ -189,13 +232,27 @@ class ChunkQuery:
                 for name, value in zip(self._schema.key, order.after_key, strict=True)
             )
             # A row constructor: PostgreSQL turns it into one index condition.
-            conditions.append(f"ROW({key}) > ROW({after})")
+            conditions.append(f"ROW({key}) {self._greater()} ROW({after})")
         if order.time is not None:
             column = f"t.{quoted(order.time.column)}"
             start = self._literal(order.time.column, order.time.start)
             end = self._literal(order.time.column, order.time.end)
             conditions.append(f"{column} >= {start} AND {column} < {end}")
         return conditions
+
+    def _greater(self) -> str:
+        """The keys' ``>``, that of their own order: a plain ``>`` is looked up by name, and for an
+        extension's type (citext) finds that of another type, whose order skips rows."""
+        self._cursor.execute(_GREATER, (self._oid, list(self._schema.key)))
+        own = {name: (space, operator) for name, space, operator in self._cursor.fetchall()}
+        chosen = {own.get(name, ("pg_catalog", ">")) for name in self._schema.key}
+        if len(chosen) > 1:
+            raise Misconfigured(
+                f"the key columns of {self._order.table} are ordered by operators of different"
+                " schemas, which one comparison cannot name"
+            )
+        space, operator = chosen.pop()
+        return f"OPERATOR({quoted(space)}.{operator})"
 
     def _asked(self) -> str:
         lines = [
@@ -252,7 +309,7 @@ def _refused(order: ChunkOrder, error: psycopg2.Error) -> ChunkFailed:
         what = "a key or time bound is not a value of its column's type"
         return ChunkFailed(order.token, f"{what} (SQLSTATE {code})", None, retry=False)
     if code in ("42P01", "3F000"):
-        return ChunkFailed(order.token, "the table is gone", None, retry=False)
+        return ChunkFailed(order.token, _GONE, None, retry=False)
     if code == "42501":
         name = qualified(parse_table(order.table))
         hint = f"GRANT SELECT ON {name} TO the role in source.url"

@@ -15,7 +15,7 @@ import psycopg2.errors
 
 from capture.core.events import TableFacts
 from capture.sources.postgres.names import qualified, quoted
-from tideline.contract.errors import Misconfigured
+from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.schema import parse_table
 
 OPTIONS = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
@@ -41,8 +41,8 @@ def ensure_publication(cursor: Any, name: str) -> None:
                 hint=f"let the owner of the tables run: CREATE PUBLICATION {quoted(name)}"
                 f" FOR TABLE … WITH ({OPTIONS})",
             ) from None
-        except psycopg2.errors.DuplicateObject:
-            return
+        except (psycopg2.errors.DuplicateObject, psycopg2.errors.UniqueViolation):
+            return  # Another worker of this pipeline was first.
         return
     everything, operations, via_root = row
     if everything or not operations or not via_root:
@@ -52,32 +52,39 @@ def ensure_publication(cursor: Any, name: str) -> None:
         raise Misconfigured(f"publication {name!r} does not publish what capture needs", hint=fix)
 
 
-def publish(cursor: Any, name: str, tables: Sequence[TableFacts]) -> list[TableFacts]:
-    """Add the tables that can be captured and are not published; all facts, brought up to date.
+def publish(cursor: Any, name: str, tables: Sequence[TableFacts]) -> dict[str, TableFacts]:
+    """Add the tables that can be captured and are not published; those of them that could not be
+    added are returned, with the problem and, where there is one, the statement that helps.
 
-    A table that the role may not add gets a problem with the statement as its hint.
+    Raises Unavailable when the publication is gone: the next start makes it again.
     """
-    return [
-        facts if facts.published or facts.problem else _add(cursor, name, facts) for facts in tables
-    ]
+    failed = {}
+    for facts in tables:
+        if not facts.membership and facts.problem is None:
+            problem = _add(cursor, name, facts)
+            if problem is not None:
+                failed[facts.table] = problem
+    return failed
 
 
-def _add(cursor: Any, name: str, facts: TableFacts) -> TableFacts:
+def _add(cursor: Any, name: str, facts: TableFacts) -> TableFacts | None:
     table = qualified(parse_table(facts.table))
     statement = f"ALTER PUBLICATION {quoted(name)} ADD TABLE {table}"
     try:
         cursor.execute(statement)
-    except psycopg2.errors.DuplicateObject:
-        return replace(facts, published=True)
+    except (psycopg2.errors.DuplicateObject, psycopg2.errors.UniqueViolation):
+        return None
+    except psycopg2.errors.UndefinedObject:
+        raise Unavailable(f"publication {name!r} was dropped while it was read") from None
     except psycopg2.errors.InsufficientPrivilege:
-        return replace(
-            facts,
-            schema=None,
-            problem="it is not in the publication, and the role may not add it",
-            hint=f"let the table's owner run: {statement}",
-        )
-    except (psycopg2.errors.LockNotAvailable, psycopg2.errors.UndefinedTable):
-        return replace(
-            facts, schema=None, problem="it could not be added to the publication yet", hint=None
-        )
-    return replace(facts, published=True)
+        problem = "it is not in the publication, and the role may not add it"
+        hint = f"let the table's owner run: {statement}"
+        return replace(facts, schema=None, problem=problem, hint=hint)
+    except psycopg2.Error as error:
+        if cursor.connection.closed:
+            raise
+        # A lock, a table that was dropped meanwhile, another session at the same row: the next
+        # round tries again.
+        problem = f"it could not be added to the publication (SQLSTATE {error.pgcode})"
+        return replace(facts, schema=None, problem=problem, hint=statement)
+    return None

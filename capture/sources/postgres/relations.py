@@ -64,5 +64,5 @@ class Relations:
         known = schema.key if schema is not None else ()
         if relation.identity == _FULL:
             names = {column.name for column in relation.columns}
-            return known if known and set(known) <= names else flagged
+            return known if set(known) <= names else ()
         return known if set(known) == set(flagged) else flagged

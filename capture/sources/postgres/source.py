@@ -33,6 +33,8 @@ _STREAM_SETTINGS = {**PINNED, "wal_sender_timeout": "0"}
 _WRITER_SETTINGS = {**PINNED, "synchronous_commit": "on"}
 _FEEDBACK_S = 5
 _TERMINATE_S = 10.0
+_FREE_NAME = "set source.slot to a name that is free"
+_HOLDER = "SELECT application_name FROM pg_catalog.pg_stat_activity WHERE pid = %s"
 _ANEW = "start the pipeline anew under another name, which dumps every table"
 
 _SLOT = """
@@ -50,6 +52,7 @@ class PostgresSource:
         self._settings = settings
         self._slot = slot_name(settings)
         self._publication = publication_name(settings)
+        self._application = f"tideline {settings.pipeline}"
 
     def identity(self) -> SourceIdentity:
         """The server and database, as the replication protocol names them."""
@@ -82,7 +85,7 @@ class PostgresSource:
         """See `Source.log_reader`."""
         connection = connect(
             self._settings.source,
-            application_name=f"tideline {self._settings.pipeline}",
+            application_name=self._application,
             settings=_STREAM_SETTINGS,
             factory=LogicalReplicationConnection,
         )
@@ -132,7 +135,7 @@ class PostgresSource:
     def _connect(self, role: str, settings: dict[str, str] | None = None) -> Any:
         return connect(
             self._settings.source,
-            application_name=f"tideline {self._settings.pipeline} {role}",
+            application_name=f"{self._application} {role}",
             settings=PINNED if settings is None else settings,
         )
 
@@ -140,7 +143,7 @@ class PostgresSource:
         """The server's identity and how far its log is written."""
         connection = connect(
             self._settings.source,
-            application_name=f"tideline {self._settings.pipeline} identify",
+            application_name=f"{self._application} identify",
             settings=PINNED,
             factory=LogicalReplicationConnection,
         )
@@ -164,12 +167,8 @@ class PostgresSource:
                 f"replication slot {self._slot!r} is gone; changes after {position} are lost",
                 hint=_ANEW,
             )
-        plugin, database, pid, wal_status, confirmed = slot
-        if plugin != "pgoutput" or database != self._database(cursor):
-            raise Misconfigured(
-                f"replication slot {self._slot!r} is of {plugin} on database {database!r}",
-                hint="set source.slot to a name that is free",
-            )
+        _, _, pid, wal_status, confirmed = slot
+        self._check_slot(cursor, slot)
         if wal_status == "lost":
             raise SourceLost(
                 f"the server dropped log that slot {self._slot!r} needs, after {position}",
@@ -186,9 +185,14 @@ class PostgresSource:
         return position
 
     def _make_slot(self, cursor: Any, slot: tuple[Any, ...] | None) -> PostgresPosition:
-        """The chain has nothing yet, so a slot of this name holds nothing of worth."""
+        """The chain has nothing yet, so a slot of ours by this name holds nothing of worth.
+
+        A slot that another consumer made, or reads, is left alone.
+        """
         if slot is not None:
+            self._check_slot(cursor, slot)
             if slot[2] is not None:
+                self._check_holder(cursor, slot[2])
                 self._end_holder(cursor, slot[2])
             cursor.execute("SELECT pg_catalog.pg_drop_replication_slot(%s)", (self._slot,))
         log.info(
@@ -200,6 +204,24 @@ class PostgresSource:
             (self._slot,),
         )
         return PostgresPosition(parse_lsn(cursor.fetchone()[0]))
+
+    def _check_slot(self, cursor: Any, slot: tuple[Any, ...]) -> None:
+        plugin, database = slot[:2]
+        if plugin != "pgoutput" or database != self._database(cursor):
+            raise Misconfigured(
+                f"replication slot {self._slot!r} is of {plugin} on database {database!r}",
+                hint=_FREE_NAME,
+            )
+
+    def _check_holder(self, cursor: Any, pid: int) -> None:
+        cursor.execute(_HOLDER, (pid,))
+        row = cursor.fetchone()
+        if row is not None and not row[0].startswith(self._application[:63]):
+            raise Misconfigured(
+                f"replication slot {self._slot!r} is read by process {pid}, which is not a worker"
+                " of this pipeline",
+                hint=_FREE_NAME,
+            )
 
     def _end_holder(self, cursor: Any, pid: int) -> None:
         """End the session that holds the slot: we own the chain, so it is a dead worker's."""

@@ -80,6 +80,10 @@ class TransactionReader:
         """See `LogReader.at_commit`."""
         return bool(self._pending) and self._pending[-1][0] == _COMMIT
 
+    @property
+    def _xid(self) -> int:
+        return 0 if self._open is None else self._open[0]
+
     def poll(self, messages_max: int, *, until_commit: bool) -> int:
         """See `LogReader.poll`. The loop is the hot path: one message costs well under 1 µs."""
         read, append = self._cursor.read_message, self._pending.append
@@ -157,10 +161,10 @@ class TransactionReader:
     def _control(self, payload: bytes) -> tuple[Control, ...]:
         message = parse_message(payload)
         if isinstance(message, Relation):
-            return (SchemaSeen(self._relations.announce(message)),)
+            return (SchemaSeen(self._relations.announce(message), self._xid),)
         if isinstance(message, Truncate):
             tables = [self._relations.schema(oid).table for oid in message.relation_oids]
-            return (Truncated(tuple(tables)),)
+            return (Truncated(tuple(tables), self._xid),)
         mark: Mark | None = None
         if isinstance(message, Message) and message.transactional:
             mark = parse_mark(message.prefix, message.content, self._incarnation)
@@ -180,7 +184,10 @@ class TransactionReader:
             raise replication_failed(error) from None
 
     def wait(self, timeout_s: float) -> None:
-        select.select([self._cursor], [], [], timeout_s)
+        try:
+            select.select([self._cursor], [], [], timeout_s)
+        except psycopg2.Error as error:
+            raise replication_failed(error) from None
 
     def close(self) -> None:
         self._cursor.connection.close()

@@ -40,8 +40,8 @@ class CatalogWatch:
         try:
             with self._connection.cursor() as cursor:
                 write_mark(cursor, self._incarnation, MarkKind.CATALOG_LOW, token)
-                tables, joined = self._look(cursor)
-                register(CatalogRound(token, tuple(tables), joined))
+                snapshot = take_snapshot(cursor)
+                register(CatalogRound(token, tuple(self._look(cursor)), snapshot))
                 write_mark(cursor, self._incarnation, MarkKind.HEARTBEAT, token)
         except psycopg2.Error as error:
             raise query_failed(error) from None
@@ -57,23 +57,17 @@ class CatalogWatch:
     def close(self) -> None:
         self._connection.close()
 
-    def _look(self, cursor: Any) -> tuple[list[TableFacts], frozenset[str]]:
+    def _look(self, cursor: Any) -> list[TableFacts]:
         """All tables that the patterns name, those that can be captured in the publication.
 
-        ``joined`` are the ones that this round added to it: read once more after that, so that
-        what is reported of them is not older than their membership.
+        After a table was added all are read once more, so that what is reported of it is not older
+        than its membership.
         """
-        before = self._read(cursor)
-        after = publish(cursor, self._publication, before)
-        joined = frozenset(
-            now.table
-            for now, then in zip(after, before, strict=True)
-            if now.published and not then.published
-        )
-        if not joined:
-            return after, joined
-        anew = {facts.table: facts for facts in self._read(cursor)}
-        return [anew.get(facts.table, facts) for facts in after if facts.table in anew], joined
+        found = self._read(cursor)
+        if all(facts.membership or facts.problem for facts in found):
+            return found
+        failed = publish(cursor, self._publication, found)
+        return [failed.get(facts.table, facts) for facts in self._read(cursor)]
 
     def _read(self, cursor: Any) -> list[TableFacts]:
         oids = list_tables(cursor, self._include, self._exclude)

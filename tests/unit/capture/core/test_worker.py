@@ -40,7 +40,7 @@ def condition(driver: Driver) -> TableCondition:
 
 def test_a_new_table_is_announced_dumped_and_live() -> None:
     driver = Driver()
-    driver.catalog(FACTS, joined=frozenset({TABLE}))
+    driver.catalog(FACTS)
     driver.dump([(1, "a"), (2, "b")])
     sealed = driver.seal()
     assert [event.seq for event in sealed.schema_events] == [1]
@@ -173,7 +173,7 @@ class TestVisibility:
 
     def test_the_fence_is_used_first_and_after_too_many_redoes(self) -> None:
         driver = Driver()
-        driver.catalog(FACTS, joined=frozenset({TABLE}))
+        driver.catalog(FACTS)
         assert driver.dump([(1, "a")], complete=False).fence
         driver.log(make_rows([("u", 1, "new")], driver.core.sequencer.next), xid=LATE)
         fences = [driver.dump([(2, "b")], snapshot=MISSED, complete=False).fence for _ in range(4)]
@@ -279,7 +279,7 @@ class TestConditions:
         driver.catalog(facts_with(None, problem="it has no key", hint="add one"))
         assert condition(driver) is TableCondition.PARKED
         assert not driver.core.tables.captures(TABLE)
-        driver.catalog(FACTS, joined=frozenset({TABLE}))
+        driver.catalog(FACTS)
         assert driver.core.tables.captures(TABLE)
         driver.dump([(1, "a")])
         assert condition(driver) is TableCondition.LIVE

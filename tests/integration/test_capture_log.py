@@ -1,0 +1,172 @@
+"""Reading the log: whole transactions of any size, foreign messages, and where to go on."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import psutil
+import pytest
+
+from tests.faults.checks import check_equal, check_history, read_chain
+from tests.faults.workload import SCHEMA, TABLES, Workload
+from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory, poll
+from tests.fixtures.services import Database
+from tideline.contract.manifest import ManifestKind
+
+HUGE_ROWS = 300_000
+GROWTH_BYTES_MAX = 300 * 1024 * 1024
+MiB = 1024 * 1024
+
+
+@pytest.fixture
+def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
+    database.run(*SCHEMA)
+    return pipeline_of(database)
+
+
+def test_a_huge_transaction_in_flat_memory(
+    database: Database, pipeline_of: PipelineFactory
+) -> None:
+    """Its parts are uploaded as it is read; one manifest commits them, and life goes on beside."""
+    database.run(
+        "CREATE TABLE big (id int PRIMARY KEY, v bigint, t text)",
+        "CREATE TABLE small (id int PRIMARY KEY, v int)",
+        "INSERT INTO small VALUES (1, 1)",
+    )
+    limits = {"segment_bytes_max": 8 * MiB, "upload_bytes_max": 32 * MiB, "heartbeat_s": 0.2}
+    shop = pipeline_of(database, capture=limits)
+    worker = shop.start()
+    shop.wait_state("the first dumps end", lambda s: "public.big" in s.tables and not s.requests)
+    process = psutil.Process(worker.pid)
+    before, largest = process.memory_info().rss, 0
+    filled = (
+        "INSERT INTO big SELECT g, g * 7919, md5(g::text) || md5((g + 1)::text) || md5((g + 2)::text)"
+        " FROM generate_series(1, 300000) g"
+    )
+    database.run(f"BEGIN; {filled}; UPDATE small SET v = 2; COMMIT")
+
+    def committed() -> bool:
+        nonlocal largest
+        largest = max(largest, process.memory_info().rss)
+        return shop.manifest().last_seq > HUGE_ROWS
+
+    poll("the transaction is committed", committed)
+    worker.terminate()
+    captured = read_chain(shop.settings)
+    holding = [m for m in captured.manifests if any(p.table == "public.big" for p in m.parts)]
+    assert len(holding) == 1
+    parts = [part for part in holding[0].parts if part.table == "public.big"]
+    assert sum(part.rows for part in parts) == HUGE_ROWS
+    assert len(parts) > 3
+    assert {part.table for part in holding[0].parts} == {"public.big", "public.small"}
+    assert largest - before < GROWTH_BYTES_MAX
+    assert [change.seq for change in captured.table("public.big")] == list(
+        range(parts[0].first_seq, parts[0].first_seq + HUGE_ROWS)
+    )
+
+
+def test_messages_of_others_are_passed_over(shop: Pipeline) -> None:
+    """Messages outside transactions come between them, and end what is decoded at once."""
+    stopping = threading.Event()
+
+    def chatter() -> None:
+        connection = shop.database.connect()
+        with connection.cursor() as cursor:
+            while not stopping.is_set():
+                cursor.execute("SELECT pg_logical_emit_message(false, 'other', 'x')")
+                cursor.execute("SELECT pg_logical_emit_message(true, 'other', 'x')")
+                cursor.execute("SELECT pg_logical_emit_message(true, 'tideline', 'not ours L t 1')")
+                stopping.wait(0.001)
+        connection.close()
+
+    thread = threading.Thread(target=chatter)
+    thread.start()
+    try:
+        with Workload(shop.database.dsn, seed=3) as traffic:
+            for _ in range(3):
+                worker = shop.start(kill="after-manifest:4")
+                worker.wait()
+                traffic.wait_for(100)
+    finally:
+        stopping.set()
+        thread.join()
+    shop.drain()
+    captured = check_equal(shop.settings, shop.database, TABLES)
+    check_history(captured, ledger="public.ledger", versioned=["public.accounts"])
+
+
+def test_a_clean_stop_lets_the_next_worker_begin_at_once(
+    database: Database, pipeline_of: PipelineFactory
+) -> None:
+    database.run(*SCHEMA)
+    shop = pipeline_of(database, capture={"takeover_after_s": 300.0})
+    with Workload(database.dsn, seed=4) as traffic:
+        for _ in range(2):
+            worker = shop.start()
+            worker.wait_point("reading")
+            traffic.wait_for(50)
+            worker.terminate()
+            assert shop.manifest().released
+    begun = time.monotonic()
+    worker = shop.start(until_idle_s=IDLE_S)
+    assert worker.wait() == 0
+    assert time.monotonic() - begun < 200
+    captured = check_equal(shop.settings, database, TABLES)
+    check_history(captured, ledger="public.ledger", versioned=["public.accounts"])
+    takeovers = [m for m in captured.manifests if m.kind is ManifestKind.TAKEOVER]
+    assert [m.term for m in takeovers] == [2, 3]
+
+
+def test_what_is_confirmed_never_passes_the_chain(shop: Pipeline) -> None:
+    query = "SELECT confirmed_flush_lsn - '0/0'::pg_lsn FROM pg_replication_slots"
+    mine = f"{query} WHERE database = current_database()"
+    with Workload(shop.database.dsn, seed=5) as traffic:
+        worker = shop.start()
+        worker.wait_point("after-manifest", 5)
+        for _ in range(20):
+            confirmed = int(shop.database.rows(mine)[0][0])
+            assert confirmed <= shop.manifest().position.end_lsn
+            traffic.wait_for(20)
+        start = int(shop.database.rows(mine)[0][0])
+        poll("the slot moves on", lambda: int(shop.database.rows(mine)[0][0]) > start)
+    worker.terminate()
+
+
+class TestLost:
+    """What comes next is gone: the worker says so and exits, and nothing is appended."""
+
+    def expect(self, shop: Pipeline, *words: str) -> None:
+        before = shop.manifest()
+        worker = shop.start()
+        assert worker.wait() == 4, worker.output()[-3000:]
+        assert "SourceLost" in worker.output()
+        for word in words:
+            assert word in worker.output()
+        assert shop.manifest().last_seq == before.last_seq
+
+    def slot(self, shop: Pipeline) -> str:
+        query = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
+        return str(shop.database.rows(query)[0][0])
+
+    def test_the_slot_was_moved_by_someone_else(self, shop: Pipeline) -> None:
+        shop.drain()
+        slot = self.slot(shop)
+        shop.database.run(
+            "INSERT INTO ledger VALUES (1, 1, now())",
+            f"SELECT pg_replication_slot_advance('{slot}', pg_current_wal_lsn())",
+        )
+        self.expect(shop, slot)
+
+    def test_the_slot_was_dropped(self, shop: Pipeline) -> None:
+        shop.drain()
+        slot = self.slot(shop)
+        shop.database.run(f"SELECT pg_drop_replication_slot('{slot}')")
+        self.expect(shop, slot, "is gone")
+
+    def test_another_database(
+        self, shop: Pipeline, database: Database, pipeline_of: PipelineFactory
+    ) -> None:
+        shop.drain()
+        other = shop.database.dsn.rpartition("/")[0] + "/postgres"
+        self.expect(pipeline_of(database, source={"url": other}), "another server")

@@ -1,0 +1,57 @@
+"""What is said of Spark's failures: names, never the text, which can hold row values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_jobs.failures import SparkFailure, explain, is_conflict
+from tideline.contract.errors import CorruptData, Unavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RACE = (
+    "org.apache.spark.sql.delta.exceptions.ConcurrentAppendException:"
+    " [DELTA_CONCURRENT_APPEND.WITHOUT_HINT] at partition secret"
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("SELECT cast('[SECRET]' AS int)", "CAST_INVALID_INPUT"),
+        ("SELECT cast(v AS int) FROM VALUES ('[SECRET]') AS t(v)", "CAST_INVALID_INPUT"),
+        ("SELECT raise_error(concat('[SECRET]', id)) FROM range(1)", "USER_RAISED_EXCEPTION"),
+        ("SELECT `[SECRET]`", "UNRESOLVED_COLUMN"),
+    ],
+)
+def test_conditions_are_named_and_values_are_not(
+    spark: SparkSession, query: str, named: str
+) -> None:
+    with pytest.raises(SparkFailure) as raised:
+        spark.sql(query).collect()
+    assert "SECRET" in str(raised.value)
+    error = explain(raised.value, "merging public.t")
+    assert isinstance(error, Unavailable)
+    assert named in error.message
+    assert "SECRET" not in str(error)
+
+
+def test_a_lost_race_is_told_apart() -> None:
+    assert is_conflict(RuntimeError(RACE))
+    assert not is_conflict(RuntimeError("[CAST_INVALID_INPUT] no"))
+    assert isinstance(explain(RuntimeError(RACE), "merging"), Unavailable)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///x",
+        "java.lang.RuntimeException: file:/x is not a Parquet file. Expected magic number",
+        "[PATH_NOT_FOUND] Path does not exist: file:/x",
+    ],
+)
+def test_an_unreadable_part_is_corrupt(text: str) -> None:
+    assert isinstance(explain(RuntimeError(text), "merging"), CorruptData)
