@@ -101,34 +101,40 @@ def _lead(
     crew.uploader.start()
     crew.desk.claiming = True
     link, state, pause = lead.link, lead.state, _BACKOFF_S[0]
-    while True:
-        session = Session(
-            source,
-            crew,
-            link,
-            state,
-            settings=settings.capture,
-            limits=_limits(settings),
-            until_idle_s=until_idle_s,
-        )
-        begun = time.monotonic()
-        try:
-            session.run()
-        except Unavailable as error:
-            log.warning("the session ended; it begins anew from what is durable", reason=str(error))
-        else:
-            break
-        if time.monotonic() - begun > 30:
-            pause = _BACKOFF_S[0]
-        if crew.stopping.wait(pause):
-            break
-        pause = min(pause * 2, _BACKOFF_S[1])
-        crew.uploader.submit(Restart())
-        crew.uploader.drain()
-        link = crew.uploader.last
-        state = crew.chain.open_state(link)
-    crew.desk.claiming = False
-    crew.uploader.release()
+    try:
+        while True:
+            begun = time.monotonic()
+            session: Session | None = None
+            try:
+                session = Session(
+                    source,
+                    crew,
+                    link,
+                    state,
+                    settings=settings.capture,
+                    limits=_limits(settings),
+                    until_idle_s=until_idle_s,
+                )
+                session.run()
+                break
+            except Unavailable as error:
+                log.warning(
+                    "the session ended; it begins anew from what is durable", reason=str(error)
+                )
+            if time.monotonic() - begun > 30:
+                pause = _BACKOFF_S[0]
+            if crew.stopping.wait(pause):
+                break
+            pause = min(pause * 2, _BACKOFF_S[1])
+            crew.uploader.submit(Restart())
+            crew.uploader.drain()
+            if session is not None:
+                session.tell()
+            link, state = crew.uploader.last, crew.uploader.state
+        crew.desk.claiming = False
+        crew.uploader.release(settings.capture.stop_timeout_s)
+    finally:
+        crew.uploader.stop()
     log.info("stopped", manifest_number=crew.uploader.last.manifest.manifest_number)
 
 

@@ -21,7 +21,7 @@ from capture.core.events import (
     Waiting,
 )
 from capture.sources.base import Source
-from tideline.contract.errors import TidelineError
+from tideline.contract.errors import TidelineError, Unavailable
 
 Found = Chunk | ChunkFailed | Waiting | CatalogRound | Snapshot
 OnPoint = Callable[[str], None]
@@ -81,6 +81,8 @@ class Dumper(Assistant):
             reader.close()
 
     def _tell_waiting(self, token: str, reason: str | None) -> None:
+        if self.stopping.is_set():
+            raise Unavailable("the session ended while a chunk waited")
         self.found.put(Waiting(token, reason))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import structlog
 
 from capture.core.events import RequestArrived, RequestRefused
-from capture.queue import Message, RequestQueue
+from capture.queue import MESSAGES_MAX, Message, RequestQueue
 from tideline.contract.errors import Unavailable
 from tideline.contract.request import Answer
 from tideline.control import WorkerStatus
@@ -26,12 +26,16 @@ Arrival = RequestArrived | RequestRefused
 
 
 class Desk(threading.Thread):
-    """``arrivals`` is what it claimed. Only an active worker claims; a passive one publishes."""
+    """``arrivals`` is what it claimed. Only an active worker claims; a passive one publishes.
+
+    ``failure`` is what ended the thread, if not `stop`.
+    """
 
     def __init__(self, requests: RequestQueue) -> None:
         super().__init__(name="desk", daemon=True)
         self.arrivals: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
         self.claiming = False
+        self.failure: BaseException | None = None
         self._queue = requests
         self._acknowledged: list[str] = []
         self._answers: dict[str, Answer] = {}
@@ -61,10 +65,16 @@ class Desk(threading.Thread):
         self._queue.close()
 
     def run(self) -> None:
-        while not self._stopping.wait(_POLL_S):
-            self._try(self._send)
-            if self.claiming:
-                self._try(self._claim)
+        try:
+            while not self._stopping.wait(_POLL_S):
+                self._try(self._send)
+                # While nobody takes them, entries that nobody acknowledges would come every
+                # ``claim_idle_s``, again and again.
+                if self.claiming and self.arrivals.qsize() < MESSAGES_MAX:
+                    self._try(self._claim)
+        except BaseException as error:
+            self.failure = error
+            raise
 
     def _claim(self) -> None:
         for message in self._queue.claim():

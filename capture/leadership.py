@@ -47,6 +47,7 @@ class Candidate:
         takeover_after_s: float,
         stopping: threading.Event,
         on_passive: Callable[[Link], None] = lambda link: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._chain = chain
         self._pipeline = pipeline
@@ -54,6 +55,8 @@ class Candidate:
         self._takeover_after_s = takeover_after_s
         self._stopping = stopping
         self._on_passive = on_passive
+        self._clock = clock
+        self._pause_s = min(1.0, takeover_after_s / 5)
 
     def acquire(self, origin: Callable[[], tuple[SourceIdentity, SourcePosition]]) -> Lead | None:
         """Become active; None when stopped before that.
@@ -61,17 +64,28 @@ class Candidate:
         ``origin`` is asked only for a pipeline that has no chain yet: which source it is of, and a
         position before everything (the real start is known once this worker owns the chain).
         """
-        tail = self._chain.tail()
+        tail: Link | None = None
         while not self._stopping.is_set():
+            try:
+                tail = self._chain.tail(tail.manifest.manifest_number if tail else 0)
+                lead = None if tail is None else self._follow(tail)
+            except Unavailable as error:
+                log.warning("the store is unavailable; the wait starts anew", reason=str(error))
+                self._stopping.wait(self._pause_s)
+                continue
             if tail is None:
                 lead = self._found(*origin())
-            elif tail.manifest.released or self._abandoned(tail):
-                lead = self._take_over(tail)
-            else:
-                lead = None
             if lead is not None:
                 return lead
-            tail = self._chain.tail(tail.manifest.manifest_number if tail else 0)
+        return None
+
+    def _follow(self, tail: Link) -> Lead | None:
+        """Take over behind ``tail``, if its writer has stopped."""
+        if tail.manifest.writer == self._writer:
+            # Our own takeover, which the store took without an answer.
+            return Lead(tail, self._chain.open_state(tail))
+        if tail.manifest.released or self._abandoned(tail):
+            return self._take_over(tail)
         return None
 
     def _found(self, identity: SourceIdentity, begin: SourcePosition) -> Lead | None:
@@ -134,17 +148,18 @@ class Candidate:
     def _abandoned(self, tail: Link) -> bool:
         """Whether the chain did not grow behind ``tail`` for as long as it takes."""
         number = tail.manifest.manifest_number + 1
-        pause = min(1.0, self._takeover_after_s / 5)
-        since = time.monotonic()
+        since = self._clock()
         while not self._stopping.is_set():
             self._on_passive(tail)
+            asked = self._clock()
             try:
                 if self._chain.read(number) is not None:
                     return False
             except Unavailable as error:
                 log.warning("the store is unavailable; the wait starts anew", reason=str(error))
-                since = time.monotonic()
-            if time.monotonic() - since >= self._takeover_after_s:
+                since = self._clock()
+            # A probe says how the chain was when it was sent, however late the answer came.
+            if asked - since >= self._takeover_after_s:
                 return True
-            self._stopping.wait(pause)
+            self._stopping.wait(self._pause_s)
         return False

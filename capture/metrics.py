@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_serv
 
 from capture.core.worker import Worker
 from capture.uploader import Uploader
+from tideline.contract.errors import Misconfigured
 from tideline.contract.manifest import Manifest
 from tideline.contract.request import Answer
 from tideline.control import WorkerStatus
@@ -48,7 +49,7 @@ class Metrics:
         )
         self._open = Gauge("tideline_open_requests", "Requests not ended", registry=registry)
         if port:
-            start_http_server(port, addr="127.0.0.1", registry=registry)
+            _serve(port, registry)
 
     def committed(self, manifest: Manifest) -> None:
         self._manifests.inc()
@@ -91,3 +92,13 @@ class Metrics:
             note=note,
             dumps=tuple(answers),
         )
+
+
+def _serve(port: int, registry: CollectorRegistry) -> None:
+    try:
+        start_http_server(port, addr="127.0.0.1", registry=registry)
+    except OSError as error:
+        raise Misconfigured(
+            f"metrics cannot be served on port {port}: {error.strerror}",
+            hint="set capture.metrics_port to a port that is free, or to 0",
+        ) from None

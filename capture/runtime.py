@@ -37,6 +37,7 @@ _BUSY_S = 0.05
 _WAIT_S = 0.02
 _CONFIRM_S = 5.0
 _REPORT_S = 0.5
+_JOIN_S = 10.0
 
 log = structlog.get_logger("tideline.session")
 
@@ -89,6 +90,7 @@ class Session:
         self._quiet_since = time.monotonic()
         self._position: SourcePosition | None = None
         self._throttled = False
+        self._silence_max_s = max(settings.mark_timeout_s, 3 * settings.catalog_interval_s)
 
     def run(self) -> None:
         """Until ``stopping``, or idle for long enough; raises what ended the session otherwise."""
@@ -106,8 +108,8 @@ class Session:
             snapshot_interval_s=self._settings.snapshot_interval_s,
         )
         self._crew.uploader.on_durable = lambda link, sealed: self._durable.put((link, sealed))
-        self._begin(position)
         try:
+            self._begin(position)
             dumper.start()
             watcher.start()
             log.info("reading the log", position=str(position))
@@ -122,11 +124,18 @@ class Session:
             dumper.stop()
             watcher.stop()
             reader.close()
-            dumper.join(timeout=10)
-            watcher.join(timeout=10)
+            for thread in (dumper, watcher):
+                if thread.is_alive():
+                    thread.join(_JOIN_S)
 
     def _begin(self, position: SourcePosition) -> None:
-        """At the very first start, make the log's begin durable before anything is read."""
+        """At the very first start, make the log's begin durable before anything is read.
+
+        What ended lately is told again: the worker before may have died between its manifest and
+        its answer.
+        """
+        for answer in self.core.requests.recent:
+            self._crew.desk.answer(answer)
         if position == self.core.position:
             return
         self.core.position = position
@@ -140,7 +149,7 @@ class Session:
 
     def _turn(self, reader: LogReader, dumper: Dumper, watcher: Watcher) -> None:
         now = time.monotonic()
-        for thread in (self._crew.uploader, dumper, watcher):
+        for thread in (self._crew.uploader, self._crew.desk, dumper, watcher):
             if thread.failure is not None:
                 raise thread.failure
         self._take_found(now)
@@ -154,10 +163,14 @@ class Session:
         self._report(now)
         if received:
             self._received_at = now
-        elif now - self._received_at > self._settings.mark_timeout_s and not self._throttled:
+        elif self._throttled:
+            # Not `wait`: what is not read now lies in the socket, which is ready all the time.
+            self._received_at = now
+            time.sleep(_WAIT_S)
+        elif now - self._received_at > self._silence_max_s:
             raise Unavailable(
-                f"nothing came from the log for {self._settings.mark_timeout_s:g} s, although marks"
-                " were written to it"
+                f"nothing came from the log for {self._silence_max_s:g} s, although marks were"
+                " written to it"
             )
         elif now - self._received_at < _BUSY_S:
             time.sleep(_PAUSE_S)
@@ -217,23 +230,31 @@ class Session:
 
     def _take_durable(self, reader: LogReader, now: float) -> None:
         """Only what a manifest holds is confirmed to the source and told to askers."""
+        committed = self.tell()
+        if committed or now - self._confirmed_at >= _CONFIRM_S:
+            self._confirm(reader, now)
+
+    def tell(self) -> bool:
+        """Tell askers and queue what became durable; whether there was a segment. To be called
+        once more after the session, when what it handed over is durable too."""
+        committed = False
         while not self._durable.empty():
             link, sealed = self._durable.get()
             manifest = link.manifest
-            self.core.durable_number = manifest.manifest_number
+            self.core.on_durable(manifest)
             self._position = manifest.position
             self._accepted.update(manifest.accepted)
             for answer in (*manifest.finished, *manifest.refused):
                 # A message under the id of a request that runs is refused without a word to those
                 # who wait for that request.
                 if answer.request_id not in self.core.requests:
+                    self._accepted.discard(answer.request_id)
                     self._crew.desk.answer(answer)
             if sealed is not None:
+                committed = True
                 self._crew.desk.acknowledge(sealed.messages)
                 self._crew.metrics.committed(manifest)
-                self._confirm(reader, now)
-        if now - self._confirmed_at >= _CONFIRM_S:
-            self._confirm(reader, now)
+        return committed
 
     def _confirm(self, reader: LogReader, now: float) -> None:
         if self._position is not None:
@@ -280,13 +301,9 @@ class Session:
         sealed = self.core.seal(now=time.monotonic(), force=True)
         if sealed is not None:
             self._crew.uploader.submit(sealed)
-        self._crew.uploader.drain()
-        while not self._durable.empty():
-            link, done = self._durable.get()
-            for answer in (*link.manifest.finished, *link.manifest.refused):
-                self._crew.desk.answer(answer)
-            if done is not None:
-                self._crew.desk.acknowledge(done.messages)
+        stopping = self._crew.stopping.is_set()
+        self._crew.uploader.drain(self._settings.stop_timeout_s if stopping else None)
+        self.tell()
 
 
 def _schemas(chain: Chain, state: OpenState) -> dict[str, TableSchema]:

@@ -14,12 +14,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from capture.arrow_types import part_schema
 from capture.core.events import Rows
+from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import digest
 from tideline.contract.schema import TableSchema
 from tideline.contract.types import Kind
@@ -64,6 +66,8 @@ def _encode(group: list[Rows]) -> EncodedPart:
     schema = group[0].schema
     table = _one_table(group)
     sequences = table.column("_tl_seq")
+    if np.any(np.diff(sequences.to_numpy()) <= 0):
+        raise InvariantBroken(f"rows of {schema.table} are not in the order of their sequences")
     key_min, key_max = _key_bounds(table, schema)
     return EncodedPart(
         schema,

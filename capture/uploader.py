@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -35,7 +35,6 @@ from tideline.contract.manifest import (
     Part,
     tables_in,
 )
-from tideline.contract.request import Answer
 from tideline.contract.schema import TableSchema, parse_table
 from tideline.store.chain import Chain, Link
 from tideline.store.objects import ObjectStore
@@ -120,11 +119,27 @@ class Uploader(threading.Thread):
             self._bytes += _bytes_of(item)
         self._queue.put(item)
 
-    def drain(self) -> None:
-        """Return once all that was submitted is durable; raises what ended the uploader."""
+    @property
+    def state(self) -> OpenState:
+        """The open state after the last manifest, in full; to be read after `drain`."""
+        tables = {
+            name: replace(table, last_data_manifest=self._data.get(name, 0))
+            for name, table in self._state.tables.items()
+        }
+        return replace(self._state, tables=tables)
+
+    def drain(self, timeout_s: float | None = None) -> None:
+        """Return once all that was submitted is durable; raises what ended the uploader, and
+        Unavailable after ``timeout_s``."""
+        end = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
             while self._unfinished and self.failure is None:
                 self._changed.wait(0.5)
+                if end is not None and time.monotonic() > end:
+                    raise Unavailable(
+                        f"the store did not take all that was read within {timeout_s:g} s; the"
+                        " rest is read again at the next start"
+                    )
         self.check()
 
     def check(self) -> None:
@@ -132,9 +147,10 @@ class Uploader(threading.Thread):
         if self.failure is not None:
             raise self.failure
 
-    def release(self) -> None:
-        """Say in the chain that this writer stops, so that a successor need not wait."""
-        self.drain()
+    def release(self, timeout_s: float | None = None) -> None:
+        """Say in the chain that this writer stops, so that a successor need not wait; raises like
+        `drain`."""
+        self.drain(timeout_s)
         self.stop()
         self.join()
         self.check()
@@ -201,17 +217,17 @@ class Uploader(threading.Thread):
             self._spilled = _Spilled([], [])
             self._append(self._heartbeat(), None)
         elif isinstance(item, Spill):
+            # One huge transaction can keep the queue filled for longer than a takeover takes.
+            self._beat_if_due()
             self._write_schemas(item.schemas)
             self._spilled.parts += self._put_parts(item.rows)
-            number = self._next_number
-            if number not in self._spilled.prefixes:
-                self._spilled.prefixes.append(number)
         else:
             self._commit(item)
 
     def _commit(self, sealed: Sealed) -> None:
         self._write_schemas(sealed.schemas)
-        parts = [*self._spilled.parts, *self._put_parts(sealed.rows)]
+        uploaded = self._put_parts(sealed.rows)
+        parts = [*self._spilled.parts, *uploaded]
         self._spilled = _Spilled([], [])
         self._on_point("between-parts-and-manifest")
         empty = sealed.last_seq < sealed.first_seq and not sealed.state_changed
@@ -227,12 +243,14 @@ class Uploader(threading.Thread):
             truncates=sealed.truncates,
             floors=sealed.floors,
             accepted=sealed.accepted,
-            finished=tuple(self._numbered(answer) for answer in sealed.finished),
+            finished=tuple(
+                replace(answer, manifest_number=self._next_number) for answer in sealed.finished
+            ),
             refused=sealed.refused,
         )
         for table in tables_in(manifest):
             self._data[table] = manifest.manifest_number
-        self._state = sealed.state
+        self._state = _numbered(sealed.state, manifest.manifest_number)
         self._append(self._with_state(manifest, changed=sealed.state_changed), sealed)
 
     def _beat_if_due(self) -> None:
@@ -281,14 +299,7 @@ class Uploader(threading.Thread):
         """The manifest with the open state in full where it must be, else where to find it."""
         if not changed and manifest.manifest_number - self._state_at < STATE_DISTANCE_MAX:
             return replace(manifest, state_at=self._state_at)
-        tables = {
-            name: replace(table, last_data_manifest=self._data.get(name, 0))
-            for name, table in self._state.tables.items()
-        }
-        return replace(manifest, state=replace(self._state, tables=tables))
-
-    def _numbered(self, answer: Answer) -> Answer:
-        return replace(answer, manifest_number=self._next_number)
+        return replace(manifest, state=self.state)
 
     def _write_schemas(self, schemas: tuple[TableSchema, ...]) -> None:
         for schema in schemas:
@@ -299,12 +310,24 @@ class Uploader(threading.Thread):
     def _put_parts(self, rows: tuple[Rows, ...]) -> list[Part]:
         if not rows:
             return []
+        if self._next_number not in self._spilled.prefixes:
+            self._spilled.prefixes.append(self._next_number)
         parts = [(self._part_key(part.schema), part) for part in encode_parts(rows)]
         self._on_point("before-part-put")
-        self._until_available(
-            lambda: list(self._pool.map(lambda item: self._store.put(item[0], item[1].data), parts))
-        )
+        self._until_available(lambda: self._put_all(parts))
         return [_named(key, part) for key, part in parts]
+
+    def _put_all(self, parts: list[tuple[str, EncodedPart]]) -> None:
+        """Heartbeats go on meanwhile, however long it takes: the writer lives."""
+        puts = [self._pool.submit(self._store.put, key, part.data) for key, part in parts]
+        try:
+            while wait(puts, timeout=self._heartbeat_s / 4).not_done:
+                self._beat_if_due()
+            for put in puts:
+                put.result()
+        finally:
+            for put in puts:
+                put.cancel()
 
     def _part_key(self, schema: TableSchema) -> str:
         return layout.part_key(
@@ -314,6 +337,15 @@ class Uploader(threading.Thread):
             schema.fingerprint,
             uuid.uuid4().hex[:12],
         )
+
+
+def _numbered(state: OpenState, number: int) -> OpenState:
+    """``state`` of manifest ``number``, in which the answers that have none yet become durable."""
+    recent = tuple(
+        one if one.manifest_number is not None else replace(one, manifest_number=number)
+        for one in state.recent
+    )
+    return replace(state, recent=recent)
 
 
 def _named(key: str, part: EncodedPart) -> Part:

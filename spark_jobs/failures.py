@@ -61,7 +61,8 @@ def explain(error: Exception, doing: str) -> TidelineError:
     if is_conflict(error):
         return Unavailable(f"other writers of the table were faster while {doing}: {names}")
     return Unavailable(
-        f"Spark failed while {doing}: {names}", hint="Spark's own log has the details"
+        f"Spark failed while {doing}: {names}",
+        hint="with spark.log.level=ERROR Spark logs the details, which can hold row values",
     )
 
 

@@ -33,7 +33,7 @@ class State:
     """A key's state after the range.
 
     ``absent`` are the columns without a value; they are in the target's row of key ``origin``, or
-    nowhere (None). ``moves`` counts the moves since the row left its origin.
+    nowhere (None).
     """
 
     seq: int

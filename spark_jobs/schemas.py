@@ -5,7 +5,7 @@ Every identifier that reaches SQL or a column expression passes `quote`, here an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import Column, types
@@ -145,12 +145,6 @@ def schema_steps(target: types.StructType, schema: TableSchema) -> tuple[SchemaS
             steps.append(WidenColumn(wanted.name, data_type))
         previous = wanted.name
     return tuple(steps)
-
-
-def dropped_columns(target: Sequence[str], schema: TableSchema) -> tuple[str, ...]:
-    """The target's columns that the source no longer has."""
-    known = {*schema.column_names, *WAREHOUSE_COLUMNS}
-    return tuple(name for name in target if name not in known)
 
 
 def _logical(data_type: types.DataType) -> LogicalType | None:

@@ -15,9 +15,6 @@ from pyspark.sql import SparkSession
 _SETTINGS: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",
     "spark.sql.ansi.enabled": "true",
@@ -30,6 +27,12 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     # The default runs 50 tasks for each snapshot of a table's log.
     "spark.databricks.delta.snapshotPartitions": "1",
+}
+_DEFAULTS: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Spark's errors can quote row values, and are thrown at us besides being logged.
+    "spark.log.level": "FATAL",
 }
 _LOCAL: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
@@ -56,9 +59,9 @@ def make_session(
     """
     builder = SparkSession.Builder().appName(app_name)
     given = {} if master is not None else _submitted()
-    settings = dict(_SETTINGS)
-    if (master or given.get("spark.master", "")).startswith("local"):
-        settings |= {name: value for name, value in _LOCAL.items() if name not in given}
+    local = (master or given.get("spark.master", "")).startswith("local")
+    defaults = {**_DEFAULTS, **(_LOCAL if local else {})}
+    settings = {**defaults, **given, **_SETTINGS}
     if master is not None:
         builder = builder.master(master)
     if driver_memory is not None:

@@ -90,7 +90,7 @@ class TableRun:
         self._check_owner(snapshot)
         applied = snapshot.applied.get(table.app_id)
         if applied is not None and applied >= table.b:
-            return self._already(snapshot, applied)
+            return self._already(snapshot.version, applied)
         since = self._since_ours(snapshot)
         if not self._begins_here(snapshot, applied):
             return self._refused(snapshot, applied)
@@ -101,17 +101,18 @@ class TableRun:
             )
         read = parts.check_parts(self._session, self._plan.store_url, table)
         stamp = self._stamp(since)
-        counts = self._commit(snapshot, stamp)
-        if counts is None:
-            return self._already(*self._applied_now())
-        after, number = self._applied_now()
-        if number != table.b:
+        counts = self._commit(snapshot, stamp, _unproven(since))
+        version = self._target.newest()
+        number = self._target.committed_number(table.app_id)
+        if number is None or number < table.b:
             raise InvariantBroken(
                 f"{table.table} stands at manifest {number} after a commit of {table.b}"
             )
+        if counts is None:
+            return self._already(version, number)
         pending = self._count_pending() if stamp.pending else 0
         rows = _Rows(read, *counts, pending)
-        return self._applied(after, rows, since.foreign)
+        return self._applied(version, rows, since.foreign)
 
     def _check_owner(self, snapshot: Snapshot) -> None:
         if not snapshot.exists:
@@ -143,10 +144,9 @@ class TableRun:
         Changes by others stay said until a full dump that began after they were found is merged.
         """
         table, before = self._table, since.stamp
-        unproven, found_at = since.foreign, table.a_seq if since.foreign else 0
+        unproven, found_at = _unproven(since), table.a_seq if since.foreign else 0
         pending = parts.has_unchanged(table)
         if before is not None:
-            unproven = (*before.unproven, *since.foreign)
             found_at = max(found_at, before.unproven_seq)
             pending = pending or (before.pending and table.floor is None)
         if table.floor is not None and table.floor >= found_at:
@@ -160,12 +160,14 @@ class TableRun:
             b=table.b,
             seq=table.b_seq,
             complete_through_us=table.complete_through_us,
-            unproven=unproven[-_UNPROVEN_MAX:],
+            unproven=unproven,
             unproven_seq=found_at,
             pending=pending,
         )
 
-    def _commit(self, snapshot: Snapshot, stamp: Stamp) -> tuple[int, int, int] | None:
+    def _commit(
+        self, snapshot: Snapshot, stamp: Stamp, damage: tuple[str, ...]
+    ) -> tuple[int, int, int] | None:
         """Fold and commit; rows inserted, updated, deleted, or None when another run was first."""
         table = self._table
         changes = parts.read_changes(self._session, self._plan.store_url, table)
@@ -187,8 +189,8 @@ class TableRun:
             self._target.evolve(schema_steps(snapshot.schema, table.schema), snapshot)
             if shape.moved and fillable:
                 folded = fill_moved(folded, self._session.table(self._target.name), shape)
-            if parts.has_dump(table):
-                self._drop_twins(folded, shape, stamp)
+            if damage and parts.has_dump(table):
+                self._drop_twins(folded, shape, msgspec.structs.replace(stamp, unproven=damage))
             folded.createOrReplaceTempView(_VIEW)
             statement = merge_statement(table, self._target.name, _VIEW, fillable)
             self._on_point(BEFORE_COMMIT)
@@ -211,26 +213,26 @@ class TableRun:
         self._target.repair(
             delete_statement(self._table, self._target.name, _TWINS),
             msgspec.structs.replace(
-                stamp, b=self._table.a, seq=self._table.a_seq, complete_through_us=None
+                stamp,
+                b=self._table.a,
+                seq=self._table.a_seq,
+                unproven_seq=self._table.a_seq,
+                complete_through_us=None,
             ),
         )
-
-    def _applied_now(self) -> tuple[Snapshot, int]:
-        snapshot = self._target.snapshot()
-        return snapshot, snapshot.applied.get(self._table.app_id, -1)
 
     def _count_pending(self) -> int:
         rows = self._session.table(self._target.name)
         return rows.where(col(PENDING).isNotNull()).count()
 
-    def _applied(self, snapshot: Snapshot, rows: _Rows, foreign: tuple[str, ...]) -> TableReceipt:
+    def _applied(self, version: int, rows: _Rows, foreign: tuple[str, ...]) -> TableReceipt:
         return TableReceipt(
             table=self._table.table,
             outcome=Outcome.APPLIED,
             applied_manifest=self._table.b,
             applied_seq=self._table.b_seq,
             complete_through_us=self._table.complete_through_us,
-            target_version=snapshot.version,
+            target_version=version,
             rows_read=rows.read,
             inserted=rows.inserted,
             updated=rows.updated,
@@ -239,9 +241,9 @@ class TableRun:
             foreign_changes=foreign,
         )
 
-    def _already(self, snapshot: Snapshot, applied: int) -> TableReceipt:
+    def _already(self, version: int, applied: int) -> TableReceipt:
         """Another run was first; how far it came is in its stamp."""
-        stamp = self._target.since_ours(snapshot.version, self._table.app_id).stamp
+        stamp = self._target.since_ours(version, self._table.app_id).stamp
         return TableReceipt(
             table=self._table.table,
             outcome=Outcome.ALREADY_APPLIED,
@@ -250,7 +252,7 @@ class TableRun:
             complete_through_us=(
                 self._table.complete_through_us if stamp is None else stamp.complete_through_us
             ),
-            target_version=snapshot.version,
+            target_version=version,
         )
 
     def _refused(self, snapshot: Snapshot, applied: int | None) -> TableReceipt:
@@ -276,6 +278,12 @@ class TableRun:
             error_kind=type(error).__name__,
             hint=error.hint,
         )
+
+
+def _unproven(since: SinceOurs) -> tuple[str, ...]:
+    """What others have changed that no full dump has healed so far."""
+    earlier = () if since.stamp is None else since.stamp.unproven
+    return (*earlier, *since.foreign)[-_UNPROVEN_MAX:]
 
 
 def _counts(merged: Mapping[str, int] | None) -> tuple[int, int, int] | None:

@@ -161,6 +161,8 @@ class Capture(Section):
     batch_bytes_max: Count = 8 * MiB
     upload_bytes_max: Count = 256 * MiB
     """Sealed but not yet durable bytes; above it, reading stops and the source keeps its log."""
+    stop_timeout_s: Seconds = 30.0
+    """How long a stop waits for the store; what is not durable by then is read again."""
     heartbeat_s: Seconds = 5.0
     takeover_after_s: Seconds = 15.0
     chunk_rows: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000

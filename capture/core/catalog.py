@@ -16,6 +16,7 @@ from capture.core.drift import drift, republished
 from capture.core.events import CatalogRound, Mark, Snapshot, TableFacts
 from capture.core.tables import CATALOG
 from capture.core.visibility import invisible
+
 if TYPE_CHECKING:
     from capture.core.worker import Worker
 

@@ -44,6 +44,7 @@ class Dumps:
         self._redos = 0
         self._not_before = 0.0
         self._waiting: Waiting | None = None
+        self._trouble: dict[str, str] = {}
 
     # -- orders --------------------------------------------------------------------------------
 
@@ -146,6 +147,7 @@ class Dumps:
             self._waiting = told if told.reason else None
         elif isinstance(told, Chunk):
             self._chunk = told
+            self._trouble.pop(self._order.table, None)
             self.unseen.shown(told.snapshot)
         else:
             self._failed(self._order, told, now=now)
@@ -159,10 +161,10 @@ class Dumps:
             self._later = snapshot
 
     def waiting(self) -> dict[str, str]:
-        """Per table: what its chunk waits for."""
+        """Per table: what its chunk waits for, or why the last one could not be read."""
         if self._order is None or self._waiting is None or self._waiting.reason is None:
-            return {}
-        return {self._order.table: self._waiting.reason}
+            return dict(self._trouble)
+        return {**self._trouble, self._order.table: self._waiting.reason}
 
     # -- judgement -----------------------------------------------------------------------------
 
@@ -272,6 +274,7 @@ class Dumps:
         self._order = self._window = self._chunk = self._waiting = None
         self._apply_later()
         if failed.retry:
+            self._trouble[order.table] = failed.error
             self._redo()
             self._not_before = now + RETRY_DELAY_S
             return

@@ -292,9 +292,7 @@ class Worker:
     def _serves(self, request: DumpRequest, table: str) -> bool:
         """A parked table is not dumped: nothing of it is captured meanwhile. One that a value had
         parked is taken up again by a dump of the whole table."""
-        return self.tables.captures(table) or (
-            request.whole and self.tables.parked(table) == VALUE
-        )
+        return self.tables.captures(table) or (request.whole and self.tables.parked(table) == VALUE)
 
     def _take_up(self, table: str) -> None:
         state = self.tables.states[table]

@@ -60,14 +60,15 @@ class SinceOurs:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit of a table's log."""
+    """One commit of a table's log; ``numbers``: the transaction versions it sets, by app id."""
 
     version: int
     operation: str
     restored_to: int | None
     changes_data: bool
-    apps: frozenset[str]
+    numbers: Mapping[str, int]
     stamp: Stamp | None
+    rows_written: int
 
 
 class DeltaTable:
@@ -102,12 +103,25 @@ class DeltaTable:
             schema=types.StructType.fromJson(json.loads(snapshot.schema().json())),
         )
 
+    def newest(self) -> int:
+        """The table's version now, -1 where no table is; cheaper than a `snapshot`."""
+        log = self._jvm.org.apache.spark.sql.delta.DeltaLog
+        pair = log.forTableWithSnapshot(self._session._jsparkSession, self._url)
+        return int(pair._2().version())
+
+    def committed_number(self, app_id: str) -> int | None:
+        """The number in the newest commit that carries one of ``app_id``, as the log says."""
+        for commit in self.commits(self.newest()):
+            if app_id in commit.numbers:
+                return commit.numbers[app_id]
+        return self.snapshot().applied.get(app_id)
+
     def since_ours(self, version: int, app_id: str) -> SinceOurs:
         """Look back from ``version`` to the last commit that carries ``app_id``."""
         foreign: list[str] = []
         restored: list[int | None] = []
         for commit in self.commits(version):
-            if app_id in commit.apps or (commit.stamp and commit.stamp.app_id == app_id):
+            if app_id in commit.numbers or (commit.stamp and commit.stamp.app_id == app_id):
                 ours = commit.version
                 went_back = any(to is None or to < ours for to in restored)
                 return SinceOurs(tuple(foreign), went_back, commit.stamp)
@@ -162,17 +176,15 @@ class DeltaTable:
         }
         if any(_NEEDS_MAPPING & set(name) for name in self._session.table(quote(view)).columns):
             properties |= dict([_MAPPING])
-        before = self.snapshot().version
+        before = self.newest()
         verb = "CREATE OR REPLACE TABLE" if plan.replace else "CREATE TABLE"
         with self._committing(stamp, counted=True):
             self._session.sql(
                 f"{verb} {self.name} USING delta TBLPROPERTIES ({_properties(properties)})"
                 f" AS TABLE {quote(view)}"
             )
-        after = self.snapshot()
-        if after.version == before:
-            return None
-        return self._rows_written(after.version)
+        after = self.newest()
+        return None if after == before else self._rows_written(after)
 
     def merge(self, statement: str, stamp: Stamp) -> Mapping[str, int] | None:
         """Run one MERGE as one commit; rows by what became of them, None when Delta skipped it."""
@@ -202,22 +214,20 @@ class DeltaTable:
                 self._session.conf.unset(name)
 
     def _rows_written(self, version: int) -> int:
-        history = self._session.sql(f"DESCRIBE HISTORY {self.name} LIMIT 5").collect()
-        for row in history:
-            if row["version"] == version:
-                return int(row["operationMetrics"].get("numOutputRows", 0))
+        for commit in self.commits(version):
+            return commit.rows_written
         return 0
 
 
 def _commit(version: int, raw: bytes) -> Commit:
     info: dict[str, Any] = {}
-    apps: set[str] = set()
+    numbers: dict[str, int] = {}
     changes_data = False
     for line in raw.splitlines():
         action = json.loads(line)
         info = action.get("commitInfo", info)
         if "txn" in action:
-            apps.add(action["txn"]["appId"])
+            numbers[action["txn"]["appId"]] = int(action["txn"]["version"])
         for kind in ("add", "remove"):
             changes_data = changes_data or bool(action.get(kind, {}).get("dataChange", False))
     return Commit(
@@ -225,8 +235,9 @@ def _commit(version: int, raw: bytes) -> Commit:
         operation=str(info.get("operation", "unknown")),
         restored_to=_restored_to(info.get("operationParameters", {})),
         changes_data=changes_data,
-        apps=frozenset(apps),
+        numbers=numbers,
         stamp=Stamp.parse(info.get("userMetadata")),
+        rows_written=int(info.get("operationMetrics", {}).get("numOutputRows", 0)),
     )
 
 

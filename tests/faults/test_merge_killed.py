@@ -1,1 +1,149 @@
-"""Being written by helper J right now: helper H, leave this one alone."""
+"""Merges that are killed, repeated and raced, while a worker captures a source under traffic."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from console.demo.compare import compare
+from tests.faults.workload import SCHEMA, TABLES, Workload
+from tests.fixtures.capture import Pipeline, PipelineFactory
+from tests.fixtures.services import Database
+from tideline.contract.manifest import OpenState, TableCondition
+from tideline.contract.plan import Plan
+from tideline.contract.receipt import Outcome, Receipt, TableReceipt
+from tideline.planner import applied_state, plan_merge
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ORDERS = "public.orders"
+REPOSITORY = Path(__file__).parents[2]
+PATIENCE_S = 300.0
+
+
+@pytest.fixture
+def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
+    """Its segments are few: what a merge of many small ones costs is not the matter here."""
+    database.run(*SCHEMA)
+    return pipeline_of(database, capture={"flush_interval_s": 1.5})
+
+
+@pytest.mark.timeout(900)
+def test_killed_repeated_and_raced(shop: Pipeline, spark: SparkSession, tmp_path: Path) -> None:
+    """Twice killed (the tables are created by the first plan, merged into by the second), then
+    two plans that overlap run at once, and at the end all of it is equal."""
+    with Workload(shop.database.dsn, seed=21, clients=2, pause_s=0.02) as traffic:
+        worker = shop.start()
+        shop.wait_state("every table is dumped", dumped)
+        killed_and_repeated(shop, spark, tmp_path, "created")
+        traffic.wait_for(50)
+        killed_and_repeated(shop, spark, tmp_path, "merged")
+        traffic.wait_for(50)
+        raced(shop, spark, traffic)
+    worker.terminate()
+    shop.drain()
+    last = run(spark, plan(shop, "last"))
+    assert outcomes(last) == {Outcome.APPLIED: len(TABLES)}
+    found = compare(shop.database.dsn, shop.settings.warehouse.url, TABLES)
+    assert found.equal, found.lines()
+    assert found.rows_equal > 0
+    assert traffic.counts["rollbacks"] > 0
+
+
+def dumped(state: OpenState) -> bool:
+    tables = [state.tables.get(name) for name in TABLES]
+    live = all(table is not None and table.condition is TableCondition.LIVE for table in tables)
+    return live and not state.requests
+
+
+def killed_and_repeated(shop: Pipeline, spark: SparkSession, folder: Path, plan_id: str) -> None:
+    """The plan is run to a death between two commits, then again, then once more."""
+    made = plan(shop, plan_id)
+    assert {table.table for table in made.tables} == set(TABLES)
+    wanted = {table.table: table.b for table in made.tables}
+    points = folder / f"{plan_id}.points"
+    doomed = subprocess.run(
+        [sys.executable, "-m", "tests.faults.merger", str(shop.config), plan_id, str(points)],
+        cwd=REPOSITORY,
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert doomed.returncode == -signal.SIGKILL, doomed.stderr[-3000:]
+    assert points.read_text().split() == ["before-commit", "before-commit", "after-commit"]
+    standing = {name: applied_state(shop.settings)[name].manifest for name in TABLES}
+    done = {name for name in TABLES if standing[name] == wanted[name]}
+    assert len(done) == 1, standing
+
+    repeated = run(spark, made)
+    assert {one.table for one in repeated.tables if one.outcome is Outcome.APPLIED} == (
+        set(TABLES) - done
+    )
+    assert {one.table for one in repeated.tables if one.outcome is Outcome.ALREADY_APPLIED} == done
+    again = run(spark, made)
+    assert outcomes(again) == {Outcome.ALREADY_APPLIED: len(TABLES)}
+    for receipt in (repeated, again):
+        assert {one.table: one.applied_manifest for one in receipt.tables} == wanted
+    assert versions(again) == versions(repeated)
+
+
+def raced(shop: Pipeline, spark: SparkSession, traffic: Workload) -> None:
+    """Two plans from the same start, the second one longer, at their commit at the same time."""
+    short = plan(shop, "short", ORDERS)
+    before = shop.manifest().manifest_number
+    traffic.wait_for(50)
+    shop.wait_state("more is captured", lambda s: s.tables[ORDERS].last_data_manifest > before)
+    long = plan(shop, "long", ORDERS)
+    assert (long.tables[0].a, long.b > short.b) == (short.tables[0].a, True)
+    ready = threading.Barrier(2, timeout=PATIENCE_S)
+
+    def merge(one: Plan) -> TableReceipt:
+        met = threading.Event()
+
+        def meet(point: str) -> None:
+            if not met.is_set():
+                met.set()
+                ready.wait()
+
+        return run(spark, one, meet).tables[0]
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(merge, (short, long))
+    if first.outcome is Outcome.APPLIED:
+        assert second.outcome is Outcome.REFUSED, second
+        assert (first.applied_manifest, second.applied_manifest) == (short.b, short.b)
+    else:
+        assert (first.outcome, second.outcome) == (Outcome.ALREADY_APPLIED, Outcome.APPLIED)
+        assert (first.applied_manifest, second.applied_manifest) == (long.b, long.b)
+
+
+def plan(shop: Pipeline, plan_id: str, *tables: str) -> Plan:
+    return plan_merge(shop.settings, plan_id=plan_id, tables=tables or None)
+
+
+def run(
+    spark: SparkSession, made: Plan, on_point: Callable[[str], None] = lambda point: None
+) -> Receipt:
+    from spark_jobs.merge import run_plan
+
+    return run_plan(spark, made, on_point=on_point)
+
+
+def outcomes(receipt: Receipt) -> Counter[Outcome]:
+    return Counter(one.outcome for one in receipt.tables)
+
+
+def versions(receipt: Receipt) -> dict[str, int | None]:
+    return {one.table: one.target_version for one in receipt.tables}

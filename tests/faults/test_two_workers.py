@@ -1,1 +1,182 @@
-"""Being written by helper J right now: helper H, leave this one alone."""
+"""A second worker waits, takes over, and fences the first; the chain never forks."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from tests.faults.checks import Captured, check_equal, check_history
+from tests.faults.workload import SCHEMA, TABLES, Workload
+from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory, WorkerProcess, poll
+from tests.fixtures.services import Database
+from tideline.contract import layout
+from tideline.contract.manifest import Manifest, ManifestKind, OpenState, TableDump
+from tideline.control import WorkerStatus
+from tideline.store.objects import open_store
+
+TAKEOVER_AFTER_S = 2.0
+GRACE_S = 3.0
+VERSIONED = ("public.accounts", "public.orders", "public.pairs")
+
+
+@pytest.fixture
+def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
+    """Its first dump takes 12 chunks, and so a while."""
+    database.run(*SCHEMA)
+    return pipeline_of(database, capture={"takeover_after_s": TAKEOVER_AFTER_S, "delay_ms": 20})
+
+
+def test_the_passive_one_takes_over_after_a_kill(shop: Pipeline) -> None:
+    with Workload(shop.database.dsn, seed=11) as traffic:
+        doomed = shop.start(kill="between-chunks:6")
+        doomed.wait_point("after-manifest")
+        successor = shop.start(until_idle_s=IDLE_S)
+        assert passive(shop, successor).term == 1
+        assert doomed.wait() == -signal.SIGKILL, doomed.output()[-3000:]
+        killed_at, last, left = time.time(), shop.manifest(), open_dump(shop.state())
+        takeover = wait_takeover(shop, last)
+        assert live(shop, successor).term == 2
+        traffic.wait_for(100)
+    assert successor.wait() == 0, successor.output()[-3000:]
+    captured = check(shop, terms=[2])
+    # It waited long enough after the last sign of life, and not much longer.
+    assert written_at(takeover) - written_at(last) >= TAKEOVER_AFTER_S
+    assert written_at(takeover) - killed_at <= TAKEOVER_AFTER_S + GRACE_S
+    assert left.chunks > 0
+    assert left.last_key is not None
+    dumped = {
+        int(str(change.key[0]))
+        for change in captured.table(left.table)
+        if change.op == "r" and change.seq >= takeover.first_seq
+    }
+    assert dumped
+    assert min(dumped) > int(left.last_key[0])
+
+
+def test_a_worker_that_slept_is_fenced_when_it_wakes(shop: Pipeline) -> None:
+    """It sleeps with parts uploaded whose manifest it is about to append."""
+    with Workload(shop.database.dsn, seed=12) as traffic:
+        sleeper = shop.start(stop="between-parts-and-manifest:6")
+        sleeper.wait_stopped()
+        last = shop.manifest()
+        successor = shop.start()
+        wait_takeover(shop, last)
+        successor.wait_point("after-manifest", 5)
+        sleeper.signal(signal.SIGCONT)
+        assert sleeper.wait() == 6, sleeper.output()[-3000:]
+        assert "Fenced" in sleeper.output()
+        assert "Traceback" not in sleeper.output()
+        traffic.wait_for(100)
+        reached = successor.points()["after-manifest"]
+        successor.wait_point("after-manifest", reached + 3)
+        assert [status.pid for status in statuses(shop)] == [successor.pid]
+        assert readers(shop) == 1
+    drained(shop)
+    successor.terminate()
+    captured = check(shop, terms=[2])
+    assert len({manifest.writer for manifest in captured.manifests}) == 2
+    assert shop.manifest().released
+
+
+def test_a_clean_stop_hands_over_to_the_one_that_waits(
+    database: Database, pipeline_of: PipelineFactory
+) -> None:
+    database.run(*SCHEMA)
+    shop = pipeline_of(database, capture={"takeover_after_s": 600.0})
+    with Workload(database.dsn, seed=13) as traffic:
+        first = shop.start()
+        first.wait_point("after-manifest", 3)
+        successor = shop.start(until_idle_s=IDLE_S)
+        passive(shop, successor)
+        first.terminate()
+        live(shop, successor)
+        traffic.wait_for(50)
+    assert successor.wait() == 0, successor.output()[-3000:]
+    captured = check(shop, terms=[2])
+    released = [m.manifest_number for m in captured.manifests if m.released]
+    taken = [m.manifest_number for m in captured.manifests if m.kind is ManifestKind.TAKEOVER]
+    assert released == [taken[0] - 1, captured.manifests[-1].manifest_number]
+
+
+def check(shop: Pipeline, *, terms: list[int]) -> Captured:
+    """Source and chain are equal; the chain is one, and its terms are these after the first."""
+    captured = check_equal(shop.settings, shop.database, TABLES)
+    check_history(captured, ledger="public.ledger", versioned=VERSIONED)
+    assert [m.term for m in captured.manifests if m.kind is ManifestKind.TAKEOVER] == terms
+    first = layout.manifest_key(shop.settings.pipeline, 1)
+    keys = open_store(shop.settings.store).list(first.rpartition("/")[0])
+    numbers = [manifest.manifest_number for manifest in captured.manifests]
+    assert keys == [layout.manifest_key(shop.settings.pipeline, number) for number in numbers]
+    return captured
+
+
+def written_at(manifest: Manifest) -> float:
+    assert manifest.written_at_us is not None
+    return manifest.written_at_us / 1e6
+
+
+def statuses(shop: Pipeline) -> list[WorkerStatus]:
+    asker = shop.asker()
+    try:
+        return asker.workers()
+    finally:
+        asker.close()
+
+
+def passive(shop: Pipeline, worker: WorkerProcess) -> WorkerStatus:
+    """What ``worker`` says of itself once it waits while another is live."""
+    found: list[WorkerStatus] = []
+
+    def says_so() -> bool:
+        seen = {status.state: status for status in statuses(shop)}
+        found[:] = [seen[state] for state in ("passive", "live") if state in seen]
+        return len(found) == 2
+
+    poll("one worker is live and one is passive", says_so)
+    assert found[0].pid == worker.pid
+    assert found[0].term == found[1].term
+    return found[0]
+
+
+def live(shop: Pipeline, worker: WorkerProcess) -> WorkerStatus:
+    """What ``worker`` says of itself once it is the one that reads."""
+    found: list[WorkerStatus] = []
+
+    def says_so() -> bool:
+        seen = statuses(shop)
+        found[:] = [s for s in seen if s.pid == worker.pid and s.state == "live"]
+        return bool(found)
+
+    poll("the successor is live", says_so)
+    return found[0]
+
+
+def open_dump(state: OpenState) -> TableDump:
+    dumps = [dump for item in state.requests for dump in item.dumps if dump.state == "running"]
+    assert len(dumps) == 1, "no dump is open"
+    return dumps[0]
+
+
+def wait_takeover(shop: Pipeline, last: Manifest) -> Manifest:
+    """The takeover that follows ``last``, once it is there."""
+    number = last.manifest_number + 1
+    poll("another worker takes over", lambda: shop.manifest().manifest_number >= number)
+    link = shop.chain.read(number)
+    assert link is not None
+    assert link.manifest.kind is ManifestKind.TAKEOVER
+    return link.manifest
+
+
+def drained(shop: Pipeline) -> None:
+    """Return once all that the source has committed is durable, dumps included."""
+    end = int(shop.database.rows("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn")[0][0])
+    poll("all is durable", lambda: shop.manifest().position.end_lsn >= end)
+    shop.wait_state("the dumps end", lambda state: not state.requests)
+
+
+def readers(shop: Pipeline) -> int:
+    """How many processes read the pipeline's slot."""
+    query = "SELECT count(active_pid) FROM pg_replication_slots WHERE database = current_database()"
+    return int(shop.database.rows(query)[0][0])

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 
 import pytest
 
-from tests.faults.checks import check_equal, check_history
+from tests.faults.checks import Captured, check_equal, check_history
 from tests.faults.workload import SCHEMA, TABLES, Workload
 from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory
 from tests.fixtures.services import Database
-from tideline.contract.manifest import ManifestKind
+from tideline.contract.manifest import Manifest, ManifestKind, TableDump
 
-VERSIONED = ("public.accounts", "public.orders", "public.pairs")
+ORDERS = "public.orders"
+VERSIONED = ("public.accounts", ORDERS, "public.pairs")
 
 
 @pytest.fixture
 def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
     database.run(*SCHEMA)
-    return pipeline_of(database)
+    return pipeline_of(database, capture={"delay_ms": 20, "takeover_after_s": 1.0})
 
 
 @pytest.mark.parametrize(
@@ -26,12 +28,36 @@ def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
     [
         ("before-part-put", 6),
         ("between-parts-and-manifest", 6),
-        ("after-manifest", 6),
-        ("between-marks", 4),
-        ("between-chunks", 4),
+        ("after-manifest", 8),
+        ("between-marks", 5),
     ],
 )
 def test_killed_at_a_point(shop: Pipeline, point: str, count: int) -> None:
+    killed_at, captured = killed_and_succeeded(shop, point, count)
+    takeovers = [m for m in captured.manifests if m.kind is ManifestKind.TAKEOVER]
+    assert [m.manifest_number for m in takeovers] == [killed_at.manifest_number + 1]
+
+
+def test_killed_between_chunks_the_dump_goes_on(
+    database: Database, pipeline_of: PipelineFactory
+) -> None:
+    """Its floor stays where it began, and what was read is not read again."""
+    database.run(*SCHEMA)
+    shop = pipeline_of(database, source={"tables": [ORDERS]}, capture={"delay_ms": 100})
+    killed_at, captured = killed_and_succeeded(shop, "between-chunks", 7, tables=(ORDERS,))
+    left = open_dump(captured, killed_at)
+    floors = [f.seq for m in captured.manifests for f in m.floors if f.table == ORDERS]
+    assert floors == [left.first_low_seq]
+    dumped = [c for c in captured.table(ORDERS) if c.op == "r" and c.seq > killed_at.last_seq]
+    keys = {int(str(change.key[0])) for change in dumped} - reread(captured)
+    assert left.last_key is not None
+    assert min(keys) > int(left.last_key[0])
+
+
+def killed_and_succeeded(
+    shop: Pipeline, point: str, count: int, *, tables: Sequence[str] = TABLES
+) -> tuple[Manifest, Captured]:
+    """The newest manifest when it was killed, and the whole chain, checked against the source."""
     with Workload(shop.database.dsn, seed=1) as traffic:
         doomed = shop.start(kill=f"{point}:{count}")
         assert doomed.wait() == -signal.SIGKILL, doomed.output()[-3000:]
@@ -42,8 +68,28 @@ def test_killed_at_a_point(shop: Pipeline, point: str, count: int) -> None:
         traffic.wait_for(300)
         successor.wait_point("after-manifest", 3)
     assert successor.wait() == 0, successor.output()[-3000:]
-    captured = check_equal(shop.settings, shop.database, TABLES)
-    check_history(captured, ledger="public.ledger", versioned=VERSIONED)
-    takeovers = [m for m in captured.manifests if m.kind is ManifestKind.TAKEOVER]
-    assert takeovers[0].manifest_number == killed_at.manifest_number + 1
     assert traffic.counts["rollbacks"] > 0
+    captured = check_equal(shop.settings, shop.database, tables)
+    check_history(captured, ledger="public.ledger", versioned=VERSIONED)
+    return killed_at, captured
+
+
+def open_dump(captured: Captured, at: Manifest) -> TableDump:
+    """How far the dump of orders was in the open state that was in force at ``at``."""
+    stated = [m for m in captured.manifests[: at.manifest_number] if m.state is not None]
+    assert stated[-1].state is not None
+    whole = [item for item in stated[-1].state.requests if item.request.keys is None]
+    dumps = [dump for item in whole for dump in item.dumps if dump.chunks]
+    assert [dump.state for dump in dumps] == ["running"], "no chunk of the dump was durable"
+    return dumps[0]
+
+
+def reread(captured: Captured) -> set[int]:
+    """The keys that rows moved to during the dump, which are read one by one."""
+    requests = [
+        item.request
+        for manifest in captured.manifests
+        if manifest.state is not None
+        for item in manifest.state.requests
+    ]
+    return {int(key[0]) for request in requests for key in request.keys or ()}

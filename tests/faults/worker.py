@@ -7,6 +7,7 @@ it, so that a test sees that its point was reached. Errors leave the process as 
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -63,8 +64,9 @@ def work(errand: Errand) -> None:
     log = os.open(errand.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    faulthandler.register(signal.SIGUSR1)
     if errand.blind:
-        dumps.invisible = lambda transactions, snapshot: transactions[:0]
+        vars(dumps)["invisible"] = lambda transactions, snapshot: transactions[:0]
         Fence.pass_ = lambda self, on_waiting: None  # type: ignore[method-assign]
     try:
         run_worker(

@@ -124,13 +124,11 @@ class TestRewritingAlter:
 
 
 def waits_for_items(database: Database) -> bool:
-    waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'items'::regclass"
-    return bool(
-        database.rows(
-            f"{waiting} AND database = (SELECT oid FROM pg_database"
-            " WHERE datname = current_database())"
-        )
+    waiting = (
+        "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'items'::regclass"
+        " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     )
+    return bool(database.rows(waiting))
 
 
 class TestRequests:

@@ -83,8 +83,8 @@ def test_a_nullable_column_needs_no_dump(shop: Pipeline) -> None:
         "ALTER TABLE items ALTER COLUMN v TYPE int USING v * 2",
         "ALTER TABLE items DROP COLUMN v, ADD COLUMN v int DEFAULT 9",
         "ALTER TABLE items RENAME COLUMN v TO w",
-        "CREATE TABLE swap (LIKE items INCLUDING ALL); INSERT INTO swap SELECT id + 1, v FROM items;"
-        " ALTER TABLE items RENAME TO old; ALTER TABLE swap RENAME TO items; DROP TABLE old",
+        "CREATE TABLE swap (LIKE items INCLUDING ALL); INSERT INTO swap SELECT id + 1, v FROM"
+        " items; ALTER TABLE items RENAME TO old; ALTER TABLE swap RENAME TO items; DROP TABLE old",
         "DROP TABLE items; CREATE TABLE items (id int PRIMARY KEY, v int);"
         " INSERT INTO items VALUES (5, 55)",
     ],

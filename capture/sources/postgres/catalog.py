@@ -98,12 +98,14 @@ ORDER BY enumtypid, oid
 class CatalogTable:
     """A table's facts with what only this source needs.
 
-    ``casts`` has for each column the type without its modifiers: casting to those would cut values
-    off (``varchar(3)``) or round them.
+    ``partitioned``: its rows are those of its partitions; the rows of tables that inherit from any
+    other are theirs alone. ``casts`` has for each column the type without its modifiers: casting to
+    those would cut values off (``varchar(3)``) or round them.
     """
 
     facts: TableFacts
     table: TableId
+    partitioned: bool
     casts: tuple[str, ...]
     rows_estimate: int
 
@@ -188,7 +190,7 @@ def _by_first(cursor: Any, query: str, given: dict[str, Any]) -> dict[int, list[
 
 
 def _table(cursor: Any, parts: _Parts, types: TypeNames) -> CatalogTable:
-    oid, schema_name, name, _, _, _, filenode, _, membership, _, rows = parts.row
+    oid, schema_name, name, kind, _, _, filenode, _, membership, _, rows = parts.row
     table = TableId(schema_name, name)
     resolved = tuple(types.resolve(row[2], row[3], row[6]) for row in parts.columns)
     names = {row[0]: row[1] for row in parts.columns}
@@ -209,7 +211,9 @@ def _table(cursor: Any, parts: _Parts, types: TypeNames) -> CatalogTable:
         hint=hint,
     )
     casts = tuple(row[7] for row in parts.columns)
-    return CatalogTable(facts, table, casts, rows + sum(leaf[3] for leaf in parts.leaves))
+    return CatalogTable(
+        facts, table, kind == "p", casts, rows + sum(leaf[3] for leaf in parts.leaves)
+    )
 
 
 def make_schema(
@@ -226,9 +230,7 @@ def make_schema(
     return TableSchema(str(table), columns, key)
 
 
-def _problem(
-    table: TableId, key: tuple[str, ...], parts: _Parts
-) -> tuple[str | None, str | None]:
+def _problem(table: TableId, key: tuple[str, ...], parts: _Parts) -> tuple[str | None, str | None]:
     """Why the table cannot be captured, and what would change that."""
     quoted = qualified(table)
     persistence, identity, narrowed = parts.row[4], parts.row[5], parts.row[9]

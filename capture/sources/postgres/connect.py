@@ -6,6 +6,7 @@ never the password. Before that it may quote any piece of a broken url: then its
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,7 +37,15 @@ _LOST = (
     "requested WAL segment",
     "has been invalidated",
 )
-_REDUMP = "the slot is lost: start the pipeline anew under another name, which dumps every table"
+_NO_PUBLICATION = re.compile(r'publication "[^"]*" does not exist')
+"""Changes of the time when there was none cannot be read, not even after it was made again."""
+_REDUMP = "start the pipeline anew under another name, which dumps every table"
+_SESSION: Mapping[str, str] = {
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "default_transaction_read_only": "off",
+}
+"""What a role's or database's own settings must not end: a long COPY, or the marks."""
 _KEEPALIVES: Mapping[str, Any] = {
     "keepalives_idle": 30,
     "keepalives_interval": 10,
@@ -66,7 +75,9 @@ def connect(
             connect_timeout=max(2, round(source.connect_timeout_s)),
             application_name=application_name,
             client_encoding="UTF8",
-            options=" ".join(f"-c {name}={value}" for name, value in settings.items()),
+            options=" ".join(
+                f"-c {name}={value}" for name, value in {**_SESSION, **settings}.items()
+            ),
             connection_factory=factory,
             **_KEEPALIVES,
         )
@@ -82,7 +93,7 @@ def connect(
 def replication_failed(error: psycopg2.Error) -> TidelineError:
     """Our error for one that came from the stream: lost for good, or to be connected anew."""
     text = " ".join(str(error).split())
-    if any(words in text for words in _LOST):
+    if any(words in text for words in _LOST) or _NO_PUBLICATION.search(text):
         return SourceLost(f"the source no longer holds what comes next: {text}", hint=_REDUMP)
     return Unavailable(f"the replication stream ended: {text}")
 

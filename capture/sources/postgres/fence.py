@@ -24,6 +24,7 @@ SELECT 'the prepared transaction of ' || prepared::text FROM pg_catalog.pg_prepa
 ORDER BY prepared LIMIT 1
 """
 _PAUSE_S = (0.002, 0.2)
+_TELL_S = 1.0
 
 
 class Fence:
@@ -34,19 +35,24 @@ class Fence:
         self._timeout_s = timeout_s
 
     def pass_(self, on_waiting: Callable[[str | None], None]) -> str | None:
-        """Wait; None once passed, else what stood in the way for ``timeout_s``."""
+        """Wait; None once passed, else what stood in the way for ``timeout_s``.
+
+        ``on_waiting`` is called every second of the wait, and ends it by raising.
+        """
         with self._connection.cursor() as cursor:
             border = self._number(cursor, _NEXT)
-            begun, pause, told = time.monotonic(), _PAUSE_S[0], False
+            begun = told = time.monotonic()
+            pause = _PAUSE_S[0]
             while self._number(cursor, _OLDEST) < border:
-                if time.monotonic() - begun >= self._timeout_s:
+                now = time.monotonic()
+                if now - begun >= self._timeout_s:
                     return f"an older transaction did not end: {self._blocker(cursor)}"
-                if not told and time.monotonic() - begun > 1:
-                    told = True
+                if now - told > _TELL_S:
+                    told = now
                     on_waiting(f"waiting for {self._blocker(cursor)} to end")
                 time.sleep(pause)
                 pause = min(pause * 1.5, _PAUSE_S[1])
-            if told:
+            if told > begun:
                 on_waiting(None)
         return None
 

@@ -1,7 +1,8 @@
 """The publication: an explicit list of tables, kept by us where the role may.
 
 ``FOR ALL TABLES`` is never used: it makes the application's own UPDATE and DELETE fail on every
-table without a replica identity. A table is added only after its identity was found good.
+table without a replica identity. A table is added only after its identity was found good, and by
+itself: without ``ONLY``, the tables that inherit from it would be added too, good or not.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def publish(cursor: Any, name: str, tables: Sequence[TableFacts]) -> dict[str, T
 
 def _add(cursor: Any, name: str, facts: TableFacts) -> TableFacts | None:
     table = qualified(parse_table(facts.table))
-    statement = f"ALTER PUBLICATION {quoted(name)} ADD TABLE {table}"
+    statement = f"ALTER PUBLICATION {quoted(name)} ADD TABLE ONLY {table}"
     try:
         cursor.execute(statement)
     except (psycopg2.errors.DuplicateObject, psycopg2.errors.UniqueViolation):

@@ -41,6 +41,9 @@ _SLOT = """
 SELECT plugin, database, active_pid, wal_status, confirmed_flush_lsn::text
 FROM pg_catalog.pg_replication_slots WHERE slot_name = %s
 """
+_MAKE_SLOT = """
+SELECT lsn::text FROM pg_catalog.pg_create_logical_replication_slot(%s, 'pgoutput')
+"""
 
 log = structlog.get_logger("tideline.postgres")
 
@@ -199,10 +202,17 @@ class PostgresSource:
             "making the replication slot; this waits for transactions that are running now",
             slot=self._slot,
         )
-        cursor.execute(
-            "SELECT lsn::text FROM pg_catalog.pg_create_logical_replication_slot(%s, 'pgoutput')",
-            (self._slot,),
-        )
+        try:
+            cursor.execute(_MAKE_SLOT, (self._slot,))
+        except (
+            psycopg2.errors.ObjectNotInPrerequisiteState,
+            psycopg2.errors.ConfigurationLimitExceeded,
+        ) as error:
+            raise Misconfigured(
+                f"the server cannot make a replication slot: {error.diag.message_primary}",
+                hint="set wal_level = logical and a max_replication_slots that leaves one free, and"
+                " restart the server; `tideline doctor` shows what is set",
+            ) from None
         return PostgresPosition(parse_lsn(cursor.fetchone()[0]))
 
     def _check_slot(self, cursor: Any, slot: tuple[Any, ...]) -> None:

@@ -1,0 +1,249 @@
+"""Dumps when something else happens meanwhile: what must never cost a row, or bring one back."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from capture.core.events import ChunkFailed, LogBatch, MarkKind, SchemaSeen, Snapshot
+from tests.fixtures.core import (
+    FACTS,
+    LIMITS,
+    SCHEMA,
+    TABLE,
+    Driver,
+    emitted,
+    facts_with,
+    make_core,
+    make_rows,
+    started,
+)
+from tideline.contract.manifest import TableCondition
+from tideline.contract.request import RequestState
+from tideline.contract.schema import Column, TableSchema
+
+OTHER = "public.other"
+OTHER_SCHEMA = TableSchema(OTHER, SCHEMA.columns, ("id",))
+OTHER_FACTS = dataclasses.replace(FACTS, table=OTHER, schema=OTHER_SCHEMA, oid=9)
+LATE = (1 << 20) + 5
+MISSED = Snapshot(LATE, LATE + 1, (LATE,))
+KEYLESS = TableSchema(TABLE, SCHEMA.columns, ())
+
+
+def whole_rows(driver: Driver) -> list[int]:
+    return [row[2] for row in emitted(driver.seal()) if row[1] == "r"]
+
+
+class TestBegunAnew:
+    """A dump that begins anew reads from the first key on, whatever was ordered before."""
+
+    def test_between_order_and_low_mark(self) -> None:
+        driver = started()
+        driver.ask()
+        driver.dump([(1, "a"), (2, "b")], complete=False)
+        order = driver.order()
+        assert order.after_key == ("2",)
+        driver.catalog(facts_with(storage="11"))
+        driver.mark(MarkKind.LOW, order.token)
+        driver.answer(order, [(3, "c")], facts=facts_with(storage="11"))
+        driver.mark(MarkKind.HIGH, order.token)
+        sealed = driver.seal()
+        assert sealed.floors == ()
+        assert driver.order().after_key is None
+
+    def test_between_low_and_high_mark(self) -> None:
+        driver = started()
+        driver.ask()
+        driver.dump([(1, "a"), (2, "b")], complete=False)
+        driver.seal()
+        order = driver.order()
+        driver.mark(MarkKind.LOW, order.token)
+        driver.catalog(facts_with(storage="11"))
+        driver.answer(order, [(3, "c")], facts=facts_with(storage="11"))
+        driver.mark(MarkKind.HIGH, order.token)
+        assert whole_rows(driver) == []
+        assert driver.order().after_key is None
+
+    def test_the_first_low_mark_after_it_counts(self) -> None:
+        driver = started()
+        driver.ask()
+        order = driver.order()
+        driver.catalog(facts_with(storage="11"))
+        driver.change(("c", 7, "x"))
+        low = driver.core.sequencer.last
+        driver.mark(MarkKind.LOW, order.token)
+        driver.answer(order, [(3, "c")], facts=facts_with(storage="11"))
+        driver.mark(MarkKind.HIGH, order.token)
+        assert [floor.seq for floor in driver.seal().floors] == [low]
+
+
+class TestParked:
+    def test_a_parked_table_is_not_dumped(self) -> None:
+        driver = started()
+        driver.catalog()
+        driver.seal()
+        driver.ask()
+        sealed = driver.seal()
+        assert [answer.state for answer in sealed.refused] == [RequestState.REFUSED]
+        assert "parked" in str(sealed.refused[0].error)
+        assert driver.core.next_order(now=1000.0) is None
+
+    def test_a_pattern_leaves_parked_tables_out(self) -> None:
+        driver = started()
+        driver.catalog(FACTS, dataclasses.replace(OTHER_FACTS, schema=None, problem="no key"))
+        driver.ask(tables=("public.*",))
+        request = driver.core.requests.open[0]
+        assert [dump.table for dump in request.dumps] == [TABLE]
+
+    def test_a_repair_of_keys_does_not_take_a_table_up(self) -> None:
+        driver = started()
+        parked = LogBatch((), 0, (), None, False, np.array([], np.int64), ((TABLE, "id"),))
+        driver.core.on_batch(parked, now=driver.now)
+        driver.ask(keys=(("1",),))
+        assert driver.seal().refused[0].error is not None
+        assert driver.core.tables.states[TABLE].condition is TableCondition.PARKED
+
+    def test_a_table_that_loses_its_key_in_the_log_is_parked(self) -> None:
+        driver = started()
+        driver.ask()
+        driver.log(None, SchemaSeen(KEYLESS))
+        assert not driver.core.tables.captures(TABLE)
+        assert driver.seal().finished[0].state is RequestState.FAILED
+        driver.catalog(FACTS)
+        assert driver.core.tables.states[TABLE].condition is TableCondition.UNPROVEN
+        assert driver.core.tables.schema(TABLE) == FACTS.schema
+
+    def test_one_table_of_a_request_fails_durably(self) -> None:
+        driver = started()
+        driver.catalog(FACTS, OTHER_FACTS)
+        driver.dump([], facts=OTHER_FACTS)
+        driver.ask(tables=(TABLE, OTHER))
+        driver.seal()
+        driver.core.park(OTHER, reason="r", hint=None, cause="catalog")
+        sealed = driver.seal()
+        assert sealed.state_changed
+        states = {dump.table: dump.state for dump in sealed.state.requests[0].dumps}
+        assert states == {TABLE: "accepted", OTHER: "failed"}
+
+    def test_a_blocked_table_stays_blocked_while_it_is_parked_and_after(self) -> None:
+        driver = started()
+        retyped = TableSchema(TABLE, (SCHEMA.columns[0], Column("v", "int32", "integer")), ("id",))
+        driver.log(None, SchemaSeen(retyped))
+        since = driver.core.tables.states[TABLE].since_seq
+        driver.catalog()
+        state = driver.core.tables.states[TABLE]
+        assert (state.condition, state.since_seq) == (TableCondition.BLOCKED, since)
+        assert not driver.core.tables.captures(TABLE)
+        driver.catalog(facts_with(retyped))
+        state = driver.core.tables.states[TABLE]
+        assert (state.condition, state.since_seq) == (TableCondition.BLOCKED, since)
+        assert driver.core.tables.captures(TABLE)
+
+
+class TestFence:
+    def test_one_serves_all_tables_that_joined_before_it(self) -> None:
+        driver = Driver()
+        driver.catalog(FACTS, OTHER_FACTS)
+        fences = [driver.dump([], facts=facts).fence for facts in (FACTS, OTHER_FACTS)]
+        assert fences == [True, False]
+
+    def test_a_table_that_joins_after_the_order_has_its_chunk_read_again(self) -> None:
+        driver = started()
+        driver.ask()
+        order = driver.order()
+        assert not order.fence
+        driver.core.dumps.joined(TABLE)
+        driver.mark(MarkKind.LOW, order.token)
+        driver.answer(order, [(1, "a")])
+        driver.mark(MarkKind.HIGH, order.token)
+        assert whole_rows(driver) == []
+        assert driver.order().fence
+
+    def test_a_chunk_whose_low_mark_came_after_ids_were_dropped_is_read_again(self) -> None:
+        core = make_core(limits=dataclasses.replace(LIMITS, unseen_transactions_max=2))
+        driver = Driver(core)
+        driver.catalog(FACTS)
+        driver.dump([])
+        driver.ask()
+        order = driver.order()
+        for xid in (LATE, LATE + 1, LATE + 2):
+            driver.log(make_rows([("u", 1, "new")], core.sequencer.next), xid=xid)
+        driver.mark(MarkKind.LOW, order.token)
+        driver.answer(order, [(1, "old")], snapshot=MISSED)
+        driver.mark(MarkKind.HIGH, order.token)
+        assert whole_rows(driver) == []
+
+    def test_what_a_chunk_shows_is_forgotten_before_its_low_mark_comes(self) -> None:
+        core = make_core(limits=dataclasses.replace(LIMITS, unseen_transactions_max=2))
+        driver = Driver(core)
+        driver.catalog(FACTS)
+        driver.dump([])
+        driver.ask()
+        order = driver.order()
+        driver.answer(order, [(1, "a")])
+        for _ in range(9):
+            driver.change(("u", 2, "x"))
+        driver.mark(MarkKind.LOW, order.token)
+        driver.mark(MarkKind.HIGH, order.token)
+        assert whole_rows(driver) == [1]
+
+    def test_a_snapshot_counts_as_soon_as_the_low_mark_was_read(self) -> None:
+        driver = started()
+        driver.ask()
+        order = driver.order()
+        driver.mark(MarkKind.LOW, order.token)
+        driver.log(make_rows([("u", 1, "new")], driver.core.sequencer.next), xid=LATE)
+        driver.core.on_snapshot(Snapshot(LATE + 1, LATE + 1, ()))
+        assert len(driver.core.dumps.unseen) == 0
+
+
+class TestKeys:
+    KEYS = (("1",), ("2",), ("3",))
+
+    def test_a_chunk_may_cover_fewer_keys_than_asked_for(self) -> None:
+        driver = started()
+        driver.ask(keys=self.KEYS)
+        driver.dump([(1, "a")], keys_read=1)
+        assert driver.order().keys == (("2",), ("3",))
+
+    def test_it_goes_on_where_it_was_after_a_restart(self) -> None:
+        driver = started()
+        driver.ask(keys=self.KEYS, chunk_rows=2)
+        driver.dump([(1, "a")])
+        core = make_core(driver.seal().state)
+        order = core.next_order(now=1000.0)
+        assert order is not None and order.keys == (("3",),)
+
+    def test_it_ends_with_the_last_key(self) -> None:
+        driver = started()
+        driver.ask(keys=self.KEYS, chunk_rows=2)
+        driver.dump([(1, "a"), (2, "b")])
+        driver.dump([(3, "c")])
+        answer = driver.seal().finished[0]
+        assert (answer.state, answer.tables[0].rows) == (RequestState.DONE, 3)
+
+
+def test_why_a_chunk_could_not_be_read_is_told_until_one_is() -> None:
+    driver = started()
+    driver.ask()
+    order = driver.order()
+    locked = ChunkFailed(order.token, "the table is locked", None, retry=True)
+    driver.core.on_chunk(locked, now=driver.now)
+    assert driver.core.answers()[0].tables[0].waiting == "the table is locked"
+    driver.dump([(1, "a")], complete=False)
+    assert driver.core.answers()[0].tables[0].waiting is None
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["not durable", "durable"])
+def test_an_ended_request_is_told_as_such_once_that_is_durable(known: bool) -> None:
+    driver = started()
+    driver.ask()
+    driver.dump([])
+    answer = driver.seal().finished[0]
+    if known:
+        driver.core.requests.durable([replace(answer, manifest_number=17)])
+    told = driver.ask()
+    assert (told is not None and told.manifest_number == 17) is known

@@ -1,0 +1,209 @@
+"""The desk: what is claimed, sent and kept while the queue comes and goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import pytest
+
+from capture.core.events import RequestArrived, RequestRefused
+from capture.desk import Desk
+from capture.queue import MESSAGES_MAX, Message, RequestQueue
+from tideline.contract.errors import Misconfigured, Unavailable
+from tideline.contract.request import Answer, DumpRequest, RequestState
+from tideline.control import WorkerStatus
+
+PATIENCE_S = 20.0
+STATUS = WorkerStatus(
+    writer="w",
+    pipeline="p",
+    state="live",
+    host="h",
+    pid=1,
+    term=1,
+    manifest_number=1,
+    last_seq=0,
+    updated_at_us=1,
+)
+
+
+class FakeQueue:
+    """A queue in memory. ``away``: every call fails, as when Redis is not there."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self.broken: BaseException | None = None
+        self.pending: list[Message] = []
+        self.claims = 0
+        self.acknowledged: list[str] = []
+        self.answers: dict[str, Answer] = {}
+        self.statuses: list[WorkerStatus] = []
+        self.withdrawn: list[str] = []
+        self.closed = False
+
+    def _ask(self) -> None:
+        if self.broken is not None:
+            raise self.broken
+        if self.away:
+            raise Unavailable("redis cannot be reached")
+
+    def claim(self) -> list[Message]:
+        self._ask()
+        self.claims += 1
+        found, self.pending = self.pending[:MESSAGES_MAX], self.pending[MESSAGES_MAX:]
+        return found
+
+    def acknowledge(self, ids: Sequence[str]) -> None:
+        self._ask()
+        self.acknowledged += ids
+
+    def answer(self, answer: Answer) -> None:
+        self._ask()
+        self.answers[answer.request_id] = answer
+
+    def publish(self, status: WorkerStatus) -> None:
+        self._ask()
+        self.statuses.append(status)
+
+    def withdraw(self, writer: str) -> None:
+        self._ask()
+        self.withdrawn.append(writer)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> FakeQueue:
+    monkeypatch.setattr("capture.desk._POLL_S", 0.005)
+    return FakeQueue()
+
+
+@pytest.fixture
+def desk(queue: FakeQueue) -> Desk:
+    return Desk(cast(RequestQueue, queue))
+
+
+def arrived(number: int) -> Message:
+    request = DumpRequest(f"r{number}", ("public.t",))
+    return Message(f"{number}-0", b"", request.request_id, request=request)
+
+
+def answer(request_id: str, state: RequestState = RequestState.DONE) -> Answer:
+    return Answer(request_id, state)
+
+
+def eventually(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.005)
+
+
+class TestClaiming:
+    def test_only_an_active_worker_claims(self, desk: Desk, queue: FakeQueue) -> None:
+        queue.pending = [arrived(1)]
+        desk.publish(STATUS)
+        desk.start()
+        eventually(lambda: queue.statuses)
+        assert (queue.claims, len(queue.pending)) == (0, 1)
+        desk.claiming = True
+        found = desk.arrivals.get(timeout=PATIENCE_S)
+        assert isinstance(found, RequestArrived)
+        assert (found.message_id, found.request.request_id) == ("1-0", "r1")
+        desk.stop("w")
+
+    def test_what_is_no_request_is_handed_over_to_be_refused(
+        self, desk: Desk, queue: FakeQueue
+    ) -> None:
+        queue.pending = [Message("1-0", b"?", "entry-1-0", error=Misconfigured("not JSON"))]
+        desk.claiming = True
+        desk.start()
+        found = desk.arrivals.get(timeout=PATIENCE_S)
+        assert found == RequestRefused("1-0", "entry-1-0", "not JSON")
+        desk.stop("w")
+
+    def test_while_nobody_takes_them_no_more_are_claimed(
+        self, desk: Desk, queue: FakeQueue
+    ) -> None:
+        """Entries that are not acknowledged come again and again: the source may be away long."""
+        queue.pending = [arrived(number) for number in range(10 * MESSAGES_MAX)]
+        desk.claiming = True
+        desk.start()
+        eventually(lambda: desk.arrivals.qsize() >= MESSAGES_MAX)
+        desk.publish(STATUS)
+        eventually(lambda: queue.statuses)
+        desk.publish(STATUS)
+        eventually(lambda: len(queue.statuses) > 1)
+        assert desk.arrivals.qsize() < 2 * MESSAGES_MAX
+        desk.stop("w")
+
+
+class TestQueueAway:
+    def test_the_newest_answers_are_kept(self, desk: Desk, queue: FakeQueue) -> None:
+        queue.away = True
+        desk.start()
+        desk.answer(answer("a", RequestState.RUNNING))
+        desk.answer(answer("b"))
+        time.sleep(0.05)
+        desk.answer(answer("a"))
+        queue.away = False
+        eventually(lambda: set(queue.answers) == {"a", "b"})
+        desk.stop("w")
+        assert queue.answers["a"].state is RequestState.DONE
+
+    def test_an_older_answer_never_replaces_a_newer_one(self, desk: Desk, queue: FakeQueue) -> None:
+        sent: list[RequestState] = []
+
+        def send(given: Answer) -> None:
+            sent.append(given.state)
+            if len(sent) == 1:
+                desk.answer(answer("a"))
+                raise Unavailable("in the middle")
+
+        queue.answer = send  # type: ignore[method-assign]
+        desk.start()
+        desk.answer(answer("a", RequestState.RUNNING))
+        eventually(lambda: len(sent) > 1)
+        desk.stop("w")
+        assert sent == [RequestState.RUNNING, RequestState.DONE]
+
+    def test_claiming_goes_on_afterwards(self, desk: Desk, queue: FakeQueue) -> None:
+        queue.away = True
+        queue.pending = [arrived(1)]
+        desk.claiming = True
+        desk.start()
+        time.sleep(0.03)
+        assert desk.arrivals.empty() and desk.failure is None
+        queue.away = False
+        assert desk.arrivals.get(timeout=PATIENCE_S)
+        desk.stop("w")
+
+    def test_a_stop_does_not_wait_for_it(self, desk: Desk, queue: FakeQueue) -> None:
+        queue.away = True
+        desk.start()
+        desk.stop("w")
+        assert queue.closed and queue.withdrawn == []
+
+
+def test_a_stop_sends_what_is_left(desk: Desk, queue: FakeQueue) -> None:
+    desk.start()
+    desk.answer(answer("a"))
+    desk.acknowledge(("1-0", "2-0"))
+    desk.stop("w")
+    assert set(queue.answers) == {"a"}
+    assert queue.acknowledged == ["1-0", "2-0"]
+    assert queue.withdrawn == ["w"] and queue.closed
+
+
+def test_a_bug_of_ours_is_not_survived_in_silence(
+    desk: Desk, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("threading.excepthook", lambda args: None)
+    queue.broken = ZeroDivisionError("a bug")
+    desk.claiming = True
+    desk.start()
+    eventually(lambda: not desk.is_alive())
+    assert isinstance(desk.failure, ZeroDivisionError)
