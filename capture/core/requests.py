@@ -23,6 +23,7 @@ class OpenRequests:
         self._open = {item.request.request_id: item for item in requests}
         self._recent = {answer.request_id: answer for answer in recent}
         self._keep = keep
+        self._reread_last = False
 
     def __len__(self) -> int:
         return len(self._open)
@@ -52,13 +53,21 @@ class OpenRequests:
         self._open[request.request_id] = OpenRequest(request, dumps)
 
     def next(self) -> tuple[OpenRequest, TableDump] | None:
-        """The dump to go on with: repairs of given keys before everything else, then by age."""
-        ranked = sorted(self._open.values(), key=lambda item: item.request.keys is None)
-        for item in ranked:
+        """The dump to go on with: repairs of given keys before everything else, then by age.
+
+        The re-read list of a busy table may never be empty for long: it takes turns with the rest.
+        """
+        for item in sorted(self._open.values(), key=self._rank):
             for dump in item.dumps:
                 if dump.state in OPEN:
+                    self._reread_last = _is_reread(item)
                     return item, dump
         return None
+
+    def _rank(self, item: OpenRequest) -> int:
+        if _is_reread(item):
+            return 3 if self._reread_last else 1
+        return 2 if item.request.keys is None else 0
 
     def dump(self, request_id: str, table: str) -> TableDump | None:
         """The dump of ``table`` in an open request, if it has not ended."""
@@ -84,7 +93,7 @@ class OpenRequests:
         how far it is done stays true.
         """
         for request_id, item in self._open.items():
-            if request_id.startswith(REREAD) and item.request.tables == (table,):
+            if _is_reread(item) and item.request.tables == (table,):
                 request = replace(item.request, keys=(*(item.request.keys or ()), *keys))
                 self._open[request_id] = replace(item, request=request)
                 return None
@@ -95,8 +104,8 @@ class OpenRequests:
         """How many keys the table's re-read list has, done or not."""
         return sum(
             len(item.request.keys or ())
-            for request_id, item in self._open.items()
-            if request_id.startswith(REREAD) and item.request.tables == (table,)
+            for item in self._open.values()
+            if _is_reread(item) and item.request.tables == (table,)
         )
 
     def update(self, request_id: str, dump: TableDump) -> None:
@@ -143,6 +152,10 @@ class OpenRequests:
         self._recent[answer.request_id] = answer
         while len(self._recent) > self._keep:
             del self._recent[next(iter(self._recent))]
+
+
+def _is_reread(item: OpenRequest) -> bool:
+    return item.request.request_id.startswith(REREAD)
 
 
 def answer_of(item: OpenRequest, *, waiting: dict[str, str] | None = None) -> Answer:

@@ -119,7 +119,7 @@ def test_redis_is_stopped_for_a_while(shop: Pipeline, valkey: ValkeyServer) -> N
 def working(shop: Pipeline, *, seed: int) -> Iterator[WorkerProcess]:
     """A worker that has made the first dumps, under traffic; at the end all is drained."""
     worker = shop.start()
-    with Workload(shop.database.dsn, seed=seed):
+    with Workload(shop.database.dsn, seed=seed, pause_s=0.01):
         shop.wait_state("the first dumps end", lambda s: CALM in s.tables and not s.requests)
         yield worker
     worker.terminate()

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from console.services.postgres import PostgresServer
 from tests.faults.checks import check_equal, check_history
 from tests.faults.workload import SCHEMA, TABLES, Workload
 from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory, poll
@@ -95,6 +96,27 @@ def test_messages_of_others_do_not_hold_the_position_back(shop: Pipeline) -> Non
     check_history(
         check_equal(shop.settings, shop.database, TABLES), ledger="public.ledger", versioned=[]
     )
+
+
+def test_prepared_transactions_come_once_they_are_committed(
+    own_postgres: PostgresServer, own_database: Database, pipeline_of: PipelineFactory
+) -> None:
+    own_database.run("ALTER SYSTEM SET max_prepared_transactions = 10")
+    own_postgres.restart()
+    own_database.run("CREATE TABLE items (id int PRIMARY KEY, v int)")
+    shop = pipeline_of(own_database)
+    shop.drain()
+    for name in ("kept", "undone", "opened"):
+        own_database.run(
+            f"BEGIN; INSERT INTO items VALUES ({len(name) + 10}, 1); PREPARE TRANSACTION '{name}'"
+        )
+    own_database.run("INSERT INTO items VALUES (1, 1)", "ROLLBACK PREPARED 'undone'")
+    shop.drain()
+    own_database.run("COMMIT PREPARED 'kept'")
+    shop.drain()
+    captured = check_equal(shop.settings, own_database, ["public.items"])
+    changes = captured.table("public.items")
+    assert [(change.op, change.key) for change in changes] == [("c", ("1",)), ("c", ("14",))]
 
 
 def test_a_clean_stop_lets_the_next_worker_begin_at_once(

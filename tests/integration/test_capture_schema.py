@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import psycopg2
 import pytest
 
 from tests.faults.checks import check_equal
-from tests.fixtures.capture import Pipeline, PipelineFactory
+from tests.fixtures.capture import Pipeline, PipelineFactory, poll
 from tests.fixtures.services import Database
 from tideline.contract.manifest import TableCondition
 from tideline.contract.request import DumpRequest, RequestState
@@ -50,6 +51,34 @@ def test_a_new_table_appears(shop: Pipeline) -> None:
     shop.drain()
     check_equal(shop.settings, shop.database, [ITEMS, OTHER, "public.late"])
     assert len(dumps_of(shop, "public.late")) == 1
+
+
+def test_a_transaction_older_than_the_publication_is_waited_for(shop: Pipeline) -> None:
+    """What it did to the table before the table was published never comes through the log."""
+    shop.database.run("CREATE TABLE late (id int PRIMARY KEY)")
+    older = psycopg2.connect(shop.database.dsn)
+    backend = older.get_backend_pid()
+    with older.cursor() as cursor:
+        cursor.execute("INSERT INTO late VALUES (1)")
+    worker = shop.start()
+    asker = shop.asker()
+    shop.wait_state("the table is taken up", lambda state: "public.late" in state.tables)
+
+    def named() -> bool:
+        answers = [asker.answer(item.request.request_id) for item in shop.state().requests]
+        waiting = [table.waiting for answer in answers if answer for table in answer.tables]
+        return any(f"process {backend}" in str(reason) for reason in waiting)
+
+    poll("the dump says what it waits for", named)
+    shop.database.run("INSERT INTO late VALUES (2)")
+    with older.cursor() as cursor:
+        cursor.execute("INSERT INTO late VALUES (3)")
+    older.commit()
+    older.close()
+    asker.close()
+    worker.terminate()
+    shop.drain()
+    check_equal(shop.settings, shop.database, [ITEMS, OTHER, "public.late"])
 
 
 def test_an_empty_table_is_known(shop: Pipeline) -> None:

@@ -34,6 +34,7 @@ class FakeQueue:
 
     def __init__(self) -> None:
         self.away = False
+        self.refused = 0
         self.broken: BaseException | None = None
         self.pending: list[Message] = []
         self.claims = 0
@@ -47,6 +48,7 @@ class FakeQueue:
         if self.broken is not None:
             raise self.broken
         if self.away:
+            self.refused += 1
             raise Unavailable("redis cannot be reached")
 
     def claim(self) -> list[Message]:
@@ -147,14 +149,16 @@ class TestQueueAway:
         desk.start()
         desk.answer(answer("a", RequestState.RUNNING))
         desk.answer(answer("b"))
-        time.sleep(0.05)
+        eventually(lambda: queue.refused > 1)
         desk.answer(answer("a"))
         queue.away = False
         eventually(lambda: set(queue.answers) == {"a", "b"})
         desk.stop("w")
         assert queue.answers["a"].state is RequestState.DONE
 
-    def test_an_older_answer_never_replaces_a_newer_one(self, desk: Desk, queue: FakeQueue) -> None:
+    def test_an_older_answer_never_replaces_a_newer_one(
+        self, desk: Desk, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         sent: list[RequestState] = []
 
         def send(given: Answer) -> None:
@@ -163,7 +167,7 @@ class TestQueueAway:
                 desk.answer(answer("a"))
                 raise Unavailable("in the middle")
 
-        queue.answer = send  # type: ignore[method-assign]
+        monkeypatch.setattr(queue, "answer", send)
         desk.start()
         desk.answer(answer("a", RequestState.RUNNING))
         eventually(lambda: len(sent) > 1)
@@ -175,7 +179,7 @@ class TestQueueAway:
         queue.pending = [arrived(1)]
         desk.claiming = True
         desk.start()
-        time.sleep(0.03)
+        eventually(lambda: queue.refused > 1)
         assert desk.arrivals.empty() and desk.failure is None
         queue.away = False
         assert desk.arrivals.get(timeout=PATIENCE_S)
