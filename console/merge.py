@@ -41,7 +41,7 @@ def _run_plan(settings: Settings, plan: Plan) -> Receipt:
     from console.services.jars import delta_jars
     from console.services.java import java_home
     from spark_jobs.merge import run_plan
-    from spark_jobs.session import make_session
+    from spark_jobs.session import SHORT_LIVED, make_session
 
     os.environ["JAVA_HOME"] = str(java_home())
     merge = settings.merge
@@ -51,6 +51,7 @@ def _run_plan(settings: Settings, plan: Plan) -> Receipt:
         driver_memory=merge.driver_memory,
         jars=jars,
         app_name=f"tideline merge {settings.pipeline}",
+        java_options=SHORT_LIVED,
     )
     try:
         return run_plan(session, plan, retries_max=merge.retries_max)

@@ -17,7 +17,7 @@ from pathlib import Path
 from console.services.jars import delta_jars
 from console.services.java import java_home
 from spark_jobs.merge import run_plan
-from spark_jobs.session import make_session
+from spark_jobs.session import SHORT_LIVED, make_session
 from spark_jobs.table_run import AFTER_COMMIT
 from tideline.planner import plan_merge
 from tideline.settings import load_settings
@@ -51,6 +51,7 @@ def main() -> None:
         jars=delta_jars(),
         app_name="tideline-doomed",
         scratch=Path(points).parent / "doomed",
+        java_options=SHORT_LIVED,
     )
     run_plan(session, plan_merge(settings, plan_id=plan_id), on_point=Death(Path(points)))
 

@@ -37,7 +37,7 @@ PATIENCE_S = 300.0
 def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
     """Its segments are few: what a merge of many small ones costs is not the matter here."""
     database.run(*SCHEMA)
-    limits = {"flush_interval_s": 1.5}
+    limits = {"flush_interval_s": 2.5, "heartbeat_s": 1.0}
     return pipeline_of(database, source={"tables": list(TABLES)}, capture=limits)
 
 
@@ -45,7 +45,7 @@ def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
 def test_killed_repeated_and_raced(shop: Pipeline, spark: SparkSession, tmp_path: Path) -> None:
     """A merge dies with one table just before its commit and the other just after; the same plan
     is run again, twice; two plans that overlap run at once; at the end all of it is equal."""
-    with Workload(shop.database.dsn, seed=21, clients=2, pause_s=0.02) as traffic:
+    with Workload(shop.database.dsn, seed=21, clients=1, pause_s=0.05) as traffic:
         worker = shop.start()
         shop.wait_state("every table is dumped", dumped)
         assert outcomes(run(spark, plan(shop, "first"))) == {Outcome.APPLIED: len(TABLES)}
@@ -72,7 +72,7 @@ def dumped(state: OpenState) -> bool:
 def more_captured(shop: Pipeline, traffic: Workload) -> None:
     """Return once there is something new to merge of every table."""
     before = shop.manifest().manifest_number
-    traffic.wait_for(50)
+    traffic.wait_for(20)
 
     def more(state: OpenState) -> bool:
         return all(state.tables[name].last_data_manifest > before for name in TABLES)

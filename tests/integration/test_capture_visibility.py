@@ -70,6 +70,7 @@ def test_no_chunk_row_of_a_hot_table_is_stale(
     database.run(*SCHEMA)
     hot = pipeline_of(database, capture={"chunk_rows": KEYS})
     worker = hot.start()
+    hot.wait_state("the first dump ends", lambda s: HOT in s.tables and not s.requests)
     rounds = 1 + CHUNK_ROWS_MIN * 4 // 3 // KEYS
     keys = tuple((str(key),) for _ in range(rounds) for key in range(1, KEYS + 1))
     with writers(database):

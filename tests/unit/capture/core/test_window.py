@@ -19,7 +19,7 @@ from capture.core.window import Window, key_text, moved_incomplete, settle, unto
 from tests.fixtures.core import CLOCK_US, TABLE, WIDER
 from tideline.contract.schema import Column, TableSchema
 
-KEYS = range(1, 6)
+KEYS = range(1, 4)
 PENDING = "pending"
 Row = tuple[str, str]
 """The values of v and big."""
@@ -59,7 +59,7 @@ class History:
 def histories(draw: st.DrawFn) -> History:
     start = {key: (f"v{key}", f"big{key}") for key in draw(st.sets(st.sampled_from(KEYS)))}
     history, rows = History(start), dict(start)
-    for number in range(draw(st.integers(0, 8))):
+    for number in range(draw(st.integers(0, 10))):
         free = [key for key in KEYS if key not in rows]
         kind = draw(st.sampled_from("cudm"))
         if kind == "c" and free:
