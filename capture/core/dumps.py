@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from capture.core.worker import Worker
 
 RETRY_DELAY_S = 1.0
-"""Between a chunk that could not be read (a lock, a fence) and the next try."""
+"""Between a chunk that could not be read (a lock, a fence) and the table's next try; other tables
+go on meanwhile."""
 
 
 class Dumps:
@@ -45,6 +46,7 @@ class Dumps:
         self._not_before = 0.0
         self._waiting: Waiting | None = None
         self._trouble: dict[str, str] = {}
+        self._held: dict[str, float] = {}
 
     # -- orders --------------------------------------------------------------------------------
 
@@ -52,7 +54,7 @@ class Dumps:
         """The next chunk to read, at ``now`` (monotonic seconds)."""
         if self._order is not None or now < self._not_before:
             return None
-        found = self._core.requests.next()
+        found = self._core.requests.next({table for table in self._held if now < self._held[table]})
         if found is None:
             return None
         self._order = self._make_order(*found)
@@ -148,6 +150,7 @@ class Dumps:
         elif isinstance(told, Chunk):
             self._chunk = told
             self._trouble.pop(self._order.table, None)
+            self._held.pop(self._order.table, None)
             self.unseen.shown(told.snapshot)
         else:
             self._failed(self._order, told, now=now)
@@ -276,7 +279,7 @@ class Dumps:
         if failed.retry:
             self._trouble[order.table] = failed.error
             self._redo()
-            self._not_before = now + RETRY_DELAY_S
+            self._held[order.table] = now + RETRY_DELAY_S
             return
         dump = core.requests.dump(order.request_id, order.table)
         if dump is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from msgspec.structs import replace
 
@@ -52,14 +52,15 @@ class OpenRequests:
         dumps = tuple(TableDump(table) for table in tables)
         self._open[request.request_id] = OpenRequest(request, dumps)
 
-    def next(self) -> tuple[OpenRequest, TableDump] | None:
-        """The dump to go on with: repairs of given keys before everything else, then by age.
+    def next(self, held: Container[str] = ()) -> tuple[OpenRequest, TableDump] | None:
+        """The dump to go on with, of a table that is not ``held``: repairs of given keys before
+        everything else, then by age.
 
         The re-read list of a busy table may never be empty for long: it takes turns with the rest.
         """
         for item in sorted(self._open.values(), key=self._rank):
             for dump in item.dumps:
-                if dump.state in OPEN:
+                if dump.state in OPEN and dump.table not in held:
                     self._reread_last = _is_reread(item)
                     return item, dump
         return None

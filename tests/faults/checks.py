@@ -39,6 +39,16 @@ class Captured:
     def table(self, name: str) -> list[Change]:
         return self.changes.get(name, [])
 
+    def until(self, manifest_number: int) -> Captured:
+        """What the chain said when that manifest was its newest."""
+        manifests = self.manifests[:manifest_number]
+        last = manifests[-1].last_seq
+        changes = {
+            name: [change for change in found if change.seq <= last]
+            for name, found in self.changes.items()
+        }
+        return Captured(manifests, changes, self.schemas)
+
     def rows(self, name: str) -> dict[Texts, Texts]:
         """The rows of a table that folding the whole chain gives: key → values in column order.
 

@@ -165,7 +165,7 @@ class TestTakeover:
 
         def slowly(kind: str, key: str) -> None:
             if key.endswith("2.json"):
-                if kind == "get" and not asked:
+                if kind == "get" and "get" not in asked:
                     turns.now += 2 * TAKEOVER_S
                 asked.append(kind)
 

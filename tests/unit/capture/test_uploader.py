@@ -302,15 +302,16 @@ class TestSpill:
             not m.uploading for m in manifests if m.manifest_number > manifest.manifest_number
         )
 
-    def test_a_queue_full_of_them_does_not_silence_the_writer(self, beating: Rig) -> None:
+    def test_a_queue_full_of_them_does_not_silence_the_writer(self) -> None:
         """Otherwise a passive worker takes over from a live one, and again, and again."""
-        beating.store.after = lambda kind, key: time.sleep(0.03) if kind == "put" else None
-        for number in range(12):
-            beating.uploader.submit(Spill((make_rows([("c", 1, "a")], number + 1),), ()))
-        beating.uploader.start()
-        beating.uploader.drain(PATIENCE_S)
-        written = [m for m in beating.manifests() if m.uploading]
-        assert len(written) >= 3
+        rig = Rig(heartbeat_s=0.3)
+        rig.store.after = lambda kind, key: time.sleep(0.005) if kind == "put" else None
+        for number in range(80):
+            rig.uploader.submit(Spill((make_rows([("c", 1, "a")], number + 1),), ()))
+        rig.uploader.start()
+        rig.uploader.drain(PATIENCE_S)
+        rig.uploader.stop()
+        assert [m.manifest_number for m in rig.manifests() if m.uploading]
 
     def test_nor_does_one_slow_upload(self, beating: Rig) -> None:
         released = threading.Event()

@@ -248,3 +248,20 @@ def test_an_ended_request_is_told_as_such_once_that_is_durable(known: bool) -> N
     told = driver.ask()
     assert (None if told is None else told.manifest_number) == (17 if known else None)
     assert (told is not None) is known
+
+
+def test_a_table_that_cannot_be_read_does_not_hold_up_the_others() -> None:
+    driver = started()
+    driver.catalog(FACTS, OTHER_FACTS)
+    driver.dump([], facts=OTHER_FACTS)
+    driver.ask(tables=(TABLE, OTHER))
+    order = driver.order()
+    assert order.table == TABLE
+    locked = ChunkFailed(order.token, "the table is locked", None, retry=True)
+    driver.core.on_chunk(locked, now=driver.now)
+    other = driver.core.next_order(now=driver.now)
+    assert other is not None and other.table == OTHER
+    driver.mark(MarkKind.LOW, other.token)
+    driver.answer(other, [], facts=OTHER_FACTS)
+    driver.mark(MarkKind.HIGH, other.token)
+    assert driver.order().table == TABLE

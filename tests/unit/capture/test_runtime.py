@@ -1,0 +1,372 @@
+"""A session with a source and a desk that follow a script: what it tells, and how it ends."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from capture.core.events import (
+    Boundary,
+    CatalogRound,
+    ChunkFailed,
+    ChunkOrder,
+    LogBatch,
+    RequestArrived,
+    Snapshot,
+)
+from capture.desk import Desk
+from capture.metrics import Metrics
+from capture.runtime import Crew, Session
+from capture.sources.base import Source
+from capture.uploader import Uploader
+from tests.fixtures.core import EVERYTHING, LIMITS, SCHEMA, TABLE
+from tests.fixtures.troubled_store import Failing, TroubledStore
+from tideline.contract.errors import InvariantBroken, SourceLost, TidelineError, Unavailable
+from tideline.contract.manifest import Manifest, ManifestKind, OpenState, TableState
+from tideline.contract.position import PostgresPosition, SourceIdentity
+from tideline.contract.request import Answer, DumpRequest, RequestState
+from tideline.control import WorkerStatus
+from tideline.settings import Capture
+from tideline.store.chain import Chain
+
+PATIENCE_S = 20.0
+ENDED = Answer("ended", RequestState.DONE, manifest_number=1)
+STATE = OpenState(tables={TABLE: TableState(schema=SCHEMA.fingerprint)}, recent=(ENDED,))
+
+
+class FakeReader:
+    """A log in which nothing happens but what ``batches`` say."""
+
+    def __init__(self) -> None:
+        self.buffered_bytes = 0
+        self.must_take = False
+        self.at_commit = False
+        self.batches: list[LogBatch | TidelineError] = []
+        self.confirmed: list[PostgresPosition] = []
+        self.polls = self.waits = 0
+        self.closed = False
+
+    def poll(self, messages_max: int, *, until_commit: bool) -> int:
+        self.polls += 1
+        self.must_take = bool(self.batches)
+        return len(self.batches[:1])
+
+    def take(self, next_seq: int) -> LogBatch:
+        found = self.batches.pop(0)
+        if isinstance(found, TidelineError):
+            raise found
+        return found
+
+    def confirm(self, position: PostgresPosition) -> None:
+        self.confirmed.append(position)
+
+    def wait(self, timeout_s: float) -> None:
+        self.waits += 1
+        time.sleep(0.001)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeWatch:
+    def __init__(self) -> None:
+        self.failure: BaseException | None = None
+
+    def round(self, register: Callable[[CatalogRound], None]) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def snapshot(self) -> Snapshot:
+        return EVERYTHING
+
+    def close(self) -> None: ...
+
+
+class LockedChunks:
+    """No chunk can be read now."""
+
+    def read(self, order: ChunkOrder, on_waiting: Callable[[str | None], None]) -> ChunkFailed:
+        return ChunkFailed(order.token, "the table is locked", None, retry=True)
+
+    def close(self) -> None: ...
+
+
+class FakeSource:
+    def __init__(self) -> None:
+        self.reader = FakeReader()
+        self.watching = FakeWatch()
+
+    def resume(self, tail: Manifest) -> PostgresPosition:
+        return PostgresPosition(7)
+
+    def log_reader(self, *_: object) -> FakeReader:
+        return self.reader
+
+    def chunk_reader(self, incarnation: str) -> LockedChunks:
+        return LockedChunks()
+
+    def watch(self, incarnation: str) -> FakeWatch:
+        return self.watching
+
+
+class FakeDesk:
+    def __init__(self) -> None:
+        self.arrivals: queue.SimpleQueue[RequestArrived] = queue.SimpleQueue()
+        self.failure: BaseException | None = None
+        self.answers: list[Answer] = []
+        self.acknowledged: list[str] = []
+        self.statuses: list[WorkerStatus] = []
+
+    def answer(self, answer: Answer) -> None:
+        self.answers.append(answer)
+
+    def acknowledge(self, ids: tuple[str, ...]) -> None:
+        self.acknowledged += ids
+
+    def publish(self, status: WorkerStatus) -> None:
+        self.statuses.append(status)
+
+
+class Rig:
+    """A session over fakes and a store in memory; it runs in a thread of its own."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.store = TroubledStore()
+        self.source, self.desk = FakeSource(), FakeDesk()
+        self.stopping = threading.Event()
+        chain = Chain(self.store, "p")
+        first = Manifest(
+            pipeline="p",
+            incarnation="i",
+            manifest_number=1,
+            term=1,
+            writer="w",
+            previous_digest="",
+            kind=ManifestKind.HEARTBEAT,
+            first_seq=1,
+            last_seq=0,
+            position=PostgresPosition(0),
+            identity=SourceIdentity("postgres", "1", 1, "d"),
+            state=STATE,
+        )
+        chain.write_schema(SCHEMA)
+        link = chain.append(first)
+        self.uploader = Uploader(self.store, chain, link, STATE, heartbeat_s=60.0)
+        self.uploader.start()
+        crew = Crew(
+            chain,
+            self.uploader,
+            cast(Desk, self.desk),
+            Metrics("p", 0),
+            "w",
+            self.stopping,
+            lambda point: None,
+        )
+        self.chain = chain
+        self.session = Session(
+            cast(Source, self.source),
+            crew,
+            link,
+            STATE,
+            settings=Capture(**{"flush_interval_s": 0.01, "stop_timeout_s": 0.1, **settings}),
+            limits=LIMITS,
+            until_idle_s=None,
+        )
+        self.ended: list[BaseException | None] = []
+        self._thread = threading.Thread(target=self._run)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.session.run()
+        except TidelineError as error:
+            self.ended.append(error)
+        else:
+            self.ended.append(None)
+
+    def wait(self) -> BaseException | None:
+        self._thread.join(PATIENCE_S)
+        assert self.ended, "the session goes on"
+        return self.ended[0]
+
+    def stop(self) -> None:
+        self.stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join(PATIENCE_S)
+        self.uploader.stop()
+
+
+@pytest.fixture
+def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    monkeypatch.setattr("capture.uploader._RETRY_S", 0.01)
+    rig = Rig()
+    yield rig
+    rig.stop()
+
+
+def boundary(lsn: int) -> LogBatch:
+    return LogBatch((), 0, (), Boundary(PostgresPosition(lsn)), False, np.array([lsn], np.int64))
+
+
+def asked(request_id: str) -> RequestArrived:
+    return RequestArrived(f"m-{request_id}", DumpRequest(request_id, (TABLE,)))
+
+
+def eventually(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.002)
+
+
+def test_the_logs_begin_is_durable_before_anything_is_read(rig: Rig) -> None:
+    polls: list[int] = []
+    rig.store.before = lambda kind, key: polls.append(rig.source.reader.polls)
+    rig.start()
+    eventually(lambda: rig.source.reader.polls)
+    assert rig.uploader.last.manifest.position == PostgresPosition(7)
+    assert set(polls) == {0}
+
+
+def test_what_ended_before_is_told_again(rig: Rig) -> None:
+    """The worker before may have died between a manifest and its answer."""
+    rig.start()
+    eventually(lambda: rig.source.reader.polls)
+    assert rig.desk.answers[0] == ENDED
+
+
+def test_a_stop_makes_durable_what_is_whole(rig: Rig) -> None:
+    rig.start()
+    eventually(lambda: rig.source.reader.polls)
+    rig.desk.arrivals.put(asked("r"))
+    eventually(lambda: rig.desk.acknowledged)
+    rig.stop()
+    assert rig.wait() is None
+    assert "r" in {one for link in rig.chain.links(1, 3) for one in link.manifest.accepted}
+    assert rig.source.reader.closed
+
+
+class TestAcknowledged:
+    def test_after_the_manifest_only(self, rig: Rig) -> None:
+        rig.start()
+        eventually(lambda: rig.source.reader.polls)
+        rig.store.before = Failing("create", "/log/", 1_000_000)
+        rig.desk.arrivals.put(asked("r"))
+        eventually(lambda: rig.uploader.unavailable_since is not None)
+        assert rig.desk.acknowledged == []
+        assert {answer.request_id for answer in rig.desk.answers} == {"ended"}
+        rig.store.before = lambda kind, key: None
+        eventually(lambda: rig.desk.acknowledged == ["m-r"])
+
+    def test_what_is_durable_after_the_session_is_told_too(self, rig: Rig) -> None:
+        rig.start()
+        eventually(lambda: rig.source.reader.polls)
+        rig.store.before = Failing("create", "/log/", 1_000_000)
+        rig.desk.arrivals.put(asked("r"))
+        eventually(lambda: rig.uploader.unavailable_since is not None)
+        rig.source.reader.batches.append(Unavailable("the source went away"))
+        assert isinstance(rig.wait(), Unavailable)
+        rig.store.before = lambda kind, key: None
+        rig.uploader.drain(PATIENCE_S)
+        assert rig.desk.acknowledged == []
+        rig.session.tell()
+        assert rig.desk.acknowledged == ["m-r"]
+
+
+class TestConfirmed:
+    def test_only_what_is_durable(self, rig: Rig) -> None:
+        rig.start()
+        eventually(lambda: rig.source.reader.polls)
+        rig.store.before = Failing("create", "/log/", 1_000_000)
+        rig.source.reader.batches.append(boundary(500))
+        rig.desk.arrivals.put(asked("r"))
+        eventually(lambda: rig.uploader.unavailable_since is not None)
+        assert PostgresPosition(500) not in rig.source.reader.confirmed
+        rig.store.before = lambda kind, key: None
+        eventually(lambda: PostgresPosition(500) in rig.source.reader.confirmed)
+
+
+class TestStoreBehind:
+    def test_reading_stops_and_the_socket_is_not_asked_all_the_time(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rig = Rig(mark_timeout_s=0.05, catalog_interval_s=0.01)
+        behind = Capture().upload_bytes_max + 1
+        monkeypatch.setattr(Uploader, "pending_bytes", property(lambda self: behind))
+        rig.start()
+        eventually(lambda: rig.desk.statuses)
+        time.sleep(0.2)  # four times as long as the log may be silent
+        assert rig.desk.statuses[-1].note is not None
+        assert (rig.source.reader.polls, rig.source.reader.waits, rig.ended) == (0, 0, [])
+        rig.source.reader.batches.append(boundary(500))
+        monkeypatch.undo()
+        eventually(lambda: rig.session.core.position == PostgresPosition(500))
+        rig.stop()
+
+    def test_a_stop_does_not_wait_for_ever(self, rig: Rig) -> None:
+        rig.start()
+        eventually(lambda: rig.source.reader.polls)
+        rig.store.before = Failing("create", "/log/", 1_000_000)
+        rig.desk.arrivals.put(asked("r"))
+        eventually(lambda: rig.uploader.unavailable_since is not None)
+        rig.stopping.set()
+        assert isinstance(rig.wait(), Unavailable)
+
+
+class TestEnds:
+    def test_a_silent_log_is_a_dead_connection(self) -> None:
+        rig = Rig(mark_timeout_s=0.05, catalog_interval_s=0.01)
+        rig.start()
+        assert isinstance(rig.wait(), Unavailable)
+        assert rig.source.reader.closed
+        rig.stop()
+
+    def test_marks_that_come_seldom_are_waited_for(self) -> None:
+        rig = Rig(mark_timeout_s=0.05, catalog_interval_s=60.0)
+        rig.start()
+        eventually(lambda: rig.source.reader.polls)
+        time.sleep(0.2)
+        assert rig.ended == []
+        rig.stop()
+
+    @pytest.mark.parametrize("kind", [SourceLost, Unavailable, InvariantBroken])
+    def test_a_thread_that_fails_ends_it_by_its_name(
+        self, rig: Rig, kind: type[TidelineError]
+    ) -> None:
+        rig.source.watching.failure = kind("why")
+        rig.start()
+        assert isinstance(rig.wait(), kind)
+
+    def test_so_does_the_desk(self, rig: Rig) -> None:
+        rig.desk.failure = InvariantBroken("a bug")
+        rig.start()
+        assert isinstance(rig.wait(), InvariantBroken)
+
+    def test_an_uploader_that_failed_before_the_first_turn_leaks_no_reader(self, rig: Rig) -> None:
+        def broken(kind: str, key: str) -> None:
+            raise TidelineError("broken")
+
+        rig.store.before = broken
+        rig.start()
+        assert isinstance(rig.wait(), TidelineError)
+        assert rig.source.reader.closed
+
+
+def test_an_answer_that_is_not_durable_is_told_to_nobody(rig: Rig) -> None:
+    """Asked again, between the end of a request and the manifest that says so."""
+    rig.start()
+    eventually(lambda: rig.source.reader.polls)
+    rig.session.core.requests.remember(replace(ENDED, request_id="fresh", manifest_number=None))
+    rig.desk.arrivals.put(asked("fresh"))
+    rig.desk.arrivals.put(asked("ended"))
+    eventually(lambda: rig.desk.answers.count(ENDED) == 2)
+    assert "fresh" not in {answer.request_id for answer in rig.desk.answers}
