@@ -38,7 +38,7 @@ def drift(
 
 def republished(before: str, facts: TableFacts) -> bool:
     """Whether the table left the publication since ``before``, though it is in it now."""
-    return before.split("/")[4] != str(facts.membership)
+    return before.split("/")[4] != facts.membership
 
 
 def _members_changed(before: str, now: str) -> bool:

@@ -40,6 +40,7 @@ class Dumps:
         self._window: Window | None = None
         self._chunk: Chunk | None = None
         self._later: Snapshot | None = None
+        self._begun_with: dict[tuple[str, str], str] = {}
         self._fresh: set[str] = set()
         self._covered: frozenset[str] = frozenset()
         self._redos = 0
@@ -256,6 +257,8 @@ class Dumps:
         )
         core.requests.update(order.request_id, advanced)
         core.draft.state_changed = True
+        if dump.chunks == 0:
+            self._begun_with[order.request_id, order.table] = chunk.facts.catalog
         if complete:
             self._finish(order, advanced)
             core.end_requests()
@@ -266,6 +269,11 @@ class Dumps:
         if not item.request.whole or dump.first_low_seq is None:
             return
         core.draft.floors.append(Floor(dump.table, dump.first_low_seq, order.request_id))
+        catalog = self._begun_with.pop((order.request_id, order.table), None)
+        if catalog is not None:
+            # What changed before the first chunk is in the dump: no round need ask for another.
+            state = core.tables.states[dump.table]
+            core.tables.states[dump.table] = replace(state, catalog=catalog)
         core.tables.proven(
             dump.table,
             first_low_seq=dump.first_low_seq,

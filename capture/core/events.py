@@ -116,9 +116,9 @@ class TableFacts:
     ``identity`` names the table itself and its storage: ``oid`` changes when it is re-created,
     ``storage`` when it is rewritten or truncated, ``columns`` (a digest) with any column,
     ``members`` (a digest) with partitions and labels, ``membership`` when the table joins the
-    publication anew (0: it is not in it). ``backfilled`` names columns whose old rows got a value
-    without row events. ``key_definition`` changes with the key's columns, types or collation, and
-    with the table's identity.
+    publication anew or what that publishes changes (empty: the table is not in it). ``backfilled``
+    names columns whose old rows got a value without row events. ``key_definition`` changes with the
+    key's columns, types or collation, and with the table's identity.
     """
 
     table: str
@@ -128,7 +128,7 @@ class TableFacts:
     columns: str
     members: str
     key_definition: str
-    membership: int
+    membership: str
     backfilled: tuple[str, ...] = ()
     problem: str | None = None
     hint: str | None = None

@@ -34,7 +34,7 @@ from capture.core.requests import REREAD, OpenRequests, answer_of
 from capture.core.roller import Roll, flush_due, roll
 from capture.core.sequencer import Sequencer
 from capture.core.tables import CATALOG, VALUE, Adopted, Tables
-from tideline.contract.errors import InvariantBroken
+from tideline.contract.errors import InvariantBroken, Misconfigured
 from tideline.contract.manifest import (
     RECENT_ANSWERS_MAX,
     Manifest,
@@ -43,7 +43,7 @@ from tideline.contract.manifest import (
     TableCondition,
     Truncate,
 )
-from tideline.contract.patterns import matches
+from tideline.contract.patterns import check_patterns, matches
 from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline.contract.schema import TableSchema, Verdict, parse_table
 
@@ -268,6 +268,12 @@ class Worker:
         self.draft.urgent = True
 
     def _tables_for(self, request: DumpRequest) -> tuple[list[str], str | None]:
+        if request.request_id.startswith(REREAD):
+            return [], f"ids that begin with {REREAD!r} are for requests of the worker's own"
+        try:
+            check_patterns(request.tables)
+        except Misconfigured as error:
+            return [], error.message
         known = {table: parse_table(table) for table in self.tables.states}
         chosen = []
         for pattern in request.tables:

@@ -25,6 +25,7 @@ from tideline.contract.errors import Unavailable
 from tideline.contract.manifest import OpenState
 from tideline.contract.position import parse_lsn
 from tideline.contract.receipt import Receipt, TableReceipt, decode_receipt
+from tideline.control import Asker
 from tideline.store.chain import Chain, Link
 from tideline.store.objects import ObjectStore, open_store
 
@@ -46,6 +47,10 @@ class Scenes:
     @cached_property
     def _store(self) -> ObjectStore:
         return open_store(self._stage.settings.store)
+
+    @cached_property
+    def _asker(self) -> Asker:
+        return Asker(self._stage.settings.control, PIPELINE)
 
     @cached_property
     def _chain(self) -> Chain:
@@ -142,13 +147,17 @@ class Scenes:
 
     def _initial_dump_is_done(self) -> bool:
         _, state = self._state()
-        dumps = [dump for request in state.requests for dump in request.dumps]
-        done = sum(table.rows for answer in state.recent for table in answer.tables)
         report = self._stage.traffic_report()
+        progress = [
+            table
+            for worker in self._asker.workers()
+            for answer in worker.dumps
+            for table in answer.tables
+        ]
+        done = sum(table.state.final for table in progress)
         airflow = "Airflow is up" if self._stage.airflow_is_up else "Airflow starts"
         self._screen.progress(
-            f"{_n(sum(dump.rows for dump in dumps) + done)} rows,"
-            f" {sum(dump.chunks for dump in dumps)} chunks;"
+            f"{done} of {len(TABLES)} tables, {_n(sum(table.rows for table in progress))} rows;"
             f" traffic {report.rate:.0f} transactions/s; {airflow}"
         )
         known = set(TABLES) <= set(state.tables)
@@ -222,6 +231,9 @@ class Scenes:
         for receipt in receipts:
             for table, reason in receipt.held.items():
                 self._screen.say(f"{table} is held back: {reason}")
+        strangers = sum(len(one.foreign_changes) for one in tables)
+        if strangers:
+            self._screen.say(f"the receipts name {strangers} commits that were not ours")
         self._screen.say(
             f"{len(tables)} tables: {_n(sum(one.rows_read for one in tables))} rows read,"
             f" {_n(sum(one.inserted for one in tables))} inserted,"

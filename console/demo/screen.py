@@ -1,7 +1,7 @@
 """What the demo says: scenes with the time they began at, progress in place, measured figures.
 
 In a terminal a scene's progress overwrites itself; elsewhere (a log) it is a line every few
-seconds.
+seconds, and rarer while nothing changes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from typing import TextIO
 
 _LOG_INTERVAL_S = 5.0
+_SAME_INTERVAL_S = 30.0
 _CLEAR_LINE = "\r\x1b[K"
 
 
@@ -21,7 +22,8 @@ class Screen:
         self._out = out or sys.stdout
         self._terminal = self._out.isatty()
         self._began = time.monotonic()
-        self._progressed_at = 0.0
+        self._progressed_at = float("-inf")
+        self._progress = ""
         self._open = False
 
     @property
@@ -47,8 +49,10 @@ class Screen:
             self._out.write(f"{_CLEAR_LINE}           … {text}")
             self._out.flush()
             self._open = True
-        elif now - self._progressed_at >= _LOG_INTERVAL_S:
-            self._progressed_at = now
+            return
+        interval_s = _SAME_INTERVAL_S if text == self._progress else _LOG_INTERVAL_S
+        if now - self._progressed_at >= interval_s:
+            self._progressed_at, self._progress = now, text
             self._write(f"           … {text}")
 
     def _write(self, text: str) -> None:

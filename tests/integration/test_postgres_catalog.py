@@ -11,11 +11,13 @@ import psycopg2
 import pytest
 
 from capture.core.events import CatalogRound, TableFacts
+from capture.sources.postgres.catalog import list_tables
 from capture.sources.postgres.publication import OPTIONS, ensure_publication
 from capture.sources.postgres.types import PINNED
 from capture.sources.postgres.watch import CatalogWatch
 from tests.fixtures.services import Database
-from tideline.contract.errors import Unavailable
+from tideline.contract.errors import Misconfigured, Unavailable
+from tideline.contract.schema import TableId
 
 TABLE = "public.t"
 
@@ -99,10 +101,12 @@ class TestPublication:
     ) -> None:
         database.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE keyless (v int)")
         found = look(watch)
-        assert found[TABLE].membership > 0
-        assert found["public.keyless"].membership == 0
+        assert found[TABLE].membership
+        assert found["public.keyless"].membership == ""
         assert published(database) == {"t"}
-        assert look(watch)[TABLE] == found[TABLE]
+        database.run("CREATE TABLE later (id int PRIMARY KEY)")
+        assert look(watch)["public.later"].membership
+        assert look(watch)[TABLE] == found[TABLE], "another one that joins changes nothing here"
 
     def test_one_that_was_out_of_it_is_not_the_same_afterwards(
         self, database: Database, watch: CatalogWatch
@@ -127,6 +131,17 @@ class TestPublication:
         database.run("CREATE TABLE t (id int PRIMARY KEY)", "DROP PUBLICATION p")
         with pytest.raises(Unavailable, match="dropped"):
             look(watch)
+
+    def test_one_that_published_less_for_a_while_is_stopped_and_remembered(
+        self, database: Database, watch: CatalogWatch
+    ) -> None:
+        database.run("CREATE TABLE t (id int PRIMARY KEY)")
+        before = look(watch)[TABLE]
+        database.run("ALTER PUBLICATION p SET (publish = 'insert')")
+        with pytest.raises(Misconfigured) as raised:
+            look(watch)
+        database.run(str(raised.value.hint))
+        assert look(watch)[TABLE].catalog != before.catalog
 
     def test_whole_schemas(self, database: Database, watch: CatalogWatch) -> None:
         database.run(
@@ -235,6 +250,26 @@ def test_every_partition_counts(database: Database, watch: CatalogWatch) -> None
         seen.append(look(watch)[TABLE].members)
     assert all(a != b for a, b in pairwise(seen))
     assert seen[-1] != seen[0]
+
+
+def test_a_round_sees_one_moment(
+    database: Database, watch: CatalogWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ALTER that commits while it reads is seen as a whole, or not at all."""
+    database.run("CREATE TABLE t (id int PRIMARY KEY, v int)")
+    before = look(watch)[TABLE]
+    listed = list_tables
+
+    def list_then_alter(*args: Any) -> dict[int, TableId]:
+        found = listed(*args)
+        database.run("ALTER TABLE t ALTER COLUMN v TYPE bigint")
+        return found
+
+    monkeypatch.setattr("capture.sources.postgres.watch.list_tables", list_then_alter)
+    assert look(watch)[TABLE] == before
+    monkeypatch.undo()
+    after = look(watch)[TABLE]
+    assert after.storage != before.storage and after.columns != before.columns
 
 
 def test_a_round_reports_a_snapshot_of_its_time(database: Database, watch: CatalogWatch) -> None:

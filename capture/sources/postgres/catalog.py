@@ -33,27 +33,27 @@ WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> '
 
 _TABLES = """
 SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, c.relreplident,
-       coalesce(pg_catalog.pg_relation_filenode(c.oid), 0),
+       c.relfilenode,
        coalesce((SELECT i.indexrelid FROM pg_catalog.pg_index i
                  WHERE i.indrelid = c.oid AND i.indisvalid AND i.indisunique AND i.indimmediate
                    AND i.indpred IS NULL AND CASE c.relreplident WHEN 'i' THEN i.indisreplident
                                              ELSE i.indisprimary END), 0::oid),
-       coalesce(p.oid, 0)::bigint, coalesce(p.narrowed, false), greatest(c.reltuples, 0)::bigint
+       coalesce(p.membership, ''), coalesce(p.narrowed, false), greatest(c.reltuples, 0)::bigint
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN LATERAL ({membership} LIMIT 1) p ON true
 WHERE c.oid = ANY (%(oids)s) AND c.relkind IN ('r', 'p')
 """
 
 _MEMBERSHIP = """
-SELECT r.oid, {narrowed} AS narrowed FROM pg_catalog.pg_publication_rel r
-JOIN pg_catalog.pg_publication b ON b.oid = r.prpubid
+SELECT r.oid::text || '.' || b.xmin::text AS membership, {narrowed} AS narrowed
+FROM pg_catalog.pg_publication_rel r JOIN pg_catalog.pg_publication b ON b.oid = r.prpubid
 WHERE b.pubname = %(publication)s AND r.prrelid = c.oid
 """
 _NARROWED = "r.prqual IS NOT NULL OR r.prattrs IS NOT NULL"
 
 _SCHEMA_MEMBERSHIP = """
-UNION ALL SELECT s.oid, false FROM pg_catalog.pg_publication_namespace s
-JOIN pg_catalog.pg_publication b ON b.oid = s.pnpubid
+UNION ALL SELECT s.oid::text || '.' || b.xmin::text, false
+FROM pg_catalog.pg_publication_namespace s JOIN pg_catalog.pg_publication b ON b.oid = s.pnpubid
 WHERE b.pubname = %(publication)s AND s.pnnspid = c.relnamespace
 """
 """Of PostgreSQL 15 and newer: whole schemas, row filters and column lists."""
@@ -78,7 +78,7 @@ WITH RECURSIVE tree(root, member) AS (
   UNION ALL
   SELECT t.root, i.inhrelid FROM tree t JOIN pg_catalog.pg_inherits i ON i.inhparent = t.member
 )
-SELECT t.root, leaf.oid, coalesce(pg_catalog.pg_relation_filenode(leaf.oid), 0),
+SELECT t.root, leaf.oid, leaf.relfilenode,
        leaf.relreplident, greatest(leaf.reltuples, 0)::bigint
 FROM tree t JOIN pg_catalog.pg_class leaf ON leaf.oid = t.member
 WHERE leaf.relkind <> 'p' ORDER BY 1, 2

@@ -33,6 +33,7 @@ _NOT_YET = (
 )
 _LOST = (
     "can no longer get changes from replication slot",
+    "can no longer access replication slot",
     "cannot read from logical replication slot",
     "requested WAL segment",
     "has been invalidated",

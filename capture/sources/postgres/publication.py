@@ -16,7 +16,7 @@ import psycopg2.errors
 
 from capture.core.events import TableFacts
 from capture.sources.postgres.names import qualified, quoted
-from tideline.contract.errors import Misconfigured, Unavailable
+from tideline.contract.errors import Misconfigured
 from tideline.contract.schema import parse_table
 
 OPTIONS = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
@@ -28,36 +28,41 @@ FROM pg_catalog.pg_publication WHERE pubname = %s
 
 
 def ensure_publication(cursor: Any, name: str) -> None:
-    """Create the publication, empty, unless it is there; Misconfigured when it is not as it must
-    be, with the statement that makes it so."""
+    """Create the publication, empty, unless it is there; raises Misconfigured when the role may
+    not, and like `has_publication`."""
+    if has_publication(cursor, name):
+        return
+    try:
+        cursor.execute(f"CREATE PUBLICATION {quoted(name)} WITH ({OPTIONS})")
+    except psycopg2.errors.InsufficientPrivilege:
+        raise Misconfigured(
+            f"publication {name!r} does not exist and the role may not create it",
+            hint=f"let the owner of the tables run: CREATE PUBLICATION {quoted(name)}"
+            f" FOR TABLE … WITH ({OPTIONS})",
+        ) from None
+    except (psycopg2.errors.DuplicateObject, psycopg2.errors.UniqueViolation):
+        return  # Another worker of this pipeline was first.
+
+
+def has_publication(cursor: Any, name: str) -> bool:
+    """Whether the publication is there; Misconfigured when it is not as it must be, with the
+    statement that makes it so."""
     cursor.execute(_READ, (name,))
     row = cursor.fetchone()
     if row is None:
-        statement = f"CREATE PUBLICATION {quoted(name)} WITH ({OPTIONS})"
-        try:
-            cursor.execute(statement)
-        except psycopg2.errors.InsufficientPrivilege:
-            raise Misconfigured(
-                f"publication {name!r} does not exist and the role may not create it",
-                hint=f"let the owner of the tables run: CREATE PUBLICATION {quoted(name)}"
-                f" FOR TABLE … WITH ({OPTIONS})",
-            ) from None
-        except (psycopg2.errors.DuplicateObject, psycopg2.errors.UniqueViolation):
-            return  # Another worker of this pipeline was first.
-        return
+        return False
     everything, operations, via_root = row
     if everything or not operations or not via_root:
         fix = f"ALTER PUBLICATION {quoted(name)} SET ({OPTIONS})"
         if everything:
             fix = f"DROP PUBLICATION {quoted(name)} and let Tideline create it with a table list"
         raise Misconfigured(f"publication {name!r} does not publish what capture needs", hint=fix)
+    return True
 
 
 def publish(cursor: Any, name: str, tables: Sequence[TableFacts]) -> dict[str, TableFacts]:
     """Add the tables that can be captured and are not published; those of them that could not be
     added are returned, with the problem and, where there is one, the statement that helps.
-
-    Raises Unavailable when the publication is gone: the next start makes it again.
     """
     failed = {}
     for facts in tables:
@@ -75,8 +80,6 @@ def _add(cursor: Any, name: str, facts: TableFacts) -> TableFacts | None:
         cursor.execute(statement)
     except (psycopg2.errors.DuplicateObject, psycopg2.errors.UniqueViolation):
         return None
-    except psycopg2.errors.UndefinedObject:
-        raise Unavailable(f"publication {name!r} was dropped while it was read") from None
     except psycopg2.errors.InsufficientPrivilege:
         problem = "it is not in the publication, and the role may not add it"
         hint = f"let the table's owner run: {statement}"

@@ -11,8 +11,9 @@ import psycopg2
 from capture.core.events import CatalogRound, MarkKind, Snapshot, TableFacts
 from capture.sources.postgres.catalog import TypeNames, list_tables, read_tables
 from capture.sources.postgres.connect import query_failed
-from capture.sources.postgres.publication import publish
+from capture.sources.postgres.publication import has_publication, publish
 from capture.sources.postgres.watermarks import take_snapshot, write_mark
+from tideline.contract.errors import Unavailable
 
 
 class CatalogWatch:
@@ -61,8 +62,10 @@ class CatalogWatch:
         """All tables that the patterns name, those that can be captured in the publication.
 
         After a table was added all are read once more, so that what is reported of it is not older
-        than its membership.
+        than its membership. Raises like `has_publication`.
         """
+        if not has_publication(cursor, self._publication):
+            raise Unavailable(f"publication {self._publication!r} was dropped: it is made again")
         found = self._read(cursor)
         if all(facts.membership or facts.problem for facts in found):
             return found
@@ -70,6 +73,13 @@ class CatalogWatch:
         return [failed.get(facts.table, facts) for facts in self._read(cursor)]
 
     def _read(self, cursor: Any) -> list[TableFacts]:
-        oids = list_tables(cursor, self._include, self._exclude)
-        found = read_tables(cursor, list(oids), publication=self._publication, types=self._types)
+        """All of it as of one moment: else an ALTER in between looks like two, of which the second
+        has the table dumped once more."""
+        cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        try:
+            oids = list(list_tables(cursor, self._include, self._exclude))
+            found = read_tables(cursor, oids, publication=self._publication, types=self._types)
+        finally:
+            if not self._connection.closed:
+                cursor.execute("ROLLBACK")
         return [table.facts for table in found]

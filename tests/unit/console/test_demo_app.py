@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 
 import pytest
@@ -67,3 +68,14 @@ def test_the_verdict_names_tables_and_rows_or_the_differences() -> None:
         "  public.items row 12 column total: has another value",
         "  public.items: 2 more",
     ]
+
+
+def test_the_comparison_shares_nothing_with_what_it_judges() -> None:
+    script = (
+        "import sys, console.demo.compare;"
+        "print({name.partition('.')[0] for name in sys.modules} & {'capture', 'spark_jobs'})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == "set()", done.stdout + done.stderr

@@ -87,7 +87,7 @@ class TestFormAndVisibility:
 class TestPublication:
     def test_a_table_that_was_out_of_it_for_a_while_is_dumped_behind_a_fence(self) -> None:
         driver = started()
-        driver.catalog(facts_with(membership=2))
+        driver.catalog(facts_with(membership="2"))
         assert condition(driver) is TableCondition.UNPROVEN
         assert driver.order().fence
 
@@ -96,12 +96,12 @@ class TestPublication:
         before.catalog(FACTS)
         state = before.core.open_state()
         after = Driver.of(state, FACTS)
-        after.catalog(facts_with(membership=2))
+        after.catalog(facts_with(membership="2"))
         assert condition(after) is TableCondition.UNPROVEN
 
     def test_one_that_is_out_of_it_right_now_waits_for_the_next_round(self) -> None:
         driver = Driver()
-        driver.catalog(facts_with(membership=0))
+        driver.catalog(facts_with(membership=""))
         assert driver.core.tables.states == {}
         driver.catalog(FACTS)
         assert driver.order().fence

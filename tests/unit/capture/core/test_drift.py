@@ -29,7 +29,7 @@ def test_nothing_changed() -> None:
     ("facts", "word"),
     [
         (facts_with(oid=2, storage="99"), "re-created"),
-        (facts_with(membership=2), "not published"),
+        (facts_with(membership="2"), "not published"),
         (facts_with(storage="11"), "rewritten"),
         (facts_with(members="n+"), "partitions"),
         (facts_with(columns="c2"), "replaced by one of the same name"),
@@ -58,7 +58,7 @@ class TestTruncate:
         "facts",
         [
             facts_with(oid=2, storage="11"),
-            facts_with(membership=2),
+            facts_with(membership="2"),
             facts_with(members="n+"),
             facts_with(columns="c2", storage="11"),
         ],
@@ -97,4 +97,4 @@ def test_a_schema_that_is_not_known_any_more_counts_as_changed() -> None:
 
 def test_republished() -> None:
     assert not republished(FACTS.catalog, FACTS)
-    assert republished(FACTS.catalog, facts_with(membership=2))
+    assert republished(FACTS.catalog, facts_with(membership="2"))

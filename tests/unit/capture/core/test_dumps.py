@@ -265,3 +265,18 @@ def test_a_table_that_cannot_be_read_does_not_hold_up_the_others() -> None:
     driver.answer(other, [], facts=OTHER_FACTS)
     driver.mark(MarkKind.HIGH, other.token)
     assert driver.order().table == TABLE
+
+
+@pytest.mark.parametrize("pattern", ["t", "public.", "public.t.x", ""])
+def test_a_request_that_cannot_be_understood_stops_nobody_else(pattern: str) -> None:
+    """It would come again after every start."""
+    driver = started()
+    driver.ask(tables=(pattern,))
+    refused = driver.seal().refused[0]
+    assert refused.state is RequestState.REFUSED and "not a pattern" in str(refused.error)
+
+
+def test_the_workers_own_ids_are_not_to_be_had() -> None:
+    driver = started()
+    driver.ask("reread:1")
+    assert "worker's own" in str(driver.seal().refused[0].error)
