@@ -31,7 +31,7 @@ from tideline.contract.errors import Unavailable
 from tideline.settings import Settings, load_settings
 
 PIPELINE = "shop"
-FLUSH_INTERVAL_S = 2.0
+FLUSH_INTERVAL_S = 5.0
 POLL_S = 0.2
 _TRAFFIC_STOP_S = 20.0
 

@@ -26,7 +26,7 @@ from console.demo.business import DOINGS
 from console.demo.lane import Lane, Tally
 
 DSN_VARIABLE = "TIDELINE_DEMO_DSN"
-TRANSACTIONS_PER_S = 260.0
+TRANSACTIONS_PER_S = 230.0
 LANES = 3
 SEED = 20_26
 _REPORT_INTERVAL_S = 0.5
