@@ -118,7 +118,7 @@ class CatalogWatch:
         if before is None:
             return None
         if republished(before, facts):
-            self._core.dumps.joined(facts.table)
+            self._core.dumps.orders.joined(facts.table)
         truncated = facts.table in self._truncated
         return drift(before, facts, self._core.tables.schemas, truncated=truncated)
 
@@ -138,7 +138,7 @@ class CatalogWatch:
     def _first_seen(self, facts: TableFacts) -> bool:
         """A table seen for the first time; whether it is to be dumped."""
         core = self._core
-        core.dumps.joined(facts.table)
+        core.dumps.orders.joined(facts.table)
         core.tables.states.pop(facts.table, None)
         self._settle(facts, None)
         core.tables.begin(facts.table, core.durable_number)
@@ -147,7 +147,7 @@ class CatalogWatch:
     def _return(self, facts: TableFacts, since: int | None, reason: str | None) -> None:
         """A parked table that can be captured again: a dump makes up for what was missed."""
         core = self._core
-        core.dumps.joined(facts.table)
+        core.dumps.orders.joined(facts.table)
         core.unpark(facts.table)
         self._settle(facts, None)
         core.doubt(

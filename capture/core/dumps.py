@@ -1,4 +1,4 @@
-"""Dumps: which chunk is read next, and what becomes of it when its high mark passes.
+"""Dumps: what becomes of a chunk when its high mark passes.
 
 One window is open at a time. A chunk is emitted at H with sequences minted there; everything that
 could make its rows older than what the log already said leads to reading it again.
@@ -13,11 +13,12 @@ from msgspec.structs import replace
 
 from capture.core.emit import dump_rows, missing_rows
 from capture.core.events import Chunk, ChunkFailed, ChunkOrder, Mark, Rows, Snapshot, Waiting
+from capture.core.orders import Orders, Reading, stale
 from capture.core.tables import CATALOG, VALUE
 from capture.core.visibility import UnseenTransactions, invisible
 from capture.core.window import Window, moved_incomplete, settle, untouched
 from tideline.contract.errors import InvariantBroken
-from tideline.contract.manifest import Floor, OpenRequest, TableDump
+from tideline.contract.manifest import Floor, TableDump
 
 if TYPE_CHECKING:
     from capture.core.worker import Worker
@@ -32,167 +33,117 @@ class Dumps:
 
     def __init__(self, core: Worker, token: Callable[[], str]) -> None:
         self.unseen = UnseenTransactions(core.limits.unseen_transactions_max)
+        self.orders = Orders(core, self.unseen, token)
         self.redone = 0
         """Chunks that were read again, since the start."""
         self._core = core
-        self._token = token
-        self._order: ChunkOrder | None = None
-        self._window: Window | None = None
-        self._chunk: Chunk | None = None
         self._later: Snapshot | None = None
         self._begun_with: dict[tuple[str, str], str] = {}
-        self._fresh: set[str] = set()
-        self._covered: frozenset[str] = frozenset()
-        self._redos = 0
-        self._not_before = 0.0
-        self._waiting: Waiting | None = None
         self._trouble: dict[str, str] = {}
-        self._held: dict[str, float] = {}
-
-    # -- orders --------------------------------------------------------------------------------
-
-    def next_order(self, *, now: float) -> ChunkOrder | None:
-        """The next chunk to read, at ``now`` (monotonic seconds)."""
-        if self._order is not None or now < self._not_before:
-            return None
-        found = self._core.requests.next({table for table in self._held if now < self._held[table]})
-        if found is None:
-            return None
-        self._order = self._make_order(*found)
-        return self._order
-
-    def _make_order(self, item: OpenRequest, dump: TableDump) -> ChunkOrder:
-        request, limits = item.request, self._core.limits
-        rows_max = request.chunk_rows or limits.chunk_rows
-        keys = None
-        if request.keys is not None:
-            done = int(dump.last_key[0]) if dump.last_key else 0
-            keys = request.keys[done : done + rows_max]
-        fence = (
-            not self.unseen.complete
-            or dump.table in self._fresh
-            or self._redos >= limits.chunk_redo_max
-        )
-        self._covered = frozenset(self._fresh) if fence else frozenset()
-        return ChunkOrder(
-            self._token(),
-            request.request_id,
-            dump.table,
-            rows_max,
-            limits.chunk_bytes_max,
-            after_key=dump.last_key if keys is None else None,
-            keys=keys,
-            time=request.time,
-            fence=fence,
-            estimate=dump.rows_estimate is None and request.whole,
-        )
-
-    def joined(self, table: str) -> None:
-        """``table`` joined the publication: transactions older than that are never streamed, so
-        its first chunk waits until they have ended. One fence serves all that joined before it."""
-        self._fresh.add(table)
 
     # -- the log -------------------------------------------------------------------------------
 
     def on_low(self, mark: Mark) -> None:
-        order = self._order
-        if order is None or mark.token != order.token:
+        reading, core = self.orders.current, self._core
+        if reading is None or mark.token != reading.order.token:
             return
-        core = self._core
-        self._window = Window(order, self.unseen.at_low_mark(), core.sequencer.last)
+        order = reading.order
+        reading.window = Window(order, self.unseen.at_low_mark(), core.sequencer.last)
         if not order.fence and not self.unseen.complete:
-            self._window.disturbed = "ids of unseen transactions were dropped since it was ordered"
+            reading.window.disturbed = "ids of unseen transactions were dropped after the order"
         self._apply_later()
         dump = core.requests.dump(order.request_id, order.table)
-        if dump is not None and order.keys is None and order.after_key != dump.last_key:
-            # The dump was begun anew after this order: the rows up to that key come first.
-            self._window.disturbed = "the dump began anew"
-        elif dump is not None and dump.first_low_seq is None:
-            begun = replace(
-                dump,
-                state="running",
-                first_low_seq=core.sequencer.last,
-                first_manifest=core.durable_number,
-            )
-            core.requests.update(order.request_id, begun)
-            core.draft.state_changed = True
+        if dump is None or stale(order, dump) or dump.first_low_seq is not None:
+            return
+        begun = replace(
+            dump,
+            state="running",
+            first_low_seq=core.sequencer.last,
+            first_manifest=core.durable_number,
+        )
+        core.requests.update(order.request_id, begun)
+        core.draft.state_changed = True
 
     def saw_rows(self, rows: Rows) -> None:
         """Rows of the log. One that changes its key and does not carry all its values may leave
         an old key that no chunk has brought yet for a new one that no chunk will: read it again."""
-        if self._window is not None:
-            self._window.saw_rows(rows)
+        window = self._window
+        if window is not None:
+            window.saw_rows(rows)
         keys = moved_incomplete(rows)
         if keys and self._core.requests.dumping(rows.schema.table):
             self._core.reread(rows.schema.table, keys)
 
     def disturb(self, table: str, what: str) -> None:
-        if self._window is not None:
-            self._window.saw_change_of(table, what)
+        window = self._window
+        if window is not None:
+            window.saw_change_of(table, what)
 
     def on_high(self, mark: Mark, *, now: float) -> None:
-        order, window, chunk = self._order, self._window, self._chunk
-        if order is None or mark.token != order.token:
+        reading, orders = self.orders.current, self.orders
+        if reading is None or mark.token != reading.order.token:
             return
-        self._order = self._window = self._chunk = self._waiting = None
-        if window is not None and chunk is not None:
-            self._judge(order, window, chunk, mark)
-        delay_ms = self._delay_ms(order.request_id)
-        self._not_before = now + delay_ms / 1000
+        orders.end(reading)
+        if reading.window is not None and reading.chunk is not None:
+            self._judge(reading, reading.window, reading.chunk, mark)
+        orders.pause(now + orders.delay_s(reading.order.request_id))
+        if orders.current is not None and orders.current.chunk is not None:
+            self.unseen.shown(orders.current.chunk.snapshot)
         self._apply_later()
 
     # -- other threads -------------------------------------------------------------------------
 
     def on_chunk(self, told: Chunk | ChunkFailed | Waiting, *, now: float) -> None:
-        if self._order is None or told.token != self._order.token:
+        reading = self.orders.find(told.token)
+        if reading is None:
             return
         if isinstance(told, Waiting):
-            self._waiting = told if told.reason else None
+            reading.waiting = told.reason
         elif isinstance(told, Chunk):
-            self._chunk = told
-            self._trouble.pop(self._order.table, None)
-            self._held.pop(self._order.table, None)
-            self.unseen.shown(told.snapshot)
+            reading.chunk, reading.waiting = told, None
+            self._trouble.pop(reading.order.table, None)
+            self.orders.release(reading.order.table)
+            if reading is self.orders.current:
+                # What one read ahead shows must wait: the chunk before it may not show it.
+                self.unseen.shown(told.snapshot)
         else:
-            self._failed(self._order, told, now=now)
+            self._failed(reading, told, now=now)
 
     def on_snapshot(self, snapshot: Snapshot) -> None:
         """What a snapshot shows may be forgotten, but not while a low mark is still to come: its
         chunk may have been read before the snapshot was taken."""
-        if self._order is None or self._window is not None:
-            self.unseen.shown(snapshot)
-        else:
-            self._later = snapshot
+        self._later = snapshot
+        self._apply_later()
 
     def waiting(self) -> dict[str, str]:
         """Per table: what its chunk waits for, or why the last one could not be read."""
-        if self._order is None or self._waiting is None or self._waiting.reason is None:
-            return dict(self._trouble)
-        return {**self._trouble, self._order.table: self._waiting.reason}
+        readings = (self.orders.current, self.orders.ahead)
+        waits = {one.order.table: one.waiting for one in readings if one and one.waiting}
+        return {**self._trouble, **waits}
 
     # -- judgement -----------------------------------------------------------------------------
 
-    def _judge(self, order: ChunkOrder, window: Window, chunk: Chunk, mark: Mark) -> None:
-        core = self._core
+    def _judge(self, reading: Reading, window: Window, chunk: Chunk, mark: Mark) -> None:
+        core, order = self._core, reading.order
         if order.fence:
             self.unseen.fenced()
-            self._fresh -= self._covered
+            self.orders.fenced(reading)
         dump = core.requests.dump(order.request_id, order.table)
-        if dump is None:
+        if dump is None or stale(order, dump):
             return
-        missed = order.table in self._fresh or len(invisible(window.unseen, chunk.snapshot))
+        missed = self.orders.unfenced(order.table) or len(invisible(window.unseen, chunk.snapshot))
         if window.disturbed or missed:
             self._redo()
             return
         if not self._fit(order, chunk, dump):
             return
-        self._redos = 0
+        self.orders.emitted()
         dump = core.requests.dump(order.request_id, order.table) or dump
         self._emit(order, window, chunk, mark)
         self._advance(order, chunk, dump)
 
     def _redo(self) -> None:
-        self._redos += 1
+        self.orders.redo()
         self.redone += 1
 
     def _fit(self, order: ChunkOrder, chunk: Chunk, dump: TableDump) -> bool:
@@ -280,14 +231,14 @@ class Dumps:
             first_manifest=dump.first_manifest or 0,
         )
 
-    def _failed(self, order: ChunkOrder, failed: ChunkFailed, *, now: float) -> None:
-        core = self._core
-        self._order = self._window = self._chunk = self._waiting = None
+    def _failed(self, reading: Reading, failed: ChunkFailed, *, now: float) -> None:
+        core, order = self._core, reading.order
+        self.orders.end(reading)
         self._apply_later()
         if failed.retry:
             self._trouble[order.table] = failed.error
             self._redo()
-            self._held[order.table] = now + RETRY_DELAY_S
+            self.orders.hold(order.table, now + RETRY_DELAY_S)
             return
         dump = core.requests.dump(order.request_id, order.table)
         if dump is not None:
@@ -297,16 +248,16 @@ class Dumps:
             core.draft.state_changed = True
             core.end_requests()
 
+    @property
+    def _window(self) -> Window | None:
+        return None if self.orders.current is None else self.orders.current.window
+
     def _apply_later(self) -> None:
-        if self._later is not None:
+        orders = self.orders
+        awaited = orders.current is not None and orders.current.window is None
+        if self._later is not None and not awaited and orders.ahead is None:
             self.unseen.shown(self._later)
             self._later = None
-
-    def _delay_ms(self, request_id: str) -> int:
-        for item in self._core.requests.open:
-            if item.request.request_id == request_id and item.request.delay_ms is not None:
-                return item.request.delay_ms
-        return self._core.limits.delay_ms
 
     def _keys_asked(self, order: ChunkOrder) -> int:
         for item in self._core.requests.open:

@@ -338,7 +338,7 @@ class Worker:
 
     def next_order(self, *, now: float) -> ChunkOrder | None:
         """The next chunk to read; None while one is under way, or nothing is to be dumped."""
-        return self.dumps.next_order(now=now)
+        return self.dumps.orders.next(now=now)
 
     def flush_due(self, *, now: float, buffered_since: float | None) -> bool:
         return flush_due(self.draft, self.limits, now=now, buffered_since=buffered_since)

@@ -16,6 +16,7 @@ import psycopg2
 from console.demo.compare import Comparison, compare
 from console.demo.damage import TABLES as DAMAGED
 from console.demo.damage import damage_warehouse
+from console.demo.runs import DagRuns
 from console.demo.screen import Screen
 from console.demo.shop import TABLES
 from console.demo.stage import PIPELINE, Stage
@@ -30,8 +31,6 @@ from tideline.store.chain import Chain, Link
 from tideline.store.objects import ObjectStore, open_store
 
 DUMP_TIMEOUT_S = 240.0
-RUN_TIMEOUT_S = 600.0
-RUN_POLL_S = 1.0
 DRAIN_TIMEOUT_S = 120.0
 REPAIR_CHUNK_ROWS = 5_000
 
@@ -42,6 +41,7 @@ class Scenes:
     def __init__(self, stage: Stage, screen: Screen) -> None:
         self._stage = stage
         self._screen = screen
+        self._runs = DagRuns(stage, screen)
         self._hint = 0
 
     @cached_property
@@ -63,7 +63,9 @@ class Scenes:
         self.damage_and_repair()
         self.drain()
         self.merge("the merge DAG brings in the rest")
-        return self.compare()
+        result = self.compare()
+        self._runs.confirm()
+        return result
 
     def open_shop(self) -> None:
         screen, stage = self._screen, self._stage
@@ -188,34 +190,14 @@ class Scenes:
         self._screen.say(f"waited for Airflow {_took(began)}")
 
     def _run_dag(self, dag: str, conf: Mapping[str, Any]) -> None:
-        """Trigger, wait, and say what the receipts say; Unavailable when the run fails."""
-        stage, api = self._stage, self._stage.airflow().api
+        """Run a DAG until it has merged, and say what the receipts say."""
+        stage = self._stage
         began, before = time.monotonic(), stage.traffic_report()
-        run = api.trigger(dag, conf)
-        state = "queued"
-
-        def ended() -> bool:
-            nonlocal state
-            try:
-                state, tasks = api.state(dag, run), api.tasks(dag, run)
-            except Unavailable as error:  # a busy machine; the time-out of the run bounds it
-                self._screen.progress(f"{dag}: {error}")
-                return False
-            self._screen.progress(
-                f"{dag}: " + ", ".join(f"{name} {at or 'waits'}" for name, at in tasks.items())
-            )
-            return state in ("success", "failed")
-
-        stage.wait(ended, what=f"the run of {dag}", timeout_s=RUN_TIMEOUT_S, poll_s=RUN_POLL_S)
-        if state != "success":
-            tasks = api.tasks(dag, run)
-            failed = next((name for name, at in tasks.items() if at == "failed"), None)
-            log = api.log(dag, run, failed)[-3000:] if failed else ""
-            raise Unavailable(f"the run of {dag} failed: {tasks}\n{log}")
+        plans = self._runs.merge(dag, conf)
         seconds = time.monotonic() - began
         during = _since(before, stage.traffic_report())
-        self._say_receipts([self._receipt(plan) for plan in api.xcom(dag, run, "merge")])
-        text = f"{dag} took {seconds:.1f} s"
+        self._say_receipts([self._receipt(plan) for plan in plans])
+        text = f"{dag} merged after {seconds:.1f} s"
         if during.transactions:
             text += f"; meanwhile the traffic changed {_n(during.changes)} rows"
         self._screen.say(text)

@@ -144,7 +144,7 @@ def test_the_traffic_was_what_is_promised(played: Terminal, folder: Path) -> Non
 def test_damage_was_done_and_healed_through_airflow(played: Terminal) -> None:
     damage = re.search(r"(\d+) rows overwritten, (\d+) deleted, (\d+) invented", played.text)
     assert damage and all(int(number) > 0 for number in damage.groups())
-    assert "tideline_repair took" in played.text
+    assert "tideline_repair merged after" in played.text
 
 
 @pytest.mark.timeout(1_200)

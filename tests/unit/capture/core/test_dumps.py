@@ -155,7 +155,7 @@ class TestFence:
         driver.ask()
         order = driver.order()
         assert not order.fence
-        driver.core.dumps.joined(TABLE)
+        driver.core.dumps.orders.joined(TABLE)
         driver.mark(MarkKind.LOW, order.token)
         driver.answer(order, [(1, "a")])
         driver.mark(MarkKind.HIGH, order.token)
