@@ -219,7 +219,7 @@ class Session:
                 self.core.on_snapshot(found)
             else:
                 self.core.on_chunk(found, now=now)
-        while not self._crew.desk.arrivals.empty():
+        while self.core.surveyed and not self._crew.desk.arrivals.empty():
             arrived = self._crew.desk.arrivals.get()
             if isinstance(arrived, RequestArrived):
                 answer = self.core.on_request(arrived)

@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 
 from console.tables import moment, print_table
 from tideline.contract import layout
+from tideline.contract.errors import TidelineError
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Outcome, Receipt, encode_receipt
+from tideline.control import Asker
 from tideline.planner import plan_merge
 from tideline.settings import Settings
 from tideline.store.objects import open_store
@@ -32,6 +34,7 @@ def run(settings: Settings, tables: Sequence[str]) -> int:
     open_store(settings.store).put(key, encode_receipt(receipt))
     _print_receipt(receipt)
     _print_held(plan)
+    _reread_pending(settings, receipt)
     bad = [one for one in receipt.tables if one.outcome in (Outcome.REFUSED, Outcome.FAILED)]
     return EXIT_FAILED if bad else 0
 
@@ -87,6 +90,24 @@ def _print_receipt(receipt: Receipt) -> None:
                 print(f"  hint: {one.hint}")
         for change in one.foreign_changes:
             print(f"{one.table}: changed by somebody else: {change}")
+
+
+def _reread_pending(settings: Settings, receipt: Receipt) -> None:
+    """Ask for what the log did not carry; the next merge brings it in. The merge itself is done:
+    nobody to ask is no failure of it."""
+    pending = {one.table: one.pending for one in receipt.tables if one.pending}
+    if not pending:
+        return
+    asker = Asker(settings.control, settings.pipeline)
+    try:
+        asker.reread_pending(receipt)
+        done = "the worker is asked to read them again"
+    except TidelineError as error:
+        done = f"the worker could not be asked to read them again: {error}"
+    finally:
+        asker.close()
+    for table, rows in pending.items():
+        print(f"{table}: {rows} rows lack values that the log did not carry; {done}")
 
 
 def _print_held(plan: Plan) -> None:

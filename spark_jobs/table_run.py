@@ -23,8 +23,8 @@ from spark_jobs.files import spark_path
 from spark_jobs.fill import fill_moved, initial_rows, twins
 from spark_jobs.fold import Shape, fold
 from spark_jobs.formats.delta import DeltaTable, SinceOurs, Snapshot
-from spark_jobs.schemas import PENDING, schema_steps
-from spark_jobs.schemas import column as col
+from spark_jobs.pending import Keys, pending_rows
+from spark_jobs.schemas import schema_steps
 from spark_jobs.statement import delete_statement, key_bounds, merge_statement
 from tideline.contract.errors import (
     CorruptData,
@@ -53,6 +53,7 @@ class _Rows:
     updated: int = 0
     deleted: int = 0
     pending: int = 0
+    pending_keys: Keys = ()
 
 
 class TableRun:
@@ -110,8 +111,7 @@ class TableRun:
             )
         if counts is None:
             return self._already(version, number)
-        pending = self._count_pending() if stamp.pending else 0
-        rows = _Rows(read, *counts, pending)
+        rows = _Rows(read, *counts, *(self._pending() if stamp.pending else (0, ())))
         return self._applied(version, rows, since.foreign)
 
     def _check_owner(self, snapshot: Snapshot) -> None:
@@ -221,9 +221,8 @@ class TableRun:
             ),
         )
 
-    def _count_pending(self) -> int:
-        rows = self._session.table(self._target.name)
-        return rows.where(col(PENDING).isNotNull()).count()
+    def _pending(self) -> tuple[int, Keys]:
+        return pending_rows(self._session.table(self._target.name), self._table.schema)
 
     def _applied(self, version: int, rows: _Rows, foreign: tuple[str, ...]) -> TableReceipt:
         return TableReceipt(
@@ -238,6 +237,7 @@ class TableRun:
             updated=rows.updated,
             deleted=rows.deleted,
             pending=rows.pending,
+            pending_keys=rows.pending_keys,
             foreign_changes=foreign,
         )
 

@@ -237,6 +237,11 @@ class Worker:
 
     # -- requests ------------------------------------------------------------------------------
 
+    @property
+    def surveyed(self) -> bool:
+        """Whether it is known which tables there are. Before that no request can be judged."""
+        return bool(self.tables.states) or self.catalog.seen_token is not None
+
     def on_request(self, arrived: RequestArrived) -> Answer | None:
         """Accept, join or refuse; an answer is returned when it need not wait for a manifest."""
         request = arrived.request

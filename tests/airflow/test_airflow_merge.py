@@ -14,7 +14,9 @@ import pytest
 from airflow.sdk import AssetAlias
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from tests.airflow.stub_worker import StubWorker
 from tests.airflow.task_context import TaskContext
+from tests.fixtures.capture import poll
 from tideline.contract.plan import Plan, TablePlan
 from tideline.contract.receipt import Outcome, TableReceipt
 from tideline.contract.schema import Column, TableSchema
@@ -37,7 +39,10 @@ if step["tables"] is not None:
     path = pathlib.Path(url.removeprefix("file://"))
     path.parent.mkdir(parents=True, exist_ok=True)
     tables = tuple(
-        TableReceipt(table, Outcome(outcome), 4, 40, 1_700_000_000_000_000, error=step["error"])
+        TableReceipt(
+            table, Outcome(outcome), 4, 40, 1_700_000_000_000_000, error=step["error"],
+            pending=len(step["pending"]), pending_keys=tuple(map(tuple, step["pending"])),
+        )
         for table, outcome in step["tables"].items()
     )
     path.write_bytes(encode_receipt(Receipt("p", "shop", "i", tables)))
@@ -56,9 +61,18 @@ class Submit:
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
         (folder / "calls.json").write_text("[]")
 
-    def shall(self, *steps: dict[str, str] | None, exit_code: int = 0) -> None:
-        """One step per call: the outcome of each table, None for no receipt at all."""
-        script = [{"tables": step, "exit": exit_code, "error": "lost a disk"} for step in steps]
+    def shall(
+        self,
+        *steps: dict[str, str] | None,
+        exit_code: int = 0,
+        pending: Sequence[Sequence[str]] = (),
+    ) -> None:
+        """One step per call: the outcome of each table, None for no receipt at all.
+
+        ``pending``: the keys of rows that each table is left with.
+        """
+        rest = {"exit": exit_code, "error": "lost a disk", "pending": pending}
+        script = [{"tables": step, **rest} for step in steps]
         (self.folder / "script.json").write_text(json.dumps(script))
 
     @property
@@ -112,6 +126,25 @@ def test_one_run_of_the_plan(merge: MergeOperator, submit: Submit, config: Path)
     extra = {"max_seq": 40, "complete_through_us": 1_700_000_000_000_000}
     orders, items = (table_asset("shop", f"public.{name}").uri for name in ("orders", "items"))
     assert events == {orders: extra, items: extra}
+
+
+def test_what_is_pending_is_asked_for(
+    merge: MergeOperator, submit: Submit, worker: StubWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    submit.shall({"public.orders": "applied"}, pending=[["canary-7"], ["canary-8"]])
+    assert merge.execute(TaskContext(merge).values) == ["run/1"]
+    poll("the worker is asked", lambda: len(worker.requests) == 1)
+    [request] = worker.requests.values()
+    assert (request.tables, request.keys) == (("public.orders",), (("canary-7",), ("canary-8",)))
+    assert "canary" not in caplog.text
+
+
+def test_a_merge_is_done_though_nobody_can_be_asked(
+    merge: MergeOperator, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDELINE_CONTROL__URL", "redis://127.0.0.1:1/0")
+    submit.shall({"public.orders": "applied"}, pending=[["7"]])
+    assert merge.execute(TaskContext(merge).values) == ["run/1"]
 
 
 def test_what_is_done_is_not_run_again(merge: MergeOperator, submit: Submit) -> None:

@@ -175,3 +175,14 @@ class TestRequests:
         assert rows == list(range(10, 20))
         floors = {floor.request_id for m in captured.manifests for floor in m.floors}
         assert not floors & {"backfill-1", "backfill-2"}
+
+
+def test_a_request_that_was_there_before_the_worker_is_served(items: Pipeline) -> None:
+    """It waits until the first look at the catalog says which tables there are."""
+    asker = items.asker()
+    asker.ask(DumpRequest("early", (ITEMS,), keys=(("7",),)))
+    items.drain()
+    answer = asker.answer("early")
+    asker.close()
+    assert answer is not None
+    assert (answer.state, answer.error) == (RequestState.DONE, None)

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from hashlib import sha256
 
 import msgspec
 
 from tideline.contract.document import decode_document, written_features, written_version
+from tideline.contract.request import DumpRequest
 
 RECEIPT_VERSION = 1
 FEATURES: frozenset[str] = frozenset()
 """The optional features that this version understands."""
+PENDING_KEYS_MAX = 10_000
+"""Rows that are read again one by one; of a table with more, all are."""
+_REREAD_BYTES_MAX = 512 * 1024
 
 
 class Outcome(StrEnum):
@@ -32,7 +37,8 @@ class TableReceipt(msgspec.Struct, frozen=True, omit_defaults=True):
     ``applied_manifest`` and ``applied_seq`` are where the table stands afterwards;
     ``complete_through_us`` the source clock (µs UTC) up to which it is complete.
     ``rows_read`` counts the parts' rows; ``inserted``, ``updated``, ``deleted`` what the MERGE did;
-    ``pending`` rows that still lack a column's value. ``foreign_changes`` names data-changing
+    ``pending`` rows that still lack a column's value; ``pending_keys`` are the keys of them all, a
+    text per key column, absent above `PENDING_KEYS_MAX`. ``foreign_changes`` names data-changing
     commits by others since our last one: the table is unproven until it is dumped.
     """
 
@@ -47,6 +53,7 @@ class TableReceipt(msgspec.Struct, frozen=True, omit_defaults=True):
     updated: int = 0
     deleted: int = 0
     pending: int = 0
+    pending_keys: tuple[tuple[str, ...], ...] = ()
     foreign_changes: tuple[str, ...] = ()
     seconds: float = 0.0
     error: str | None = None
@@ -75,3 +82,29 @@ def decode_receipt(raw: bytes) -> Receipt:
     return decode_document(
         raw, Receipt, version=RECEIPT_VERSION, features=FEATURES, name="merge receipt"
     )
+
+
+def reread_requests(receipt: Receipt) -> list[DumpRequest]:
+    """What to ask the worker for, so that no row of the plan's tables stays pending.
+
+    Where the keys are too many for a message, the whole table. The ids follow from what is applied:
+    asking twice joins.
+    """
+    return [
+        DumpRequest(
+            request_id=f"pending:{receipt.incarnation[:8]}:{one.applied_manifest}:{_short(one)}",
+            tables=(one.table,),
+            keys=_askable(one.pending_keys),
+            requested_by="tideline merge",
+        )
+        for one in receipt.tables
+        if one.pending
+    ]
+
+
+def _short(table: TableReceipt) -> str:
+    return sha256(table.table.encode()).hexdigest()[:12]
+
+
+def _askable(keys: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...] | None:
+    return keys if keys and len(msgspec.json.encode(keys)) <= _REREAD_BYTES_MAX else None

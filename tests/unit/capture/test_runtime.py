@@ -282,6 +282,16 @@ class TestAcknowledged:
         assert rig.desk.acknowledged == ["m-r"]
 
 
+def test_a_request_waits_until_the_tables_are_known(rig: Rig) -> None:
+    rig.session.core.tables.states.clear()
+    rig.desk.arrivals.put(asked("r"))
+    rig.start()
+    eventually(lambda: rig.source.reader.polls > 10)
+    assert rig.desk.arrivals.qsize() == 1
+    rig.session.core.tables.states[TABLE] = TableState(schema=SCHEMA.fingerprint)
+    eventually(lambda: rig.desk.acknowledged == ["m-r"])
+
+
 class TestConfirmed:
     def test_only_what_is_durable(self, rig: Rig) -> None:
         rig.start()

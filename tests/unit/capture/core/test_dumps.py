@@ -280,3 +280,11 @@ def test_the_workers_own_ids_are_not_to_be_had() -> None:
     driver = started()
     driver.ask("reread:1")
     assert "worker's own" in str(driver.seal().refused[0].error)
+
+
+def test_requests_can_be_judged_once_the_tables_are_known() -> None:
+    driver = Driver()
+    assert not driver.core.surveyed
+    driver.catalog()
+    assert driver.core.surveyed
+    assert make_core(started().core.open_state()).surveyed
