@@ -284,7 +284,8 @@ def test_the_workers_own_ids_are_not_to_be_had() -> None:
 
 def test_requests_can_be_judged_once_the_tables_are_known() -> None:
     driver = Driver()
-    assert not driver.core.surveyed
+    before = driver.core.surveyed
     driver.catalog()
-    assert driver.core.surveyed
+    after = driver.core.surveyed
+    assert (before, after) == (False, True)
     assert make_core(started().core.open_state()).surveyed
