@@ -29,6 +29,30 @@ def _own_settings_only(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
+LONGEST = (
+    "spark",
+    "tests/demo/test_demo.py",
+    "tests/airflow/test_airflow_scheduler.py",
+    "tests/integration/test_by_hand.py",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For runs in parallel: a file stays in one process, and so does all that shares the one Spark
+    application; what takes longest begins first."""
+
+    def group(item: pytest.Item) -> str:
+        if "spark" in getattr(item, "fixturenames", ()):
+            return "spark"
+        return item.nodeid.partition("::")[0]
+
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group(item)))
+    ranks = {name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(group(item), len(ranks)))
+
+
 class SkipGuard:
     """Fails a run in CI that skipped a test for a reason that is not on the list."""
 
