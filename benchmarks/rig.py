@@ -90,11 +90,12 @@ class Cost:
     latencies_s: list[float] = field(default_factory=list)
 
 
-def run_until_idle(settings: Settings, rig: Rig) -> Cost:
+def run_until_idle(settings: Settings, rig: Rig, *, begin: str = "reading") -> Cost:
     """Run the worker in this process until it is idle.
 
-    The wall goes from when it reads the log to its last manifest that holds rows; the CPU is all
-    that the process used, start and idle tail included.
+    The wall goes from when it first reaches the point ``begin`` (it reads the log; it orders the
+    first chunk: ``between-chunks``) to its last manifest that holds rows; the CPU is all that the
+    process used, start and idle tail included.
     """
     ends: list[float] = []
     begins: list[float] = []
@@ -103,7 +104,7 @@ def run_until_idle(settings: Settings, rig: Rig) -> Cost:
     before = chain.tail()
 
     def note(point: str) -> None:
-        if point == "reading":
+        if point == begin:
             begins.append(time.perf_counter())
         if point == "between-parts-and-manifest":
             ends.append(time.perf_counter())

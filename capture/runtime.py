@@ -219,14 +219,14 @@ class Session:
                 self.core.on_snapshot(found)
             else:
                 self.core.on_chunk(found, now=now)
-        while self.core.surveyed and not self._crew.desk.arrivals.empty():
+        while self.core.intake.surveyed and not self._crew.desk.arrivals.empty():
             arrived = self._crew.desk.arrivals.get()
             if isinstance(arrived, RequestArrived):
-                answer = self.core.on_request(arrived)
+                answer = self.core.intake.on_request(arrived)
                 if answer is not None:
                     self._crew.desk.answer(answer)
             else:
-                self.core.on_refused(arrived)
+                self.core.intake.on_refused(arrived)
 
     def _take_durable(self, reader: LogReader, now: float) -> None:
         """Only what a manifest holds is confirmed to the source and told to askers."""

@@ -24,17 +24,11 @@ from msgspec.structs import replace
 
 from capture.core.draft import Sealed, Spill
 from capture.core.events import Rows
+from capture.manifests import Manifests, named_part
 from capture.segments import EncodedPart, encode_parts
 from tideline.contract import layout
 from tideline.contract.errors import TidelineError, Unavailable
-from tideline.contract.manifest import (
-    STATE_DISTANCE_MAX,
-    Manifest,
-    ManifestKind,
-    OpenState,
-    Part,
-    tables_in,
-)
+from tideline.contract.manifest import Manifest, OpenState, Part
 from tideline.contract.schema import TableSchema, parse_table
 from tideline.store.chain import Chain, Link
 from tideline.store.objects import ObjectStore
@@ -79,13 +73,12 @@ class Uploader(threading.Thread):
         on_point: Callable[[str], None] = lambda name: None,
     ) -> None:
         super().__init__(name="uploader", daemon=True)
-        self.last = tail
         self.failure: BaseException | None = None
         self.unavailable_since: float | None = None
         self.on_durable: Callable[[Link, Sealed | None], None] = lambda link, sealed: None
         self._store = store
         self._chain = chain
-        self._writer = tail.manifest.writer
+        self._manifests = Manifests(tail, state)
         self._heartbeat_s = heartbeat_s
         self._on_point = on_point
         self._queue: queue.SimpleQueue[Sealed | Spill | Restart] = queue.SimpleQueue()
@@ -97,10 +90,6 @@ class Uploader(threading.Thread):
         self._spilled = _Spilled([], [])
         self._written_schemas: set[str] = set()
         self._appended_at = time.monotonic()
-        manifest = tail.manifest
-        self._state_at = manifest.state_at or manifest.manifest_number
-        self._data = {name: table.last_data_manifest for name, table in state.tables.items()}
-        self._state = state
 
     # -- other threads -------------------------------------------------------------------------
 
@@ -120,13 +109,14 @@ class Uploader(threading.Thread):
         self._queue.put(item)
 
     @property
+    def last(self) -> Link:
+        """The chain's tail."""
+        return self._manifests.last
+
+    @property
     def state(self) -> OpenState:
         """The open state after the last manifest, in full; to be read after `drain`."""
-        tables = {
-            name: replace(table, last_data_manifest=self._data.get(name, 0))
-            for name, table in self._state.tables.items()
-        }
-        return replace(self._state, tables=tables)
+        return self._manifests.state
 
     def drain(self, timeout_s: float | None = None) -> None:
         """Return once all that was submitted is durable; raises what ended the uploader, and
@@ -230,76 +220,21 @@ class Uploader(threading.Thread):
         parts = [*self._spilled.parts, *uploaded]
         self._spilled = _Spilled([], [])
         self._on_point("between-parts-and-manifest")
-        empty = sealed.last_seq < sealed.first_seq and not sealed.state_changed
-        manifest = replace(
-            self._following(),
-            kind=ManifestKind.HEARTBEAT if empty else ManifestKind.SEGMENT,
-            first_seq=sealed.first_seq,
-            last_seq=sealed.last_seq,
-            position=sealed.position,
-            source_time_us=sealed.source_time_us,
-            parts=tuple(parts),
-            schema_events=sealed.schema_events,
-            truncates=sealed.truncates,
-            floors=sealed.floors,
-            accepted=sealed.accepted,
-            finished=tuple(
-                replace(answer, manifest_number=self._next_number) for answer in sealed.finished
-            ),
-            refused=sealed.refused,
-        )
-        for table in tables_in(manifest):
-            self._data[table] = manifest.manifest_number
-        self._state = _numbered(sealed.state, manifest.manifest_number)
-        self._append(self._with_state(manifest, changed=sealed.state_changed), sealed)
+        self._append(self._manifests.segment(sealed, parts), sealed)
 
     def _beat_if_due(self) -> None:
         if time.monotonic() - self._appended_at >= self._heartbeat_s:
             self._append(self._heartbeat(), None)
 
     def _heartbeat(self) -> Manifest:
-        beat = replace(self._following(), uploading=tuple(self._spilled.prefixes))
-        return self._with_state(beat, changed=False)
+        return self._manifests.heartbeat(self._spilled.prefixes)
 
     def _append(self, manifest: Manifest, sealed: Sealed | None) -> None:
         link = self._until_available(lambda: self._chain.append(manifest))
         self._on_point("after-manifest")
-        self.last = link
+        self._manifests.appended(link)
         self._appended_at = time.monotonic()
-        if manifest.state is not None:
-            self._state_at = manifest.manifest_number
         self.on_durable(link, sealed)
-
-    # -- building ------------------------------------------------------------------------------
-
-    @property
-    def _next_number(self) -> int:
-        return self.last.manifest.manifest_number + 1
-
-    def _following(self) -> Manifest:
-        """An empty heartbeat after the last manifest; `_with_state` completes it."""
-        last = self.last.manifest
-        return Manifest(
-            pipeline=last.pipeline,
-            incarnation=last.incarnation,
-            manifest_number=self._next_number,
-            term=last.term,
-            writer=self._writer,
-            previous_digest=self.last.digest,
-            kind=ManifestKind.HEARTBEAT,
-            first_seq=last.last_seq + 1,
-            last_seq=last.last_seq,
-            position=last.position,
-            identity=last.identity,
-            source_time_us=last.source_time_us,
-            written_at_us=time.time_ns() // 1000,
-        )
-
-    def _with_state(self, manifest: Manifest, *, changed: bool) -> Manifest:
-        """The manifest with the open state in full where it must be, else where to find it."""
-        if not changed and manifest.manifest_number - self._state_at < STATE_DISTANCE_MAX:
-            return replace(manifest, state_at=self._state_at)
-        return replace(manifest, state=self.state)
 
     def _write_schemas(self, schemas: tuple[TableSchema, ...]) -> None:
         for schema in schemas:
@@ -310,12 +245,12 @@ class Uploader(threading.Thread):
     def _put_parts(self, rows: tuple[Rows, ...]) -> list[Part]:
         if not rows:
             return []
-        if self._next_number not in self._spilled.prefixes:
-            self._spilled.prefixes.append(self._next_number)
+        if self._manifests.next_number not in self._spilled.prefixes:
+            self._spilled.prefixes.append(self._manifests.next_number)
         parts = [(self._part_key(part.schema), part) for part in encode_parts(rows)]
         self._on_point("before-part-put")
         self._until_available(lambda: self._put_all(parts))
-        return [_named(key, part) for key, part in parts]
+        return [named_part(key, part) for key, part in parts]
 
     def _put_all(self, parts: list[tuple[str, EncodedPart]]) -> None:
         """Heartbeats go on meanwhile, however long it takes: the writer lives."""
@@ -332,39 +267,11 @@ class Uploader(threading.Thread):
     def _part_key(self, schema: TableSchema) -> str:
         return layout.part_key(
             self.last.manifest.pipeline,
-            self._next_number,
+            self._manifests.next_number,
             parse_table(schema.table),
             schema.fingerprint,
             uuid.uuid4().hex[:12],
         )
-
-
-def _numbered(state: OpenState, number: int) -> OpenState:
-    """``state`` of manifest ``number``, in which the answers that have none yet become durable."""
-    recent = tuple(
-        one if one.manifest_number is not None else replace(one, manifest_number=number)
-        for one in state.recent
-    )
-    return replace(state, recent=recent)
-
-
-def _named(key: str, part: EncodedPart) -> Part:
-    return Part(
-        key=key,
-        table=part.schema.table,
-        schema=part.schema.fingerprint,
-        rows=part.rows,
-        operations=part.operations,
-        bytes=len(part.data),
-        digest=part.digest,
-        first_seq=part.first_seq,
-        last_seq=part.last_seq,
-        key_min=part.key_min,
-        key_max=part.key_max,
-        unchanged_rows=part.unchanged_rows,
-        before_rows=part.before_rows,
-        overflow_rows=part.overflow_rows,
-    )
 
 
 def _bytes_of(item: Sealed | Spill | Restart) -> int:

@@ -61,7 +61,7 @@ class CatalogWatch:
             if self._is_settled(facts.table, observed.snapshot) and self._compare(facts)
         ]
         if fresh:
-            self._core.request_dump("initial", fresh)
+            self._core.intake.request_dump("initial", fresh)
         self._miss({facts.table for facts in observed.tables})
 
     def _take_round(self, token: str) -> CatalogRound | None:
@@ -98,7 +98,7 @@ class CatalogWatch:
         core, table = self._core, facts.table
         if facts.problem is not None or facts.schema is None:
             reason = facts.problem or "it has no columns"
-            core.park(table, reason=reason, hint=facts.hint, cause=CATALOG)
+            core.conditions.park(table, reason=reason, hint=facts.hint, cause=CATALOG)
             return False
         if not facts.membership:
             return False  # It left the publication in this very round; the next one adds it again.
@@ -126,11 +126,11 @@ class CatalogWatch:
         """Adopt what the catalog says; ``reason``: why rows may differ all the same."""
         core, table = self._core, facts.table
         if facts.schema is not None:
-            core.adopt(facts.schema)
+            core.conditions.adopt(facts.schema)
         news = core.tables.seen_equal(facts)
         if reason is not None:
             since = self.last_equal(table, core.sequencer.last)
-            core.doubt(table, since=since, reason=reason)
+            core.conditions.doubt(table, since=since, reason=reason)
         if news or reason is not None:
             core.draft.state_changed = True
         self._equal_at[table] = core.sequencer.last
@@ -148,9 +148,9 @@ class CatalogWatch:
         """A parked table that can be captured again: a dump makes up for what was missed."""
         core = self._core
         core.dumps.orders.joined(facts.table)
-        core.unpark(facts.table)
+        core.conditions.unpark(facts.table)
         self._settle(facts, None)
-        core.doubt(
+        core.conditions.doubt(
             facts.table,
             since=since if since is not None else core.sequencer.last,
             reason=f"it was parked: {reason}",
@@ -159,7 +159,7 @@ class CatalogWatch:
     def _miss(self, present: set[str]) -> None:
         for table in list(self._core.tables.states):
             if table not in present:
-                self._core.park(
+                self._core.conditions.park(
                     table,
                     reason="it is no longer in the source, or no longer in the table list",
                     hint=None,

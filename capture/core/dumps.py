@@ -72,7 +72,7 @@ class Dumps:
             window.saw_rows(rows)
         keys = moved_incomplete(rows)
         if keys and self._core.requests.dumping(rows.schema.table):
-            self._core.reread(rows.schema.table, keys)
+            self._core.intake.reread(rows.schema.table, keys)
 
     def disturb(self, table: str, what: str) -> None:
         window = self._window
@@ -151,11 +151,11 @@ class Dumps:
         core, facts = self._core, chunk.facts
         if facts.problem is not None or facts.schema is None:
             reason = facts.problem or "it has no schema"
-            core.park(order.table, reason=reason, hint=facts.hint, cause=CATALOG)
+            core.conditions.park(order.table, reason=reason, hint=facts.hint, cause=CATALOG)
             return False
         if chunk.key_overflow:
             columns = ", ".join(chunk.key_overflow)
-            core.park(
+            core.conditions.park(
                 order.table,
                 reason=f"key column {columns} has a value that its type cannot hold",
                 hint="change the value or the column's type, then dump the table",
@@ -167,9 +167,9 @@ class Dumps:
             core.draft.state_changed = True
             return False
         if not core.tables.captures(order.table):
-            core.fail_dumps(order.table, "the table is parked")
+            core.conditions.fail_dumps(order.table, "the table is parked")
             return False
-        core.adopt(facts.schema)
+        core.conditions.adopt(facts.schema)
         # Adopting can have begun this dump anew: its low mark was before the schema event.
         now = core.requests.dump(order.request_id, order.table)
         return now is not None and now.first_low_seq is not None

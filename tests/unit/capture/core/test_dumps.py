@@ -122,7 +122,7 @@ class TestParked:
         driver.dump([], facts=OTHER_FACTS)
         driver.ask(tables=(TABLE, OTHER))
         driver.seal()
-        driver.core.park(OTHER, reason="r", hint=None, cause="catalog")
+        driver.core.conditions.park(OTHER, reason="r", hint=None, cause="catalog")
         sealed = driver.seal()
         assert sealed.state_changed
         states = {dump.table: dump.state for dump in sealed.state.requests[0].dumps}
@@ -284,8 +284,8 @@ def test_the_workers_own_ids_are_not_to_be_had() -> None:
 
 def test_requests_can_be_judged_once_the_tables_are_known() -> None:
     driver = Driver()
-    before = driver.core.surveyed
+    before = driver.core.intake.surveyed
     driver.catalog()
-    after = driver.core.surveyed
+    after = driver.core.intake.surveyed
     assert (before, after) == (False, True)
-    assert make_core(started().core.open_state()).surveyed
+    assert make_core(started().core.open_state()).intake.surveyed

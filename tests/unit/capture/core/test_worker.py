@@ -473,7 +473,7 @@ class TestReread:
         assert driver.seal().state.requests == ()
 
     def test_too_many_have_the_table_dumped_anew(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("capture.core.worker.REREAD_KEYS_MAX", 1)
+        monkeypatch.setattr("capture.core.intake.REREAD_KEYS_MAX", 1)
         driver = dumping_wider()
         driver.change(("u", 3, "moved"), schema=WIDER, before=[20], unchanged=[["big"]])
         driver.change(("u", 4, "moved"), schema=WIDER, before=[21], unchanged=[["big"]])

@@ -1,0 +1,112 @@
+"""What becomes of a table: its schema in force, and whether it is captured, proven, merged.
+
+Every step mints or states what a successor must know, in the segment that is being filled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from capture.core.tables import CATALOG, VALUE, Adopted
+from tideline.contract.errors import InvariantBroken
+from tideline.contract.manifest import SchemaEvent, TableCondition
+from tideline.contract.schema import TableSchema, Verdict
+
+if TYPE_CHECKING:
+    from capture.core.worker import Worker
+
+
+class Conditions:
+    """The table side of the core. ``core`` is the worker it is part of."""
+
+    def __init__(self, core: Worker) -> None:
+        self._core = core
+        self._announced: dict[str, TableSchema] = {}
+
+    def announced(self, schema: TableSchema, xid: int) -> None:
+        """The log describes a table, in transaction ``xid``."""
+        core = self._core
+        table = schema.table
+        core.catalog.schema_seen(table, xid)
+        if not schema.key:
+            self._announced.pop(table, None)
+            if core.tables.captures(table):
+                self.park(table, reason="it lost its key", hint=None, cause=CATALOG)
+            return
+        self._announced[table] = schema
+        if core.tables.captures(table):
+            self.adopt(schema)
+
+    def adopt(self, schema: TableSchema) -> Adopted | None:
+        """Mint the schema event that ``schema`` calls for, and do what its verdict demands."""
+        core = self._core
+        adopted = core.tables.adopt(schema)
+        if adopted is None:
+            return None
+        seq = core.sequencer.take(1)
+        core.draft.schemas.append(schema)
+        core.draft.schema_events.append(
+            SchemaEvent(
+                seq,
+                schema.table,
+                schema.fingerprint,
+                adopted.before,
+                adopted.verdict.value,
+                adopted.changes,
+            )
+        )
+        core.draft.state_changed = True
+        core.dumps.disturb(schema.table, "a schema change")
+        core.catalog.schema_changed(schema.table)
+        what = ", ".join(adopted.changes)
+        if adopted.verdict is Verdict.UNPROVEN:
+            since = core.catalog.last_equal(schema.table, seq)
+            self.doubt(schema.table, since=since, reason=f"schema change: {what}")
+        elif adopted.verdict is Verdict.INCOMPATIBLE:
+            core.tables.block(schema.table, since=seq, reason=f"incompatible change: {what}")
+            core.requests.restart(schema.table)
+        return adopted
+
+    def unpark(self, table: str) -> None:
+        """Capture ``table`` again, with the schema the log announced meanwhile."""
+        core = self._core
+        core.tables.unpark(table)
+        if table in self._announced:
+            self.adopt(self._announced[table])
+
+    def doubt(self, table: str, *, since: int, reason: str) -> None:
+        """Mark ``table`` unproven and see to it that a delete-complete dump follows."""
+        core = self._core
+        core.tables.unprove(table, since=since, reason=reason)
+        core.draft.state_changed = True
+        restarted = core.requests.restart(table)
+        blocked = core.tables.states[table].condition is TableCondition.BLOCKED
+        if not restarted and core.limits.dump_unproven and not blocked:
+            core.intake.request_dump("unproven", [table])
+
+    def park(self, table: str, *, reason: str, hint: str | None, cause: str) -> None:
+        """Stop capturing ``table`` from the next sequence on."""
+        core = self._core
+        seq = core.sequencer.next
+        if core.tables.park(table, seq=seq, reason=reason, hint=hint, cause=cause):
+            core.draft.state_changed = True
+            core.dumps.disturb(table, "the table was parked")
+        self.fail_dumps(table, f"the table is parked: {reason}")
+
+    def fail_dumps(self, table: str, error: str) -> None:
+        """End every open dump of ``table`` with ``error``."""
+        core = self._core
+        if core.requests.fail_table(table, error):
+            core.draft.state_changed = True
+            core.end_requests()
+
+    def park_value(self, table: str, column: str, seq: int) -> None:
+        core = self._core
+        if seq != core.sequencer.next:
+            raise InvariantBroken(f"parking {table} between the rows of a batch")
+        self.park(
+            table,
+            reason=f"key column {column} has a value that its type cannot hold",
+            hint="change the value or the column's type, then dump the table",
+            cause=VALUE,
+        )

@@ -1,0 +1,133 @@
+"""Dump requests: what comes from the queue, and what the worker asks of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from capture.core.events import RequestArrived, RequestRefused
+from capture.core.requests import REREAD
+from capture.core.tables import VALUE
+from tideline.contract.errors import Misconfigured
+from tideline.contract.patterns import check_patterns, matches
+from tideline.contract.request import Answer, DumpRequest, RequestState
+from tideline.contract.schema import parse_table
+
+if TYPE_CHECKING:
+    from capture.core.worker import Worker
+
+REREAD_KEYS_MAX = 10_000
+"""Rows that changed their key during a dump and are read again one by one; above that the whole
+table is dumped again."""
+
+
+class Intake:
+    """The request side of the core. ``core`` is the worker it is part of."""
+
+    def __init__(self, core: Worker, token: Callable[[], str]) -> None:
+        self._core = core
+        self._token = token
+
+    @property
+    def surveyed(self) -> bool:
+        """Whether it is known which tables there are. Before that no request can be judged."""
+        core = self._core
+        return bool(core.tables.states) or core.catalog.seen_token is not None
+
+    def on_request(self, arrived: RequestArrived) -> Answer | None:
+        """Accept, join or refuse; an answer is returned when it need not wait for a manifest."""
+        core = self._core
+        request = arrived.request
+        ended = core.requests.ended(request.request_id)
+        if ended is not None or request.request_id in core.requests:
+            core.draft.messages.append(arrived.message_id)
+            return ended if ended is not None and ended.manifest_number is not None else None
+        tables, error = self._tables_for(request)
+        if error is None and len(core.requests) >= core.limits.open_requests_max:
+            error = f"{core.limits.open_requests_max} requests are open already; ask again later"
+        if error is not None:
+            refused = RequestRefused(arrived.message_id, request.request_id, error)
+            self.on_refused(refused)
+            return None
+        for table in tables:
+            self._take_up(table)
+        core.requests.accept(request, tables)
+        core.draft.accepted.append(request.request_id)
+        core.draft.messages.append(arrived.message_id)
+        core.draft.urgent = core.draft.state_changed = True
+        return None
+
+    def on_refused(self, refused: RequestRefused) -> None:
+        """Record a message that is no request we can serve."""
+        core = self._core
+        hint = "`tideline status` shows the tables that are captured"
+        answer = Answer(refused.request_id, RequestState.REFUSED, error=refused.error, hint=hint)
+        core.draft.refused.append(answer)
+        core.draft.messages.append(refused.message_id)
+        core.draft.urgent = True
+
+    def _tables_for(self, request: DumpRequest) -> tuple[list[str], str | None]:
+        core = self._core
+        if request.request_id.startswith(REREAD):
+            return [], f"ids that begin with {REREAD!r} are for requests of the worker's own"
+        try:
+            check_patterns(request.tables)
+        except Misconfigured as error:
+            return [], error.message
+        known = {table: parse_table(table) for table in core.tables.states}
+        chosen = []
+        for pattern in request.tables:
+            hits = [text for text, table in known.items() if matches(table, (pattern,), ())]
+            if not hits:
+                return [], f"no captured table matches {pattern!r}"
+            served = [table for table in hits if self._serves(request, table)]
+            if not served:
+                reason = core.tables.states[hits[0]].reason
+                return [], f"table {hits[0]} is parked: {reason}"
+            chosen.extend(served)
+        tables = list(dict.fromkeys(chosen))
+        if request.keys is not None and len(tables) != 1:
+            return [], f"keys needs exactly one table, {len(tables)} match"
+        if request.keys is not None:
+            schema = core.tables.schema(tables[0])
+            if schema is None or len(schema.key) != len(request.keys[0]):
+                wanted = ", ".join(schema.key) if schema else "unknown"
+                return [], f"each key of {tables[0]} must give its key columns: {wanted}"
+        return tables, None
+
+    def _serves(self, request: DumpRequest, table: str) -> bool:
+        """A parked table is not dumped: nothing of it is captured meanwhile. One that a value had
+        parked is taken up again by a dump of the whole table."""
+        core = self._core
+        return core.tables.captures(table) or (request.whole and core.tables.parked(table) == VALUE)
+
+    def _take_up(self, table: str) -> None:
+        core = self._core
+        state = core.tables.states[table]
+        if core.tables.parked(table) is not None:
+            since = state.since_seq or core.sequencer.next
+            core.conditions.unpark(table)
+            core.tables.unprove(table, since=since, reason=state.reason or "")
+
+    def request_dump(self, why: str, tables: list[str]) -> None:
+        """Accept a whole-table dump that the worker itself asks for."""
+        core = self._core
+        request_id = f"{why}:{core.sequencer.next}:{self._token()[:8]}"
+        core.requests.accept(
+            DumpRequest(request_id, tuple(tables), requested_by="tideline"), tables
+        )
+        core.draft.accepted.append(request_id)
+        core.draft.state_changed = True
+
+    def reread(self, table: str, keys: list[tuple[str, ...]]) -> None:
+        """Have these keys' rows read again, by a request that the same manifest makes durable."""
+        core = self._core
+        if core.requests.reread_keys(table) + len(keys) > REREAD_KEYS_MAX:
+            reason = "more rows changed their key during a dump than can be read again one by one"
+            core.conditions.doubt(table, since=core.sequencer.last, reason=reason)
+            return
+        new_id = f"{REREAD}{core.sequencer.next}:{self._token()[:8]}"
+        accepted = core.requests.reread(table, tuple(keys), new_id)
+        if accepted is not None:
+            core.draft.accepted.append(accepted)
+        core.draft.state_changed = True
