@@ -37,7 +37,7 @@ LONGEST = (
 )
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """For runs in parallel: a file stays in one process, and so does all that shares the one Spark
     application; what takes longest begins first."""
