@@ -37,20 +37,23 @@ LONGEST = (
 )
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """For runs in parallel: a file stays in one process, and so does all that shares the one Spark
-    application; what takes longest begins first."""
+    application."""
+    shares = "spark" in getattr(item, "fixturenames", ())
+    group = "spark" if shares else item.nodeid.partition("::")[0]
+    item.add_marker(pytest.mark.xdist_group(group))
 
-    def group(item: pytest.Item) -> str:
-        if "spark" in getattr(item, "fixturenames", ()):
-            return "spark"
-        return item.nodeid.partition("::")[0]
 
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(group(item)))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first."""
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: ranks.get(group(item), len(ranks)))
+
+    def rank(item: pytest.Item) -> int:
+        mark = item.get_closest_marker("xdist_group")
+        return len(ranks) if mark is None else ranks.get(mark.args[0], len(ranks))
+
+    items.sort(key=rank)
 
 
 class SkipGuard:
