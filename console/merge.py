@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 
 from console.tables import moment, print_table
@@ -13,7 +14,7 @@ from tideline.contract.errors import TidelineError
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Outcome, Receipt, encode_receipt
 from tideline.control import Asker
-from tideline.planner import plan_merge
+from tideline.planner import pending_requests, plan_merge
 from tideline.settings import Settings
 from tideline.store.objects import open_store
 
@@ -27,6 +28,7 @@ def run(settings: Settings, tables: Sequence[str]) -> int:
     if not plan.tables:
         print(f"nothing to merge up to manifest {plan.b}")
         _print_held(plan)
+        _reread_pending(settings, tables)
         return 0
     print(f"plan {plan_id}: {len(plan.tables)} tables up to manifest {plan.b}", flush=True)
     receipt = _run_plan(settings, plan)
@@ -34,7 +36,9 @@ def run(settings: Settings, tables: Sequence[str]) -> int:
     open_store(settings.store).put(key, encode_receipt(receipt))
     _print_receipt(receipt)
     _print_held(plan)
-    _reread_pending(settings, receipt)
+    _reread_pending(settings, tables)
+    if plan.b < plan.tail:
+        print("more waits than one plan takes: run `tideline merge` again")
     bad = [one for one in receipt.tables if one.outcome in (Outcome.REFUSED, Outcome.FAILED)]
     return EXIT_FAILED if bad else 0
 
@@ -92,22 +96,17 @@ def _print_receipt(receipt: Receipt) -> None:
             print(f"{one.table}: changed by somebody else: {change}")
 
 
-def _reread_pending(settings: Settings, receipt: Receipt) -> None:
-    """Ask for what the log did not carry; the next merge brings it in. The merge itself is done:
-    nobody to ask is no failure of it."""
-    pending = {one.table: one.pending for one in receipt.tables if one.pending}
-    if not pending:
-        return
-    asker = Asker(settings.control, settings.pipeline)
-    try:
-        asker.reread_pending(receipt)
-        done = "the worker is asked to read them again"
-    except TidelineError as error:
-        done = f"the worker could not be asked to read them again: {error}"
-    finally:
-        asker.close()
-    for table, rows in pending.items():
-        print(f"{table}: {rows} rows lack values that the log did not carry; {done}")
+def _reread_pending(settings: Settings, tables: Sequence[str]) -> None:
+    """Ask for what the log did not carry; the next merge brings it in. What is merged is merged:
+    nobody to ask is no failure of it, and the next merge asks again."""
+    for request in pending_requests(settings, list(tables) or None):
+        try:
+            with closing(Asker(settings.control, settings.pipeline)) as asker:
+                asker.ask(request)
+            done = "the worker is asked to read them again"
+        except TidelineError as error:
+            done = f"the worker could not be asked to read them again: {error}"
+        print(f"{request.tables[0]}: rows lack values that the log did not carry; {done}")
 
 
 def _print_held(plan: Plan) -> None:

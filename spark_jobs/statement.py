@@ -24,10 +24,18 @@ _NO_TEXTS = "cast(map() as map<string, string>)"
 _WHOLE = (Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64)
 
 
-def merge_statement(plan: TablePlan, target: str, view: str, fillable: Sequence[str]) -> str:
+def merge_statement(
+    plan: TablePlan,
+    target: str,
+    view: str,
+    fillable: Sequence[str],
+    dropped: Sequence[str] = (),
+) -> str:
     """The MERGE of ``view`` into ``target`` (both as SQL names them).
 
     ``fillable``: the columns that rows of the view may lack; () for a view without `UNKNOWN`.
+    ``dropped``: columns of the target that the source has no longer. They become NULL, so that one
+    that the source adds again later does not show what it was before.
     """
     columns = plan.schema.column_names
     damaged = f"({_T}.{quote(SEQ)} > {plan.a_seq} OR {_T}.{quote(SEQ)} IS NULL)"
@@ -37,6 +45,7 @@ def merge_statement(plan: TablePlan, target: str, view: str, fillable: Sequence[
         TS: f"{_S}.{quote(TS)}",
         OVERFLOW: _overflow(fillable),
         PENDING: _still_pending(fillable),
+        **dict.fromkeys(dropped, "NULL"),
     }
     inserts = {name: f"{_S}.{quote(name)}" for name in (*columns, SEQ, TS, OVERFLOW)} | {
         PENDING: _newly_pending(fillable)

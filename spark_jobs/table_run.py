@@ -192,7 +192,8 @@ class TableRun:
             if damage and parts.has_dump(table):
                 self._drop_twins(folded, shape, msgspec.structs.replace(stamp, unproven=damage))
             folded.createOrReplaceTempView(_VIEW)
-            statement = merge_statement(table, self._target.name, _VIEW, fillable)
+            dropped = [name for name in table.dropped if name in snapshot.schema.names]
+            statement = merge_statement(table, self._target.name, _VIEW, fillable, dropped)
             self._on_point(BEFORE_COMMIT)
             counts = _counts(self._target.merge(statement, stamp))
         self._on_point(AFTER_COMMIT)
@@ -244,6 +245,7 @@ class TableRun:
     def _already(self, version: int, applied: int) -> TableReceipt:
         """Another run was first; how far it came is in its stamp."""
         stamp = self._target.since_ours(version, self._table.app_id).stamp
+        count, keys = self._pending() if stamp is not None and stamp.pending else (0, ())
         return TableReceipt(
             table=self._table.table,
             outcome=Outcome.ALREADY_APPLIED,
@@ -253,6 +255,8 @@ class TableRun:
                 self._table.complete_through_us if stamp is None else stamp.complete_through_us
             ),
             target_version=version,
+            pending=count,
+            pending_keys=keys,
         )
 
     def _refused(self, snapshot: Snapshot, applied: int | None) -> TableReceipt:

@@ -25,7 +25,6 @@ from redis.retry import Retry
 
 from tideline.contract.document import decode_document, written_version
 from tideline.contract.errors import Misconfigured, TidelineError, Unavailable
-from tideline.contract.receipt import Receipt, reread_requests
 from tideline.contract.request import (
     Answer,
     DumpRequest,
@@ -128,13 +127,6 @@ class Asker:
                 maxlen=STREAM_ENTRIES_MAX,
                 approximate=True,
             )
-
-    def reread_pending(self, receipt: Receipt) -> list[str]:
-        """Have the rows that a merge left pending read again; the names of their tables."""
-        requests = reread_requests(receipt)
-        for request in requests:
-            self.ask(request)
-        return [request.tables[0] for request in requests]
 
     def answer(self, request_id: str) -> Answer | None:
         """The newest answer to the request, None when there is none (yet, or no longer)."""

@@ -229,6 +229,7 @@ class Dumps:
             dump.table,
             first_low_seq=dump.first_low_seq,
             first_manifest=dump.first_manifest or 0,
+            last_seq=core.sequencer.last,
         )
 
     def _failed(self, reading: Reading, failed: ChunkFailed, *, now: float) -> None:

@@ -10,6 +10,7 @@ from capture.core.requests import REREAD
 from capture.core.tables import VALUE
 from tideline.contract.errors import Misconfigured
 from tideline.contract.patterns import check_patterns, matches
+from tideline.contract.receipt import PENDING
 from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline.contract.schema import parse_table
 
@@ -43,6 +44,8 @@ class Intake:
             core.draft.messages.append(arrived.message_id)
             return ended if ended is not None and ended.manifest_number is not None else None
         tables, error = self._tables_for(request)
+        if error is None and request.request_id.startswith(PENDING):
+            error = self._comes_anyway(tables[0])
         if error is None and len(core.requests) >= core.limits.open_requests_max:
             error = f"{core.limits.open_requests_max} requests are open already; ask again later"
         if error is not None:
@@ -100,6 +103,17 @@ class Intake:
         parked is taken up again by a dump of the whole table."""
         core = self._core
         return core.tables.captures(table) or (request.whole and core.tables.parked(table) == VALUE)
+
+    def _comes_anyway(self, table: str) -> str | None:
+        """Why rows that a merge left pending need not be read again now; if it turns out that they
+        must, they are asked for again."""
+        for item in self._core.requests.open:
+            if any(dump.table == table for dump in item.dumps):
+                if item.request.whole:
+                    return f"a dump of all of {table} is under way"
+                if item.request.request_id.startswith(PENDING):
+                    return f"rows of {table} are being read again"
+        return None
 
     def _take_up(self, table: str) -> None:
         core = self._core

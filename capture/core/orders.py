@@ -120,6 +120,8 @@ class Orders:
             return None
         found = self._core.requests.next(held)
         if found is not None and before.is_of(*found):
+            if stale(before.order, found[1]):
+                return self._make(*found)
             if before.order.keys is None and not before.chunk.complete:
                 return self._make(*found, after_key=before.chunk.last_key)
             found = self._core.requests.next({*held, before.order.table})

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from capture.core.events import TableFacts
 from tideline.contract.manifest import TableCondition, TableState
 from tideline.contract.schema import TableSchema, Verdict, difference, verdict
+from tideline.contract.types import LogicalType, parse_type, widens
 
 CATALOG = "catalog"
 VALUE = "value"
@@ -63,7 +64,26 @@ class Tables:
             return Adopted(schema, None, Verdict.NEUTRAL, ())
         changes = difference(old, schema)
         texts = tuple(str(change) for change in changes)
+        returned = self._drop(table, old, schema)
+        if returned:
+            texts = (*texts, *(f"{name} takes the name of a dropped column" for name in returned))
+            return Adopted(schema, old.fingerprint, Verdict.INCOMPATIBLE, texts)
         return Adopted(schema, old.fingerprint, verdict(changes, schema), texts)
+
+    def _drop(self, table: str, old: TableSchema, new: TableSchema) -> list[str]:
+        """Note which columns ``new`` lacks: the target keeps them. The names of columns that the
+        target cannot take because it has another one by that name (Delta's know no case)."""
+        state, now = self.states[table], set(new.column_names)
+        dropped = dict(state.dropped)
+        dropped |= {column.name: column.type for column in old.columns if column.name not in now}
+        returned = []
+        for name in new.column_names:
+            for held in [one for one in dropped if one.lower() == name.lower()]:
+                was = parse_type(dropped.pop(held))
+                if held != name or not _takes(was, new.column(name).logical):
+                    returned.append(name)
+        self.states[table] = replace(state, dropped=dropped)
+        return returned
 
     def park(self, table: str, *, seq: int, reason: str, hint: str | None, cause: str) -> bool:
         """Stop capturing ``table`` from ``seq`` on; whether that is news."""
@@ -111,8 +131,9 @@ class Tables:
             cause=None,
         )
 
-    def proven(self, table: str, *, first_low_seq: int, first_manifest: int) -> None:
-        """A delete-complete dump finished that began after everything that was in doubt."""
+    def proven(self, table: str, *, first_low_seq: int, first_manifest: int, last_seq: int) -> None:
+        """A delete-complete dump finished, with ``last_seq``, that began after everything that was
+        in doubt."""
         state = self.states[table]
         if state.condition is TableCondition.BLOCKED:
             state = replace(
@@ -120,6 +141,7 @@ class Tables:
                 generation=state.generation + 1,
                 generation_seq=first_low_seq,
                 generation_manifest=first_manifest,
+                dropped={},
             )
         self.states[table] = replace(
             state,
@@ -128,6 +150,7 @@ class Tables:
             reason=None,
             hint=None,
             cause=None,
+            complete_seq=last_seq,
         )
 
     def begin(self, table: str, manifest_number: int) -> None:
@@ -148,3 +171,7 @@ class Tables:
             return False
         self.states[facts.table] = replace(state, catalog=facts.catalog)
         return True
+
+
+def _takes(held: LogicalType, wanted: LogicalType) -> bool:
+    return held == wanted or widens(held, wanted)

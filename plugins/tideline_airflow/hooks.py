@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,8 +18,10 @@ from airflow.sdk import BaseHook
 from airflow.sdk.log import mask_secret
 
 from tideline.contract import layout
+from tideline.contract.errors import TidelineError
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Receipt
+from tideline.contract.request import DumpRequest
 from tideline.control import Asker
 from tideline.settings import CONFIG_VARIABLE, Settings, load_settings
 
@@ -69,6 +72,23 @@ class TidelineHook(BaseHook):
         from tideline.planner import read_receipt
 
         return read_receipt(self.settings, plan_id)
+
+    def reread(self, requests: Sequence[DumpRequest]) -> None:
+        """Have rows that a merge left pending read again. What is merged is merged: nobody to ask
+        is no failure of it, and whoever plans next asks again."""
+        for request in requests:
+            try:
+                with closing(self.asker()) as asker:
+                    asker.ask(request)
+                self.log.info("rows of %s lack values; the worker is asked", request.tables[0])
+            except TidelineError as error:
+                self.log.warning("the worker could not be asked for what is pending: %s", error)
+
+    def pending(self, tables: Sequence[str] | None = None) -> list[DumpRequest]:
+        """What to ask the worker for, because merges have left rows pending."""
+        from tideline.planner import pending_requests
+
+        return pending_requests(self.settings, tables)
 
     def urls(self, plan_id: str) -> PlanUrls:
         store, pipeline = self.settings.store.url, self.settings.pipeline

@@ -15,8 +15,8 @@ from typing import Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException
 
-from tideline.contract.errors import Misconfigured, TidelineError
-from tideline.contract.receipt import Outcome, Receipt
+from tideline.contract.errors import Misconfigured
+from tideline.contract.receipt import Outcome, Receipt, reread_requests
 from tideline_airflow.assets import MERGED, event_extra, table_asset
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.pools import SPARK_POOL
@@ -96,21 +96,8 @@ class MergeOperator(SparkSubmitOperator):
         if receipt is None:
             raise AirflowException(f"the Spark job left no receipt of plan {plan_id}")
         _announce(receipt, context)
-        self._reread_pending(hook, receipt)
+        hook.reread(reread_requests(receipt))
         return receipt
-
-    def _reread_pending(self, hook: TidelineHook, receipt: Receipt) -> None:
-        """What the log did not carry is asked for; a later merge brings it in."""
-        if not any(one.pending for one in receipt.tables):
-            return
-        asker = hook.asker()
-        try:
-            for table in asker.reread_pending(receipt):
-                self.log.info("rows of %s lack values; the worker reads them again", table)
-        except TidelineError as error:
-            self.log.warning("the worker could not be asked for what is pending: %s", error)
-        finally:
-            asker.close()
 
     def _submit(self, hook: TidelineHook, plan_id: str, context: Any) -> None:
         urls = hook.urls(plan_id)

@@ -168,6 +168,7 @@ class PlanOperator(BaseOperator):
         for table, reason in plan.held.items():
             self.log.warning("%s is held back: %s", table, reason)
         if not plan.tables:
+            hook.reread(hook.pending(tables))
             raise AirflowSkipException("nothing to merge: every table is up to date or held back")
         names = [table.table for table in plan.tables]
         self.log.info("plan %s: %s up to manifest %d", plan.plan_id, ", ".join(names), plan.b)

@@ -122,7 +122,7 @@ class ChainSource:
         rows_from = first + len(events)
         parts = () if not changes else (self._put_part(number, rows_from, changes),)
         floors = tuple(Floor(TABLE, first - 1, one.request_id) for one in finished if whole)
-        state = TableState(schema=SCHEMA.fingerprint, last_data_manifest=number)
+        state = TableState(schema=SCHEMA.fingerprint, last_data_manifest=number, complete_seq=0)
         if before is None:
             self._chain.write_schema(SCHEMA)
         self._tail = self._chain.append(

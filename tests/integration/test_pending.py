@@ -9,8 +9,10 @@ import pytest
 from console.demo.compare import compare
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.services import Database
-from tideline.contract.receipt import Receipt
-from tideline.planner import plan_merge
+from tideline.contract.layout import receipt_key
+from tideline.contract.receipt import Receipt, encode_receipt, reread_requests
+from tideline.planner import pending_requests, plan_merge
+from tideline.store.objects import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,12 +44,18 @@ def test_they_are_read_again(pipeline: Pipeline, spark: SparkSession) -> None:
     assert len(first.tables[0].pending_keys) == 3
     assert not compare(pipeline.database.dsn, pipeline.settings.warehouse.url, [DOCS]).equal
 
+    # A job that died before it could write its receipt is run again, and finds all applied.
+    again = merged(pipeline, spark, "first")
+    assert again.tables[0].pending_keys == first.tables[0].pending_keys
+    [request] = pending_requests(pipeline.settings)
+    assert [request] == reread_requests(first)
     asker = pipeline.asker()
-    assert asker.reread_pending(first) == [DOCS]
-    asker.reread_pending(first)
+    asker.ask(request)
+    asker.ask(request)
     asker.close()
     pipeline.drain()
     second = merged(pipeline, spark, "second")
+    assert pending_requests(pipeline.settings) == []
     assert (second.tables[0].rows_read, second.tables[0].pending) == (3, 0)
     found = compare(pipeline.database.dsn, pipeline.settings.warehouse.url, [DOCS])
     assert found.equal, found.lines()
@@ -57,4 +65,7 @@ def test_they_are_read_again(pipeline: Pipeline, spark: SparkSession) -> None:
 def merged(pipeline: Pipeline, spark: SparkSession, plan_id: str) -> Receipt:
     from spark_jobs.merge import run_plan
 
-    return run_plan(spark, plan_merge(pipeline.settings, plan_id=plan_id))
+    receipt = run_plan(spark, plan_merge(pipeline.settings, plan_id=plan_id))
+    key = receipt_key(pipeline.settings.pipeline, plan_id)
+    open_store(pipeline.settings.store).put(key, encode_receipt(receipt))
+    return receipt

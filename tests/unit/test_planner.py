@@ -203,7 +203,7 @@ def test_a_blocked_table_that_stands_at_its_event_reads_nothing(history: History
 
 
 def test_progress_of_every_table(history: History) -> None:
-    history.commit(Shaped(schema_of(U, {"id": "int32"}, ["id"])))
+    history.commit(Shaped(schema_of(U, {"id": "int32"}, ["id"])), floors=[(T, 0), (U, 0)])
     history.commit(row(1), row(1, U))
     new = applied_state(history.settings)
     assert (new[T].manifest, new[T].seq, new[T].complete_through_us) == (0, 0, None)

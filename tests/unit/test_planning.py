@@ -101,7 +101,7 @@ def chain(last: int, **by_table: Sequence[int]) -> list[Manifest]:
 
 
 def states(last: int = 0, **changes: Any) -> OpenState:
-    state = TableState(schema=PLAIN.fingerprint, last_data_manifest=last)
+    state = TableState(schema=PLAIN.fingerprint, last_data_manifest=last, complete_seq=0)
     return OpenState(tables={T: msgspec.structs.replace(state, **changes)})
 
 
@@ -120,6 +120,32 @@ def plan_of(
 def only(plan: Plan) -> TablePlan:
     (table,) = plan.tables
     return table
+
+
+@pytest.mark.parametrize(
+    ("state", "through"),
+    [
+        ({}, 5_000_000),
+        ({"complete_seq": None}, None),
+        ({"complete_seq": 50}, 5_000_000),
+        ({"complete_seq": 51}, None),
+        ({"condition": TableCondition.UNPROVEN, "since_seq": 50}, None),
+        ({"condition": TableCondition.UNPROVEN, "since_seq": 51}, 5_000_000),
+        ({"condition": TableCondition.PARKED, "since_seq": 30}, None),
+        ({"condition": TableCondition.PARKED}, None),
+    ],
+)
+def test_nothing_is_called_complete_that_lacks_anything(
+    state: dict[str, Any], through: int | None
+) -> None:
+    plan = plan_of(chain(5, t=[5]), states(5, **state), {T: Applied(manifest=2, exists=True)})
+    assert only(plan).complete_through_us == through
+
+
+def test_columns_that_were_dropped_are_named_unless_they_are_back() -> None:
+    state = states(5, dropped={"b": "string", "a": "int32"})
+    plan = plan_of(chain(5, t=[5]), state, {T: Applied(manifest=2, exists=True)})
+    assert only(plan).dropped == ("b",)
 
 
 def test_a_table_is_brought_from_what_is_applied_to_the_tail() -> None:

@@ -113,7 +113,10 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     ``generation_manifest`` hold with sequences above ``generation_seq``.
     ``cause`` says what must change for a parked table to be captured again: its ``catalog``, or a
     ``value`` (then a dump request takes it up). ``catalog`` is the source's identity of the table
-    when it was last found equal.
+    when it was last found equal. ``complete_seq``: once everything up to it is applied, nothing is
+    missing, because a delete-complete dump ended there; None before the first one. ``dropped`` has
+    the columns, with their types, that the source dropped in this generation: they stay in the
+    target.
     """
 
     condition: TableCondition = TableCondition.LIVE
@@ -127,6 +130,8 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     generation_seq: int = 0
     generation_manifest: int = 0
     catalog: str | None = None
+    complete_seq: int | None = None
+    dropped: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class TableDump(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -47,6 +47,9 @@ class TablePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     holds is dropped.
     ``key_min``/``key_max``: bounds of the first key column over all parts, None when unknown.
     ``app_id``: Delta's transaction id, ``pipeline/incarnation/table/generation``.
+    ``complete_through_us``: the source's clock up to which the target then lacks nothing, None when
+    that is not known. ``dropped``: columns that the source had before and the target may still
+    have; rows that are written hold NULL there.
     """
 
     table: str
@@ -67,6 +70,7 @@ class TablePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     key_min: str | None = None
     key_max: str | None = None
     complete_through_us: int | None = None
+    dropped: tuple[str, ...] = ()
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -279,8 +279,23 @@ def _table_plan(
         replace=span.create and span.applied.exists,
         key_min=key_min,
         key_max=key_max,
-        complete_through_us=last.source_time_us,
+        complete_through_us=complete_through(state, last),
+        dropped=tuple(sorted(set(state.dropped) - set(schema.column_names))),
     )
+
+
+def complete_through(state: TableState, last: Manifest) -> int | None:
+    """The source's clock (µs UTC) up to which a target lacks nothing that has applied ``last``.
+
+    None before a dump of the whole table is applied, and from where the table is in doubt or not
+    captured.
+    """
+    if state.complete_seq is None or last.last_seq < state.complete_seq:
+        return None
+    doubted = state.condition in (TableCondition.UNPROVEN, TableCondition.PARKED)
+    if doubted and (state.since_seq is None or last.last_seq >= state.since_seq):
+        return None
+    return last.source_time_us
 
 
 def _planned(part: Part) -> PlannedPart:

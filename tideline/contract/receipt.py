@@ -17,6 +17,8 @@ from tideline.contract.request import DumpRequest
 RECEIPT_VERSION = 1
 FEATURES: frozenset[str] = frozenset()
 """The optional features that this version understands."""
+PENDING = "pending:"
+"""What the ids of requests for pending rows begin with."""
 PENDING_KEYS_MAX = 10_000
 """Rows that are read again one by one; of a table with more, all are."""
 _REREAD_BYTES_MAX = 512 * 1024
@@ -92,7 +94,7 @@ def reread_requests(receipt: Receipt) -> list[DumpRequest]:
     """
     return [
         DumpRequest(
-            request_id=f"pending:{receipt.incarnation[:8]}:{one.applied_manifest}:{_short(one)}",
+            request_id=f"{PENDING}{receipt.incarnation[:8]}:{one.applied_manifest}:{_short(one)}",
             tables=(one.table,),
             keys=_askable(one.pending_keys),
             requested_by="tideline merge",

@@ -9,6 +9,7 @@ import msgspec
 from tideline.contract.layout import table_path
 from tideline.contract.manifest import Manifest, TableState
 from tideline.contract.plan import app_id
+from tideline.contract.planning import complete_through
 from tideline.contract.schema import parse_table
 from tideline.planner.targets import Target, read_target
 from tideline.settings import Settings
@@ -21,8 +22,9 @@ class TableProgress(msgspec.Struct, frozen=True):
 
     ``manifest`` and ``seq`` are the chain's tail when nothing of the table waits, else what its
     target has applied (0: nothing yet). ``complete_through_us`` is the source's clock (µs UTC) up
-    to which the target is complete, None while unknown. ``unproven`` names changes by others that
-    no full dump has healed yet; ``problem`` says why the table cannot be merged.
+    to which the target lacks nothing, None while that is not known (`complete_through`).
+    ``unproven`` names changes by others that no full dump has healed yet; ``problem`` says why the
+    table cannot be merged.
     """
 
     table: str
@@ -80,12 +82,12 @@ def _progress(settings: Settings, tail: Manifest, name: str, table: TableState) 
         seq = stamp.seq if known and stamp is not None else 0
         through = stamp.complete_through_us if known and stamp is not None else None
     else:
-        manifest, seq, through = tail.manifest_number, tail.last_seq, tail.source_time_us
+        manifest, seq, through = tail.manifest_number, tail.last_seq, complete_through(table, tail)
     return TableProgress(
         table=name,
         manifest=manifest,
         seq=seq,
-        complete_through_us=None if problem else through,
+        complete_through_us=None if problem or (stamp and stamp.unproven) else through,
         waiting=waiting,
         unproven=() if stamp is None else stamp.unproven,
         problem=problem,

@@ -202,3 +202,13 @@ def test_when_it_cannot_be_read_the_one_before_still_counts(retry: bool) -> None
         assert driver.order().after_key == ("2",)
     else:
         assert driver.seal().finished[0].state is RequestState.FAILED
+
+
+def test_behind_a_chunk_that_is_worth_nothing_the_dump_goes_on_where_it_is() -> None:
+    """Not behind that chunk's last key: each one after it would be worth nothing either."""
+    driver = started()
+    first, second = two_chunks(driver)
+    driver.answer(second, [(3, "c"), (4, "d")], complete=False)
+    driver.core.dumps.disturb(TABLE, "a truncate")
+    driver.mark(MarkKind.HIGH, first.token)
+    assert driver.order().after_key is None
