@@ -6,6 +6,7 @@ import os
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = [
     "tests.fixtures.services",
@@ -29,6 +30,8 @@ def _own_settings_only(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
+SPARK = ("tests/spark/", "tests/faults/test_merge_killed.py", "tests/integration/test_pending.py")
+"""Tests that share the one Spark application."""
 LONGEST = (
     "spark",
     "tests/demo/test_demo.py",
@@ -37,23 +40,26 @@ LONGEST = (
 )
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """For runs in parallel: a file stays in one process, and so does all that shares the one Spark
-    application."""
-    shares = "spark" in getattr(item, "fixturenames", ())
-    group = "spark" if shares else item.nodeid.partition("::")[0]
-    item.add_marker(pytest.mark.xdist_group(group))
+def group_of(nodeid: str) -> str:
+    """Tests of one group run in one process: those of a file, and all that share Spark."""
+    return "spark" if nodeid.startswith(SPARK) else nodeid.partition("::")[0]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest begins first."""
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(group_of(item.nodeid), len(ranks)))
 
-    def rank(item: pytest.Item) -> int:
-        mark = item.get_closest_marker("xdist_group")
-        return len(ranks) if mark is None else ranks.get(mark.args[0], len(ranks))
 
-    items.sort(key=rank)
+class Groups(LoadScopeScheduling):  # type: ignore[misc]
+    """Spreads groups over the processes of a run with ``--numprocesses``."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Groups:
+    return Groups(config, log)
 
 
 class SkipGuard:
