@@ -18,8 +18,8 @@ $(READY): pyproject.toml constraints.txt scripts/setup
 	@scripts/setup $(VENV)
 	@touch $@
 
-demo: setup ## the main job on a sample shop, live; SOURCE=… chooses the source database
-	@$(BIN)/tideline demo $(if $(SOURCE),--source $(SOURCE))
+demo: setup ## the main job on a sample shop, live
+	@$(BIN)/tideline demo
 
 test: setup lint ## every test
 	$(BIN)/pytest --numprocesses=2 --dist=loadscope --no-loadscope-reorder

@@ -21,6 +21,9 @@ import pyarrow.compute as pc
 from capture.core.events import ChunkOrder, Int64Array, Rows
 from tideline.contract.schema import TableSchema
 
+ROWS_MAX = 500_000
+"""Changes of its table that a window keeps the keys of; with more (one huge transaction, whose
+commit lies between the marks) the chunk is read again after them."""
 _BEFORE = "_tl_before_"
 _UNCHANGED = "_tl_unchanged"
 
@@ -33,10 +36,17 @@ class Window:
     unseen: Int64Array
     low_seq: int
     events: list[Rows] = field(default_factory=list)
+    rows: int = 0
     disturbed: str | None = None
 
     def saw_rows(self, rows: Rows) -> None:
-        if rows.schema.table == self.order.table:
+        if rows.schema.table != self.order.table or self.disturbed is not None:
+            return
+        self.rows += rows.batch.num_rows
+        if self.rows > ROWS_MAX:
+            self.disturbed = "more changes than a window holds"
+            self.events.clear()
+        else:
             self.events.append(_keys_only(rows))
 
     def saw_change_of(self, table: str, what: str) -> None:

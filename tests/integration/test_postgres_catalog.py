@@ -15,6 +15,7 @@ from capture.sources.postgres.catalog import list_tables
 from capture.sources.postgres.publication import OPTIONS, ensure_publication
 from capture.sources.postgres.types import PINNED
 from capture.sources.postgres.watch import CatalogWatch
+from tests.fixtures.postgres_partitions import GOOD_PARTITIONS, SPOILED_PARTITIONS
 from tests.fixtures.services import Database
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.schema import TableId
@@ -229,6 +230,41 @@ def test_the_key_is_the_replica_identity(
     assert (facts.schema.key if facts.schema else None) == key
     wanted = database.rows("SELECT pg_get_replica_identity_index('t')")[0][0]
     assert (wanted is not None) == (key is not None and name != "full")
+
+
+@pytest.mark.parametrize(
+    ("statements", "captured"),
+    [
+        *((statements, False) for statements in SPOILED_PARTITIONS),
+        *((statements, True) for statements in GOOD_PARTITIONS),
+    ],
+)
+def test_partitions_are_logged_by_the_key_of_the_whole_table(
+    database: Database, watch: CatalogWatch, statements: str, captured: bool
+) -> None:
+    database.run(*statements.split("; "))
+    facts = look(watch)[TABLE]
+    assert (facts.problem is None) == captured
+    assert captured or "another than the key" in str(facts.problem)
+
+
+@pytest.mark.parametrize(
+    "kind", ["mood[]", "moods", "moody", "mood_range", "mood_multirange", "mood_range[]"]
+)
+def test_labels_count_wherever_they_are(database: Database, watch: CatalogWatch, kind: str) -> None:
+    """A renamed label changes values of arrays, ranges and rows of it too, and no row event."""
+    database.run(
+        "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+        "CREATE DOMAIN moods AS mood[]",
+        "CREATE TYPE moody AS (m mood, n int)",
+        "CREATE TYPE mood_range AS RANGE (subtype = mood, multirange_type_name = mood_multirange)",
+        f"CREATE TABLE t (id int PRIMARY KEY, m {kind})",
+        "CREATE TABLE alone (id int PRIMARY KEY)",
+    )
+    before = look(watch)[TABLE]
+    database.run("ALTER TYPE mood RENAME VALUE 'ok' TO 'fine'")
+    after = look(watch)[TABLE]
+    assert before.members != after.members
 
 
 def test_every_partition_counts(database: Database, watch: CatalogWatch) -> None:

@@ -13,6 +13,7 @@ import pytest
 from capture.sources.postgres.finding import Finding
 from capture.sources.postgres.preflight import run_preflight
 from console.services.postgres import NOT_DURABLE, PostgresServer
+from tests.fixtures.postgres_partitions import GOOD_PARTITIONS, SPOILED_PARTITIONS
 from tests.fixtures.services import Database, make_database
 
 SLOT = "tideline_check"
@@ -106,6 +107,7 @@ def test_all_tables_excluded(shop: Database) -> None:
             " ALTER TABLE t1 REPLICA IDENTITY NOTHING",
             "NOTHING",
         ),
+        *((spoiled, "another than the key") for spoiled in SPOILED_PARTITIONS),
     ],
 )
 def test_a_parked_table_is_named_and_no_error(shop: Database, spoil: str, reason: str) -> None:
@@ -152,6 +154,12 @@ def test_partitions_are_captured_through_their_root(shop: Database) -> None:
     findings = check(shop.dsn)
     assert only(findings, "tables", "ok").message == "3 tables can be captured"
     assert named(findings, "parked") == []
+
+
+@pytest.mark.parametrize("statements", GOOD_PARTITIONS)
+def test_partitions_with_an_identity_of_the_roots_key(shop: Database, statements: str) -> None:
+    shop.run(statements)
+    assert named(check(shop.dsn), "parked") == []
 
 
 def test_replica_identity_full_with_a_key_is_fine(shop: Database) -> None:

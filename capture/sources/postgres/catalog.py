@@ -79,14 +79,29 @@ WITH RECURSIVE tree(root, member) AS (
   SELECT t.root, i.inhrelid FROM tree t JOIN pg_catalog.pg_inherits i ON i.inhparent = t.member
 )
 SELECT t.root, leaf.oid, leaf.relfilenode,
-       leaf.relreplident, greatest(leaf.reltuples, 0)::bigint
+       leaf.relreplident, greatest(leaf.reltuples, 0)::bigint,
+       (WITH RECURSIVE up(index) AS (
+          SELECT i.indexrelid FROM pg_catalog.pg_index i
+          WHERE i.indrelid = leaf.oid AND CASE leaf.relreplident WHEN 'i' THEN i.indisreplident
+                                               ELSE i.indisprimary END
+          UNION ALL
+          SELECT h.inhparent FROM up JOIN pg_catalog.pg_inherits h ON h.inhrelid = up.index
+        ) SELECT array_agg(index::bigint) FROM up)
 FROM tree t JOIN pg_catalog.pg_class leaf ON leaf.oid = t.member
 WHERE leaf.relkind <> 'p' ORDER BY 1, 2
 """
+"""The last column: the index that a leaf's old rows are logged by, and what that is a part of."""
 
 _TYPES = """
-SELECT oid, typtype, typbasetype, typtypmod FROM pg_catalog.pg_type WHERE oid = ANY (%(oids)s)
+SELECT t.oid, t.typtype, t.typbasetype, t.typtypmod, ARRAY(
+  SELECT t.typelem::bigint WHERE t.typcategory = 'A'
+  UNION SELECT r.rngsubtype::bigint FROM pg_catalog.pg_range r
+        WHERE t.oid IN (r.rngtypid, r.rngmultitypid)
+  UNION SELECT a.atttypid::bigint FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = t.typrelid AND t.typtype = 'c' AND a.attnum > 0 AND NOT a.attisdropped)
+FROM pg_catalog.pg_type t WHERE t.oid = ANY (%(oids)s)
 """
+"""The last column: the types that an array, range or row is made of."""
 
 _LABELS = """
 SELECT enumtypid, oid, enumlabel FROM pg_catalog.pg_enum WHERE enumtypid = ANY (%(oids)s)
@@ -114,29 +129,37 @@ class TypeNames:
     """Types by oid, domains resolved to what they are made of; cached, for they do not change."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[str, int, int]] = {}
+        self._known: dict[int, tuple[str, int, int, tuple[int, ...]]] = {}
 
     def load(self, cursor: Any, oids: Iterable[int]) -> None:
-        """Look up ``oids`` and the types that domains among them are made of."""
+        """Look up ``oids`` and the types that they are made of."""
         wanted = set(oids) - self._known.keys()
         while wanted:
             cursor.execute(_TYPES, {"oids": sorted(wanted)})
-            found = {row[0]: (row[1], row[2], row[3]) for row in cursor.fetchall()}
+            found = {row[0]: (row[1], row[2], row[3], tuple(row[4])) for row in cursor.fetchall()}
             # A type that was dropped since its rows were logged: its text is all there is.
-            self._known |= dict.fromkeys(wanted, ("b", 0, -1)) | found
-            wanted = {base for kind, base, _ in found.values() if kind == "d"}
+            self._known |= dict.fromkeys(wanted, ("b", 0, -1, ())) | found
+            wanted = {base for kind, base, *_ in found.values() if kind == "d"}
+            wanted |= {part for *_, parts in found.values() for part in parts}
             wanted -= self._known.keys()
 
     def resolve(self, oid: int, typmod: int, name: str) -> PgType:
         """The type ``oid`` with ``typmod``; `load` must have seen it."""
         base, base_typmod = oid, typmod
         while self._known[base][0] == "d":
-            _, base, inner = self._known[base]
+            _, base, inner, _ = self._known[base]
             base_typmod = inner if base_typmod == -1 else base_typmod
         return PgType(oid, typmod, name, base, base_typmod)
 
     def enums(self, types: Iterable[PgType]) -> set[int]:
-        return {pg.base_oid for pg in types if self._known[pg.base_oid][0] == "e"}
+        """The enums whose labels can be in values of ``types``."""
+        found, todo = set[int](), {pg.base_oid for pg in types}
+        while todo:
+            kind, base, _, parts = self._known[oid := todo.pop()]
+            if oid not in found:
+                found.add(oid)
+                todo |= {base} if kind == "d" else set(parts)
+        return {oid for oid in found if self._known[oid][0] == "e"}
 
 
 def list_tables(cursor: Any, include: Sequence[str], exclude: Sequence[str]) -> dict[int, TableId]:
@@ -241,6 +264,11 @@ def _problem(table: TableId, key: tuple[str, ...], parts: _Parts) -> tuple[str |
         return f"columns begin with {RESERVED_PREFIX}: {', '.join(reserved)}", "rename them"
     if identity == "n" or any(leaf[2] == "n" for leaf in parts.leaves):
         return "its replica identity is NOTHING", f"ALTER TABLE {quoted} REPLICA IDENTITY DEFAULT"
+    if key and any(not _logged_by_key(parts, leaf) for leaf in parts.leaves):
+        return "a partition's replica identity is another than the key of the whole table", (
+            "give every partition the replica identity of the root:"
+            " ALTER TABLE … REPLICA IDENTITY DEFAULT, or USING INDEX …"
+        )
     if narrowed:
         return "the publication leaves out rows or columns of it", (
             f"ALTER PUBLICATION … DROP TABLE {quoted}; it is then added again, as a whole"
@@ -251,6 +279,12 @@ def _problem(table: TableId, key: tuple[str, ...], parts: _Parts) -> tuple[str |
             f" and ALTER TABLE {quoted} REPLICA IDENTITY USING INDEX …"
         )
     return None, None
+
+
+def _logged_by_key(parts: _Parts, leaf: Sequence[Any]) -> bool:
+    """Whether old rows of the partition are logged with the key of the whole table: otherwise its
+    deletes name no row, or the server refuses them because the root is published."""
+    return leaf[2] == "f" or parts.row[7] in (leaf[4] or ())
 
 
 def _members(cursor: Any, parts: _Parts, enums: set[int]) -> str:

@@ -119,8 +119,10 @@ def _assemble(
 
 def _untold_keys(schema: TableSchema, texts: Texts, types: _Typed) -> tuple[str, ...]:
     untold = {name for name in schema.key if {name, BEFORE_PREFIX + name} & types.overflow.keys()}
+    names = schema.column_names
+    # An old row that was logged by other columns than the key: it would name no row.
+    untold |= {name for name in schema.key if texts.columns[names.index(name)].null_count}
     if texts.unchanged is not None:
-        names = schema.column_names
         untold |= {name for name in schema.key if texts.unchanged[:, names.index(name)].any()}
     return tuple(name for name in schema.key if name in untold)
 

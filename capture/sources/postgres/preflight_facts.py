@@ -49,8 +49,9 @@ class RelationFacts:
 
     ``key`` are the columns of the replica identity's index, or of
     the primary key when the identity is ``d`` or ``f``. ``leaf_identities`` are those of a
-    partitioned table's leaves. ``owned``: the role owns it (or is a member of its owner).
-    ``unique_index`` could serve as replica identity.
+    partitioned table's leaves, ``other`` for one that is not by the key of the whole table.
+    ``owned``: the role owns it (or is a member of its owner). ``unique_index`` could serve as
+    replica identity.
     """
 
     table: TableId
@@ -179,7 +180,13 @@ SELECT n.nspname::text, c.relname::text, c.relkind::text, c.relpersistence::text
        ARRAY(SELECT a.attname::text FROM pg_attribute a
              WHERE a.attrelid = c.oid AND a.attgenerated <> '' AND NOT a.attisdropped
              ORDER BY a.attnum),
-       ARRAY(SELECT DISTINCT l.relreplident::text FROM pg_partition_tree(c.oid) t
+       ARRAY(SELECT DISTINCT CASE WHEN l.relreplident IN ('f', 'n') OR EXISTS (
+               SELECT FROM pg_index i JOIN pg_index r
+               ON r.indexrelid = pg_partition_root(i.indexrelid) AND r.indrelid = c.oid
+               WHERE i.indrelid = l.oid
+                 AND CASE l.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END
+                 AND CASE c.relreplident WHEN 'i' THEN r.indisreplident ELSE r.indisprimary END)
+             THEN l.relreplident::text ELSE 'other' END FROM pg_partition_tree(c.oid) t
              JOIN pg_class l ON l.oid = t.relid WHERE t.isleaf AND t.relid <> c.oid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'f') AND n.nspname !~ '^pg_toast'

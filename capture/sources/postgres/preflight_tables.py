@@ -69,6 +69,9 @@ def _key_reason(one: RelationFacts, alter: str) -> tuple[str, str | None] | None
         return "it has no primary key", f"{alter} ADD PRIMARY KEY (…);"
     if not set(one.key).isdisjoint(one.generated):
         return "a column of its key is generated, and such columns are not in the log", None
+    if "other" in one.leaf_identities:
+        fix = "ALTER TABLE … REPLICA IDENTITY DEFAULT; -- or USING INDEX …, for each partition"
+        return "a partition's replica identity is another than the key of the whole table", fix
     return None
 
 

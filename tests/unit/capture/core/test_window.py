@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ from capture.arrow_types import part_schema
 from capture.core.emit import dump_rows, missing_rows
 from capture.core.events import ChunkOrder, Rows
 from capture.core.window import Window, key_text, moved_incomplete, settle, untouched
-from tests.fixtures.core import CLOCK_US, TABLE, WIDER
+from tests.fixtures.core import CLOCK_US, TABLE, WIDER, make_rows
 from tideline.contract.schema import Column, TableSchema
 
 KEYS = range(1, 4)
@@ -260,3 +261,14 @@ def test_moved_keys_are_given_as_the_source_reads_them() -> None:
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=fields)
     assert moved_incomplete(Rows(schema, batch, 1, 1)) == [(r"\x00ff",)]
+
+
+def test_a_window_holds_so_many_changes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capture.core.window.ROWS_MAX", 3)
+    window = Window(ChunkOrder("t", "r", TABLE, 10, 1000), np.empty(0, np.int64), 0)
+    window.saw_rows(make_rows([("u", 1, "a"), ("u", 2, "a")], 1))
+    assert window.disturbed is None
+    window.saw_rows(make_rows([("u", 3, "a"), ("u", 4, "a")], 3))
+    assert (window.disturbed, window.events) == ("more changes than a window holds", [])
+    window.saw_rows(make_rows([("u", 5, "a")], 5))
+    assert window.events == []
