@@ -107,9 +107,14 @@ class Watcher(Assistant):
         self._incarnation = incarnation
         self._catalog_interval_s = catalog_interval_s
         self._snapshot_interval_s = snapshot_interval_s
+        self._asked = threading.Event()
 
     def stop(self) -> None:
         self.stopping.set()
+
+    def look(self) -> None:
+        """Begin the next round soon, before its time."""
+        self._asked.set()
 
     def work(self) -> None:
         watch = self._source.watch(self._incarnation)
@@ -117,7 +122,8 @@ class Watcher(Assistant):
             next_round = time.monotonic()
             while not self.stopping.is_set():
                 begun = time.monotonic()
-                if begun >= next_round:
+                if begun >= next_round or self._asked.is_set():
+                    self._asked.clear()
                     watch.round(partial(self._register, begun))
                     next_round = begun + self._catalog_interval_s
                 self.found.put(watch.snapshot())

@@ -156,6 +156,8 @@ class Session:
         self._take_durable(reader, now)
         received = self._read(reader, now)
         self._hand_over(now)
+        if self.core.intake.waits:
+            watcher.look()
         order = self.core.next_order(now=now)
         if order is not None:
             self._crew.on_point("between-chunks")
@@ -219,7 +221,7 @@ class Session:
                 self.core.on_snapshot(found)
             else:
                 self.core.on_chunk(found, now=now)
-        while self.core.intake.surveyed and not self._crew.desk.arrivals.empty():
+        while not self._crew.desk.arrivals.empty():
             arrived = self._crew.desk.arrivals.get()
             if isinstance(arrived, RequestArrived):
                 answer = self.core.intake.on_request(arrived)

@@ -29,6 +29,8 @@ class CatalogWatch:
     def __init__(self, core: Worker) -> None:
         self.seen_token: str | None = None
         """The token of the newest mark B that came back through the log."""
+        self.rounds = 0
+        """Rounds whose marks came through the log."""
         self._core = core
         self._low: str | None = None
         self._moving: set[str] = set()
@@ -51,6 +53,7 @@ class CatalogWatch:
 
     def on_high(self, mark: Mark) -> None:
         self.seen_token = mark.token
+        self.rounds += 1
         observed = self._take_round(mark.token)
         if observed is None or mark.token != self._low:
             return

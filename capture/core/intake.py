@@ -17,6 +17,8 @@ from tideline.contract.schema import parse_table
 if TYPE_CHECKING:
     from capture.core.worker import Worker
 
+_ROUNDS = 2
+"""Of two looks at the catalog that end after a request came, the second began after it came."""
 REREAD_KEYS_MAX = 10_000
 """Rows that changed their key during a dump and are read again one by one; above that the whole
 table is dumped again."""
@@ -28,36 +30,65 @@ class Intake:
     def __init__(self, core: Worker, token: Callable[[], str]) -> None:
         self._core = core
         self._token = token
+        self._unknown: dict[str, tuple[RequestArrived, int]] = {}
 
     @property
-    def surveyed(self) -> bool:
-        """Whether it is known which tables there are. Before that no request can be judged."""
-        core = self._core
-        return bool(core.tables.states) or core.catalog.seen_token is not None
+    def waits(self) -> bool:
+        """Whether a request waits for another look at the catalog."""
+        return bool(self._unknown)
 
     def on_request(self, arrived: RequestArrived) -> Answer | None:
-        """Accept, join or refuse; an answer is returned when it need not wait for a manifest."""
-        core = self._core
-        request = arrived.request
+        """Accept, join, refuse, or let it wait for the catalog; an answer is returned when it need
+        not wait for a manifest."""
+        core, request = self._core, arrived.request
         ended = core.requests.ended(request.request_id)
         if ended is not None or request.request_id in core.requests:
             core.draft.messages.append(arrived.message_id)
             return ended if ended is not None and ended.manifest_number is not None else None
+        if request.request_id in self._unknown:
+            core.draft.messages.append(arrived.message_id)
+        elif self._unmatched(request) is not None:
+            self._unknown[request.request_id] = (arrived, core.catalog.rounds)
+        else:
+            self._decide(arrived)
+        return None
+
+    def look_again(self) -> None:
+        """After a look at the catalog: a table may have come since it was asked for. One that is
+        not there after a look that began later is unknown."""
+        for request_id, (arrived, rounds) in list(self._unknown.items()):
+            known = self._unmatched(arrived.request) is None
+            if known or self._core.catalog.rounds - rounds >= _ROUNDS:
+                del self._unknown[request_id]
+                self._decide(arrived)
+
+    def _decide(self, arrived: RequestArrived) -> None:
+        core, request = self._core, arrived.request
         tables, error = self._tables_for(request)
         if error is None and request.request_id.startswith(PENDING):
             error = self._comes_anyway(tables[0])
         if error is None and len(core.requests) >= core.limits.open_requests_max:
             error = f"{core.limits.open_requests_max} requests are open already; ask again later"
         if error is not None:
-            refused = RequestRefused(arrived.message_id, request.request_id, error)
-            self.on_refused(refused)
-            return None
+            self.on_refused(RequestRefused(arrived.message_id, request.request_id, error))
+            return
         for table in tables:
             self._take_up(table)
         core.requests.accept(request, tables)
         core.draft.accepted.append(request.request_id)
         core.draft.messages.append(arrived.message_id)
         core.draft.urgent = core.draft.state_changed = True
+
+    def _unmatched(self, request: DumpRequest) -> str | None:
+        """The first pattern of a sound request that no table matches."""
+        try:
+            check_patterns(request.tables)
+        except Misconfigured:
+            return None
+        known = [parse_table(table) for table in self._core.tables.states]
+        for pattern in request.tables:
+            if not any(matches(table, (pattern,), ()) for table in known):
+                return pattern
         return None
 
     def on_refused(self, refused: RequestRefused) -> None:

@@ -117,6 +117,7 @@ class Worker:
         else:
             self.source_time_us = max(control.clock_us, self.source_time_us or 0)
             self.catalog.on_high(control)
+            self.intake.look_again()
 
     def emit(self, rows: Rows) -> None:
         """Add sequenced rows to the segment."""

@@ -23,6 +23,13 @@ def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
     return pipeline_of(database, capture={"delay_ms": 20, "takeover_after_s": 1.0})
 
 
+@pytest.fixture
+def hurried(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
+    """Without a pause between chunks, so that each is read ahead of the one before it."""
+    database.run(*SCHEMA)
+    return pipeline_of(database, capture={"chunk_rows": 25, "takeover_after_s": 1.0})
+
+
 @pytest.mark.parametrize(
     ("point", "count"),
     [
@@ -36,6 +43,13 @@ def test_killed_at_a_point(shop: Pipeline, point: str, count: int) -> None:
     killed_at, captured = killed_and_succeeded(shop, point, count)
     takeovers = [m for m in captured.manifests if m.kind is ManifestKind.TAKEOVER]
     assert [m.manifest_number for m in takeovers] == [killed_at.manifest_number + 1]
+
+
+@pytest.mark.parametrize(
+    ("point", "count"), [("between-marks", 20), ("between-chunks", 20), ("after-manifest", 5)]
+)
+def test_killed_with_a_chunk_read_ahead(hurried: Pipeline, point: str, count: int) -> None:
+    killed_and_succeeded(hurried, point, count)
 
 
 def test_killed_between_chunks_the_dump_goes_on(

@@ -23,6 +23,7 @@ HOT = "public.hot"
 KEYS = 250
 WRITERS = 8
 CHUNK_ROWS_MIN = 20_000
+DUMPS = 20
 SCHEMA = (
     "CREATE TABLE hot (id int PRIMARY KEY, ver bigint NOT NULL)",
     "INSERT INTO hot SELECT g, 0 FROM generate_series(1, 250) g",
@@ -81,6 +82,25 @@ def test_no_chunk_row_of_a_hot_table_is_stale(
     captured = check_equal(hot.settings, database, [HOT])
     changes = captured.table(HOT)
     assert sum(change.op == "r" for change in changes) >= CHUNK_ROWS_MIN
+    assert sum(change.op == "u" for change in changes) > 1_000
+    assert stale_changes(changes) == []
+
+
+def test_no_row_of_chunks_that_are_read_ahead_is_stale(
+    database: Database, pipeline_of: PipelineFactory
+) -> None:
+    database.run(*SCHEMA)
+    hot = pipeline_of(database, capture={"chunk_rows": 10})
+    worker = hot.start()
+    with writers(database):
+        for number in range(DUMPS):
+            answer = hot.ask(DumpRequest(f"dump-{number}", (HOT,)))
+            assert answer.state is RequestState.DONE, answer
+            assert answer.tables[0].chunks > KEYS // 10
+    worker.terminate()
+    hot.drain()
+    changes = check_equal(hot.settings, database, [HOT]).table(HOT)
+    assert sum(change.op == "r" for change in changes) >= DUMPS * KEYS // 2
     assert sum(change.op == "u" for change in changes) > 1_000
     assert stale_changes(changes) == []
 

@@ -78,8 +78,10 @@ class FakeReader:
 class FakeWatch:
     def __init__(self) -> None:
         self.failure: BaseException | None = None
+        self.rounds = 0
 
     def round(self, register: Callable[[CatalogRound], None]) -> None:
+        self.rounds += 1
         if self.failure is not None:
             raise self.failure
 
@@ -282,14 +284,12 @@ class TestAcknowledged:
         assert rig.desk.acknowledged == ["m-r"]
 
 
-def test_a_request_waits_until_the_tables_are_known(rig: Rig) -> None:
-    rig.session.core.tables.states.clear()
-    rig.desk.arrivals.put(asked("r"))
+def test_for_a_request_of_an_unknown_table_the_catalog_is_looked_at_soon(rig: Rig) -> None:
     rig.start()
-    eventually(lambda: rig.source.reader.polls > 10)
-    assert rig.desk.arrivals.qsize() == 1
-    rig.session.core.tables.states[TABLE] = TableState(schema=SCHEMA.fingerprint)
-    eventually(lambda: rig.desk.acknowledged == ["m-r"])
+    eventually(lambda: rig.source.watching.rounds == 1)
+    unknown = DumpRequest("u", ("public.unknown",))
+    rig.desk.arrivals.put(RequestArrived("m-u", unknown))
+    eventually(lambda: rig.source.watching.rounds > 1)
 
 
 class TestConfirmed:

@@ -282,10 +282,31 @@ def test_the_workers_own_ids_are_not_to_be_had() -> None:
     assert "worker's own" in str(driver.seal().refused[0].error)
 
 
-def test_requests_can_be_judged_once_the_tables_are_known() -> None:
-    driver = Driver()
-    before = driver.core.intake.surveyed
-    driver.catalog()
-    after = driver.core.intake.surveyed
-    assert (before, after) == (False, True)
-    assert make_core(started().core.open_state()).intake.surveyed
+class TestUnknownTable:
+    """It may be new: the request waits for a look at the catalog that began after it came."""
+
+    def test_it_is_refused_after_two_rounds(self) -> None:
+        driver = started()
+        driver.ask(tables=("public.other",))
+        driver.catalog(FACTS)
+        assert driver.core.draft.refused == []
+        driver.catalog(FACTS)
+        assert "no captured table matches" in str(driver.seal().refused[0].error)
+
+    def test_it_is_accepted_once_it_is_there(self) -> None:
+        driver = Driver()
+        driver.ask(tables=(TABLE,), keys=(("1",),))
+        waits = [driver.core.intake.waits]
+        driver.catalog(FACTS)
+        waits.append(driver.core.intake.waits)
+        assert waits == [True, False]
+        assert "r1" in driver.seal().accepted
+
+    def test_asking_again_meanwhile_changes_nothing(self) -> None:
+        driver = Driver()
+        driver.ask()
+        driver.ask()
+        driver.catalog(FACTS)
+        sealed = driver.seal()
+        assert sealed.accepted.count("r1") == 1
+        assert sealed.messages == ("m-r1", "m-r1")

@@ -388,6 +388,8 @@ class TestRequests:
     ) -> None:
         driver = started()
         driver.ask(**fields)
+        driver.catalog(FACTS)
+        driver.catalog(FACTS)
         sealed = driver.seal()
         assert sealed.refused[0].error is not None and word in sealed.refused[0].error
         assert sealed.messages == ("m-r1",)
