@@ -228,7 +228,7 @@ def _refused(entry_id: str, raw: bytes, text: str) -> Message:
 def _request_id(raw: bytes) -> str | None:
     """The id of a request that is wrong otherwise, so that its asker hears of it."""
     try:
-        found = msgspec.json.decode(raw, type=_Identified).request_id
+        found = _IDENTIFIED.decode(raw).request_id
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return found if _REQUEST_ID.fullmatch(found) else None
@@ -236,3 +236,6 @@ def _request_id(raw: bytes) -> str | None:
 
 class _Identified(msgspec.Struct):
     request_id: str
+
+
+_IDENTIFIED = msgspec.json.Decoder(_Identified)

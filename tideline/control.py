@@ -23,7 +23,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tideline.contract.document import decode_document, written_version
+from tideline.contract.document import DocumentReader, written_version
 from tideline.contract.errors import Misconfigured, TidelineError, Unavailable
 from tideline.contract.request import (
     Answer,
@@ -209,10 +209,9 @@ def _reason(error: BaseException) -> str:
 
 
 def _parse_status(raw: bytes) -> WorkerStatus:
-    return decode_document(
-        raw,
-        WorkerStatus,
-        version=WORKER_STATUS_VERSION,
-        features=frozenset(),
-        name="worker's status",
-    )
+    return _STATUSES.read(raw)
+
+
+_STATUSES = DocumentReader(
+    WorkerStatus, version=WORKER_STATUS_VERSION, features=frozenset(), name="worker's status"
+)

@@ -6,7 +6,7 @@ and not at the first field it does not know. Readers are upgraded first.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -18,6 +18,9 @@ _T = TypeVar("_T")
 class _Header(msgspec.Struct, frozen=True):
     version: int
     requires: tuple[str, ...] = ()
+
+
+_HEADER = msgspec.json.Decoder(_Header)
 
 
 def written_version(version: int) -> int:
@@ -32,24 +35,39 @@ def written_features() -> tuple[str, ...]:
     return field
 
 
-def decode_document(
-    raw: bytes, kind: type[_T], *, version: int, features: frozenset[str], name: str
-) -> _T:
-    """``raw`` as a ``kind``; unknown fields are ignored.
+class DocumentReader(Generic[_T]):
+    """Reads documents of one kind; unknown fields are ignored.
 
-    Raises CorruptData, with ``name`` (``manifest``), for bytes that are not one, for another
-    version and for a required feature that is not among ``features``.
+    To be made once, when a module is imported: msgspec looks a type up when it is first used, and
+    crashes the process when two threads do that at once.
     """
-    try:
-        header = msgspec.json.decode(raw, type=_Header)
-        unknown = sorted(set(header.requires) - features)
-        if unknown or header.version != version:
-            raise CorruptData(
-                f"a {name} of version {header.version} requires"
-                f" {', '.join(unknown) or 'nothing unknown'}; version {version} is known here",
-                hint=f"upgrade the side that reads the {name}",
-            )
-        return msgspec.json.decode(raw, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        reason = error if isinstance(error, msgspec.MsgspecError) else "it is not JSON in UTF-8"
-        raise CorruptData(f"not a {name}: {reason}") from None
+
+    def __init__(
+        self, kind: type[_T], *, version: int, features: frozenset[str], name: str
+    ) -> None:
+        self._decoder = msgspec.json.Decoder(kind)
+        self._version = version
+        self._features = features
+        self._name = name
+
+    def read(self, raw: bytes) -> _T:
+        """``raw`` as a document.
+
+        Raises CorruptData, with the name of the kind (``manifest``), for bytes that are not one,
+        for another version and for a required feature that is not known.
+        """
+        name = self._name
+        try:
+            header = _HEADER.decode(raw)
+            unknown = sorted(set(header.requires) - self._features)
+            if unknown or header.version != self._version:
+                raise CorruptData(
+                    f"a {name} of version {header.version} requires"
+                    f" {', '.join(unknown) or 'nothing unknown'}; version {self._version} is known"
+                    " here",
+                    hint=f"upgrade the side that reads the {name}",
+                )
+            return self._decoder.decode(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            reason = error if isinstance(error, msgspec.MsgspecError) else "it is not JSON in UTF-8"
+            raise CorruptData(f"not a {name}: {reason}") from None

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 import msgspec
 
-from tideline.contract.document import decode_document, written_features, written_version
+from tideline.contract.document import DocumentReader, written_features, written_version
 from tideline.contract.errors import CorruptData, InvariantBroken
 from tideline.contract.position import SourceIdentity, SourcePosition
 from tideline.contract.request import Answer, DumpRequest
@@ -218,14 +218,15 @@ def encode_manifest(manifest: Manifest) -> bytes:
     return msgspec.json.encode(manifest)
 
 
+_READER = DocumentReader(Manifest, version=MANIFEST_VERSION, features=FEATURES, name="manifest")
+
+
 def decode_manifest(raw: bytes) -> Manifest:
     """Decode and check a manifest; CorruptData for bytes that are not one.
 
     A manifest that requires a feature unknown here is refused by name: readers are upgraded first.
     """
-    manifest = decode_document(
-        raw, Manifest, version=MANIFEST_VERSION, features=FEATURES, name="manifest"
-    )
+    manifest = _READER.read(raw)
     try:
         check_manifest(manifest)
     except InvariantBroken as error:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tideline.contract.document import decode_document, written_features, written_version
+from tideline.contract.document import DocumentReader, written_features, written_version
 from tideline.contract.manifest import TableState
 from tideline.contract.schema import TableSchema
 
@@ -152,7 +152,7 @@ class Stamp(msgspec.Struct, frozen=True, omit_defaults=True):
     def parse(cls, text: str | None) -> Stamp | None:
         """The stamp in a commit's user metadata; None when it holds something else."""
         try:
-            return None if text is None else msgspec.json.decode(text, type=cls)
+            return None if text is None else _STAMP.decode(text)
         except msgspec.MsgspecError:
             return None
 
@@ -173,4 +173,8 @@ def encode_plan(plan: Plan) -> bytes:
 
 def decode_plan(raw: bytes) -> Plan:
     """Decode a plan; CorruptData for bytes that are not one, or that need a newer reader."""
-    return decode_document(raw, Plan, version=PLAN_VERSION, features=FEATURES, name="merge plan")
+    return _READER.read(raw)
+
+
+_READER = DocumentReader(Plan, version=PLAN_VERSION, features=FEATURES, name="merge plan")
+_STAMP = msgspec.json.Decoder(Stamp)

@@ -11,7 +11,7 @@ from hashlib import sha256
 
 import msgspec
 
-from tideline.contract.document import decode_document, written_features, written_version
+from tideline.contract.document import DocumentReader, written_features, written_version
 from tideline.contract.request import DumpRequest
 
 RECEIPT_VERSION = 1
@@ -81,9 +81,10 @@ def encode_receipt(receipt: Receipt) -> bytes:
 
 def decode_receipt(raw: bytes) -> Receipt:
     """Decode a receipt; CorruptData for bytes that are not one, or that need a newer reader."""
-    return decode_document(
-        raw, Receipt, version=RECEIPT_VERSION, features=FEATURES, name="merge receipt"
-    )
+    return _READER.read(raw)
+
+
+_READER = DocumentReader(Receipt, version=RECEIPT_VERSION, features=FEATURES, name="merge receipt")
 
 
 def reread_requests(receipt: Receipt) -> list[DumpRequest]:

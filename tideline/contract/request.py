@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from tideline.contract.document import decode_document, written_features, written_version
+from tideline.contract.document import DocumentReader, written_features, written_version
 from tideline.contract.errors import Misconfigured
 
 REQUEST_VERSION = 1
@@ -114,7 +114,7 @@ def parse_request(raw: bytes) -> DumpRequest:
     The error never quotes a key: keys are row values.
     """
     try:
-        request = msgspec.json.decode(raw, type=DumpRequest)
+        request = _REQUESTS.decode(raw)
     except UnicodeDecodeError:
         raise Misconfigured("the request is not valid: it is not UTF-8") from None
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -139,9 +139,11 @@ def parse_answer(raw: bytes) -> Answer:
 
     Unknown fields are ignored, unknown states are an error.
     """
-    return decode_document(
-        raw, Answer, version=REQUEST_VERSION, features=FEATURES, name="dump answer"
-    )
+    return _ANSWERS.read(raw)
+
+
+_REQUESTS = msgspec.json.Decoder(DumpRequest)
+_ANSWERS = DocumentReader(Answer, version=REQUEST_VERSION, features=FEATURES, name="dump answer")
 
 
 def encode_answer(answer: Answer) -> bytes:

@@ -78,6 +78,22 @@ class TableSchema(msgspec.Struct, frozen=True):
         raise CorruptData(f"column {name!r} is not in the schema of {self.table}")
 
 
+def encode_schema(schema: TableSchema) -> bytes:
+    return msgspec.json.encode(schema)
+
+
+def decode_schema(raw: bytes) -> TableSchema:
+    """Decode a schema; CorruptData for bytes that are not one."""
+    try:
+        return _DECODER.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise CorruptData("not a schema") from None
+
+
+# Made on import, like `DocumentReader`.
+_DECODER = msgspec.json.Decoder(TableSchema)
+
+
 class ChangeKind(StrEnum):
     """How one column, or the key, differs between two schemas."""
 

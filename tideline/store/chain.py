@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import msgspec
-
 from tideline.contract import layout
 from tideline.contract.errors import CorruptData, Fenced, TidelineError, Unavailable
 from tideline.contract.manifest import (
@@ -24,7 +22,7 @@ from tideline.contract.manifest import (
     encode_manifest,
     roll_forward,
 )
-from tideline.contract.schema import TableSchema
+from tideline.contract.schema import TableSchema, decode_schema, encode_schema
 from tideline.store.objects import ObjectStore
 
 _READS_AT_ONCE = 16
@@ -115,7 +113,7 @@ class Chain:
 
     def write_schema(self, schema: TableSchema) -> str:
         """Make ``schema`` durable under its fingerprint, which is returned. Idempotent."""
-        raw = msgspec.json.encode(schema)
+        raw = encode_schema(schema)
         key = layout.schema_key(self._pipeline, schema.fingerprint)
         if not self._store.create(key, raw) and self._store.get(key) != raw:
             raise CorruptData(f"another schema lies at {key}")
@@ -128,8 +126,8 @@ class Chain:
         if raw is None:
             raise CorruptData(f"no schema at {key}")
         try:
-            schema = msgspec.json.decode(raw, type=TableSchema)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+            schema = decode_schema(raw)
+        except CorruptData:
             raise CorruptData(f"not a schema: {key}") from None
         if schema.fingerprint != fingerprint:
             raise CorruptData(f"{key} holds schema {schema.fingerprint}")
