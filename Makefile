@@ -22,7 +22,7 @@ demo: setup ## the main job on a sample shop, live
 	@$(BIN)/tideline demo
 
 test: setup lint ## every test
-	$(BIN)/pytest --numprocesses=2 --dist=loadscope --no-loadscope-reorder
+	$(BIN)/pytest --numprocesses=2 --dist=loadscope --no-loadscope-reorder --max-worker-restart=0
 
 check: setup ## format, types, imports, unit and property tests: under a minute
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint quick-tests

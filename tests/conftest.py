@@ -58,6 +58,7 @@ class Groups(LoadScopeScheduling):  # type: ignore[misc]
         return group_of(nodeid)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Groups:
     return Groups(config, log)
 
