@@ -1,4 +1,4 @@
-"""The two threads that talk to the source beside the log reader: dumper and watcher.
+"""The threads that talk to the source beside the log reader: dumper and watcher.
 
 Each owns its connections, hands what it finds to the core through a queue, and stops the session
 by leaving its error in ``failure``.
@@ -10,6 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from capture.core.events import (
@@ -17,14 +18,17 @@ from capture.core.events import (
     Chunk,
     ChunkFailed,
     ChunkOrder,
+    ChunkRead,
     Snapshot,
     Waiting,
 )
-from capture.sources.base import Source
+from capture.sources.base import ChunkReader, FetchedChunk, Source
 from tideline.contract.errors import TidelineError, Unavailable
 
-Found = Chunk | ChunkFailed | Waiting | CatalogRound | Snapshot
+Found = ChunkRead | Chunk | ChunkFailed | Waiting | CatalogRound | Snapshot
 OnPoint = Callable[[str], None]
+_LOOK_S = 0.2
+_JOIN_S = 5.0
 
 
 class Assistant(threading.Thread):
@@ -50,7 +54,8 @@ class Assistant(threading.Thread):
 
 
 class Dumper(Assistant):
-    """Reads the chunks it is given, one after the other."""
+    """Reads the chunks it is given, one after the other; each is decoded, and its high mark
+    written, in a second thread, while the next one is read."""
 
     def __init__(
         self, source: Source, incarnation: str, found: queue.SimpleQueue[Found], on_point: OnPoint
@@ -70,20 +75,63 @@ class Dumper(Assistant):
 
     def work(self) -> None:
         reader = self._source.chunk_reader(self._incarnation)
+        finisher = _Finisher(reader, self._found_chunk)
+        finisher.start()
         try:
-            while (order := self._orders.get()) is not None and not self.stopping.is_set():
-                chunk = reader.read(order, partial(self._tell_waiting, order.token))
-                self._on_point("between-marks")
-                self.found.put(chunk)
-                if isinstance(chunk, Chunk):
-                    reader.write_high(order)
+            while (order := self._next(finisher)) is not None:
+                fetched = reader.fetch(order, partial(self._tell_waiting, order.token))
+                if isinstance(fetched, ChunkFailed):
+                    self.found.put(fetched)
+                else:
+                    self.found.put(fetched.read)
+                    finisher.fetched.put((order, fetched))
         finally:
+            finisher.fetched.put(None)
+            finisher.join(_JOIN_S)
             reader.close()
+
+    def _next(self, finisher: _Finisher) -> ChunkOrder | None:
+        """The next order; raises what ended the finisher, and None ends the dumper."""
+        while not self.stopping.is_set():
+            if finisher.failure is not None:
+                raise finisher.failure
+            with suppress(queue.Empty):
+                return self._orders.get(timeout=_LOOK_S)
+        return None
+
+    def _found_chunk(self, chunk: Chunk) -> None:
+        self._on_point("between-marks")
+        self.found.put(chunk)
 
     def _tell_waiting(self, token: str, reason: str | None) -> None:
         if self.stopping.is_set():
             raise Unavailable("the session ended while a chunk waited")
         self.found.put(Waiting(token, reason))
+
+
+class _Finisher(threading.Thread):
+    """Decodes what the dumper has read, hands it over, and writes the high mark behind it."""
+
+    def __init__(self, reader: ChunkReader, hand_over: Callable[[Chunk], None]) -> None:
+        super().__init__(name="chunk-finisher", daemon=True)
+        self.fetched: queue.SimpleQueue[tuple[ChunkOrder, FetchedChunk] | None] = (
+            queue.SimpleQueue()
+        )
+        self.failure: BaseException | None = None
+        self._reader = reader
+        self._hand_over = hand_over
+
+    def run(self) -> None:
+        try:
+            while (item := self.fetched.get()) is not None:
+                order, fetched = item
+                self._hand_over(fetched.decode())
+                self._reader.write_high(order)
+        except TidelineError as error:
+            self.failure = error
+        except BaseException as error:
+            self.failure = error
+            raise
 
 
 class Watcher(Assistant):

@@ -1,7 +1,7 @@
 """Dumps: what becomes of a chunk when its high mark passes.
 
-One window is open at a time. A chunk is emitted at H with sequences minted there; everything that
-could make its rows older than what the log already said leads to reading it again.
+A chunk is emitted at H with sequences minted there; everything that could make its rows older than
+what the log already said leads to reading it again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from capture.core.emit import dump_rows, missing_rows
-from capture.core.events import Chunk, ChunkFailed, ChunkOrder, Mark, Rows, Snapshot, Waiting
+from capture.core.events import (
+    Chunk,
+    ChunkFailed,
+    ChunkOrder,
+    ChunkRead,
+    Mark,
+    Rows,
+    Snapshot,
+    Waiting,
+)
 from capture.core.orders import Orders, Reading, stale
 from capture.core.tables import CATALOG, VALUE
 from capture.core.visibility import UnseenTransactions, invisible
@@ -44,8 +53,8 @@ class Dumps:
     # -- the log -------------------------------------------------------------------------------
 
     def on_low(self, mark: Mark) -> None:
-        reading, core = self.orders.current, self._core
-        if reading is None or mark.token != reading.order.token:
+        reading, core = self.orders.find(mark.token), self._core
+        if reading is None:
             return
         order = reading.order
         reading.window = Window(order, self.unseen.at_low_mark(), core.sequencer.last)
@@ -67,16 +76,14 @@ class Dumps:
     def saw_rows(self, rows: Rows) -> None:
         """Rows of the log. One that changes its key and does not carry all its values may leave
         an old key that no chunk has brought yet for a new one that no chunk will: read it again."""
-        window = self._window
-        if window is not None:
+        for window in self._windows:
             window.saw_rows(rows)
         keys = moved_incomplete(rows)
         if keys and self._core.requests.dumping(rows.schema.table):
             self._core.intake.reread(rows.schema.table, keys)
 
     def disturb(self, table: str, what: str) -> None:
-        window = self._window
-        if window is not None:
+        for window in self._windows:
             window.saw_change_of(table, what)
 
     def on_high(self, mark: Mark, *, now: float) -> None:
@@ -87,25 +94,25 @@ class Dumps:
         if reading.window is not None and reading.chunk is not None:
             self._judge(reading, reading.window, reading.chunk, mark)
         orders.pause(now + orders.delay_s(reading.order.request_id))
-        if orders.current is not None and orders.current.chunk is not None:
-            self.unseen.shown(orders.current.chunk.snapshot)
+        if orders.current is not None:
+            self._show(orders.current)
         self._apply_later()
 
     # -- other threads -------------------------------------------------------------------------
 
-    def on_chunk(self, told: Chunk | ChunkFailed | Waiting, *, now: float) -> None:
+    def on_chunk(self, told: ChunkRead | Chunk | ChunkFailed | Waiting, *, now: float) -> None:
         reading = self.orders.find(told.token)
         if reading is None:
             return
         if isinstance(told, Waiting):
             reading.waiting = told.reason
+        elif isinstance(told, ChunkRead):
+            reading.read, reading.waiting = told, None
         elif isinstance(told, Chunk):
-            reading.chunk, reading.waiting = told, None
+            reading.chunk = told
             self._trouble.pop(reading.order.table, None)
             self.orders.release(reading.order.table)
-            if reading is self.orders.current:
-                # What one read ahead shows must wait: the chunk before it may not show it.
-                self.unseen.shown(told.snapshot)
+            self._show(reading)
         else:
             self._failed(reading, told, now=now)
 
@@ -117,8 +124,8 @@ class Dumps:
 
     def waiting(self) -> dict[str, str]:
         """Per table: what its chunk waits for, or why the last one could not be read."""
-        readings = (self.orders.current, self.orders.ahead)
-        waits = {one.order.table: one.waiting for one in readings if one and one.waiting}
+        readings = self.orders.readings
+        waits = {one.order.table: one.waiting for one in readings if one.waiting is not None}
         return {**self._trouble, **waits}
 
     # -- judgement -----------------------------------------------------------------------------
@@ -250,13 +257,21 @@ class Dumps:
             core.end_requests()
 
     @property
-    def _window(self) -> Window | None:
-        return None if self.orders.current is None else self.orders.current.window
+    def _windows(self) -> list[Window]:
+        return [one.window for one in self.orders.readings if one.window is not None]
+
+    def _show(self, reading: Reading) -> None:
+        """What its chunk shows may be forgotten, unless the chunk before it, which may not show
+        it, still waits for its low mark."""
+        current = self.orders.current
+        if reading.chunk is not None and (
+            reading is current or (current is not None and current.window is not None)
+        ):
+            self.unseen.shown(reading.chunk.snapshot)
 
     def _apply_later(self) -> None:
-        orders = self.orders
-        awaited = orders.current is not None and orders.current.window is None
-        if self._later is not None and not awaited and orders.ahead is None:
+        awaited = len(self._windows) < len(self.orders.readings)
+        if self._later is not None and not awaited:
             self.unseen.shown(self._later)
             self._later = None
 

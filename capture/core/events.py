@@ -173,6 +173,16 @@ class ChunkOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class ChunkRead:
+    """A chunk was read and is being decoded; the next one may begin behind ``last_key``, unless it
+    was the last (``complete``)."""
+
+    token: str
+    last_key: tuple[str, ...] | None
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """A chunk as read, in key order; ``batch`` holds the columns (and ``_tl_overflow``) only.
 

@@ -1,8 +1,9 @@
 """Which chunk is read next.
 
-While a chunk waits for its high mark to come through the log, the next one is read ahead. It may
-begin behind the keys of a chunk that is not emitted yet, and is worth nothing if that one must be
-read again: `stale` says so when its turn has come.
+While a chunk is decoded and waits for its high mark to come through the log, the next one is read
+ahead. It may begin behind the keys of a chunk that is not emitted yet, and is worth nothing if that
+one must be read again: `stale` says so when its turn has come. High marks come in the order of the
+chunks; the next one's low mark may come before them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from capture.core.events import Chunk, ChunkOrder
+from capture.core.events import Chunk, ChunkOrder, ChunkRead
 from capture.core.visibility import UnseenTransactions
 from capture.core.window import Window
 from tideline.contract.manifest import OpenRequest, TableDump
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Reading:
-    """A chunk on its way: ordered; read; its window open from L on; judged at H.
+    """A chunk on its way: ordered; read; decoded; its window open from L on; judged at H.
 
     ``covered``: the tables newly in the publication that its fence, if it has one, serves.
     """
@@ -30,6 +31,7 @@ class Reading:
     order: ChunkOrder
     covered: frozenset[str]
     window: Window | None = None
+    read: ChunkRead | None = None
     chunk: Chunk | None = None
     waiting: str | None = None
 
@@ -64,11 +66,13 @@ class Orders:
             self.current = reading = None if found is None else self._make(*found)
         return None if reading is None else reading.order
 
+    @property
+    def readings(self) -> list[Reading]:
+        """The one under way and the one read ahead, if there are."""
+        return [one for one in (self.current, self.ahead) if one is not None]
+
     def find(self, token: str) -> Reading | None:
-        for reading in (self.current, self.ahead):
-            if reading is not None and reading.order.token == token:
-                return reading
-        return None
+        return next((one for one in self.readings if one.order.token == token), None)
 
     def end(self, reading: Reading) -> None:
         """``reading`` is over; what was read ahead takes its place."""
@@ -116,14 +120,14 @@ class Orders:
     def _read_ahead(self, before: Reading, held: set[str]) -> Reading | None:
         """What to read while ``before`` waits for its high mark: nothing behind a fence, which
         decides whether the next chunk needs one, nor where a pause is wanted."""
-        if before.chunk is None or before.order.fence or self.delay_s(before.order.request_id):
+        if before.read is None or before.order.fence or self.delay_s(before.order.request_id):
             return None
         found = self._core.requests.next(held)
         if found is not None and before.is_of(*found):
             if stale(before.order, found[1]):
                 return self._make(*found)
-            if before.order.keys is None and not before.chunk.complete:
-                return self._make(*found, after_key=before.chunk.last_key)
+            if before.order.keys is None and not before.read.complete:
+                return self._make(*found, after_key=before.read.last_key)
             found = self._core.requests.next({*held, before.order.table})
         return None if found is None else self._make(*found)
 

@@ -19,6 +19,7 @@ from capture.core.events import (
     Chunk,
     ChunkFailed,
     ChunkOrder,
+    ChunkRead,
     Limits,
     LogBatch,
     Mark,
@@ -146,7 +147,7 @@ class Worker:
 
     # -- what other threads found --------------------------------------------------------------
 
-    def on_chunk(self, chunk: Chunk | ChunkFailed | Waiting, *, now: float) -> None:
+    def on_chunk(self, chunk: ChunkRead | Chunk | ChunkFailed | Waiting, *, now: float) -> None:
         self.dumps.on_chunk(chunk, now=now)
 
     def on_catalog(self, observed: CatalogRound) -> None:

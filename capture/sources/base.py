@@ -1,7 +1,7 @@
 """What the runtime asks of a source. One Protocol per role; a source brings one of each.
 
 All methods may raise `Unavailable` (the runtime starts the session anew from what is durable) and
-`SourceLost`. Each object is used by one thread only.
+`SourceLost`. Each object is used by one thread only, but for what says otherwise.
 """
 
 from __future__ import annotations
@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from capture.core.events import CatalogRound, Chunk, ChunkFailed, ChunkOrder, LogBatch, Snapshot
+from capture.core.events import (
+    CatalogRound,
+    Chunk,
+    ChunkFailed,
+    ChunkOrder,
+    ChunkRead,
+    LogBatch,
+    Snapshot,
+)
 from tideline.contract.manifest import Manifest
 from tideline.contract.position import SourceIdentity, SourcePosition
 
@@ -46,16 +54,27 @@ class LogReader(Protocol):
     def close(self) -> None: ...
 
 
+class FetchedChunk(Protocol):
+    """A chunk as the source sent it."""
+
+    @property
+    def read(self) -> ChunkRead: ...
+
+    def decode(self) -> Chunk:
+        """Decode it; needs no connection, and may run in any thread."""
+
+
 class ChunkReader(Protocol):
     """Writes marks and reads chunks, on connections of its own."""
 
-    def read(
+    def fetch(
         self, order: ChunkOrder, on_waiting: Callable[[str | None], None]
-    ) -> Chunk | ChunkFailed:
+    ) -> FetchedChunk | ChunkFailed:
         """Write the low mark, then read the chunk. ``on_waiting`` is told what holds it up."""
 
     def write_high(self, order: ChunkOrder) -> None:
-        """Write the high mark; what `read` gave must have reached the core before."""
+        """Write the high mark; the decoded chunk must have reached the core before. Called in
+        another thread than `fetch`, perhaps at the same time."""
 
     def close(self) -> None: ...
 

@@ -53,13 +53,19 @@ def order(**fields: Any) -> ChunkOrder:
 
 
 def read(reader: CopyChunkReader, **fields: Any) -> Chunk:
-    chunk = reader.read(order(**fields), lambda reason: None)
-    assert isinstance(chunk, Chunk), chunk
+    fetched = reader.fetch(order(**fields), lambda reason: None)
+    assert not isinstance(fetched, ChunkFailed), fetched
+    chunk, told = fetched.decode(), fetched.read
+    assert (told.token, told.last_key, told.complete) == (
+        chunk.token,
+        chunk.last_key,
+        chunk.complete,
+    )
     return chunk
 
 
 def failed(reader: CopyChunkReader, **fields: Any) -> ChunkFailed:
-    chunk = reader.read(order(**fields), lambda reason: None)
+    chunk = reader.fetch(order(**fields), lambda reason: None)
     assert isinstance(chunk, ChunkFailed)
     return chunk
 

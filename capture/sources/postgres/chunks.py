@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg2
@@ -20,7 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from capture.arrow_types import OVERFLOW, overflowed_columns
-from capture.core.events import Chunk, ChunkFailed, ChunkOrder, MarkKind, Snapshot
+from capture.core.events import (
+    Chunk,
+    ChunkFailed,
+    ChunkOrder,
+    ChunkRead,
+    MarkKind,
+    Snapshot,
+)
 from capture.sources.postgres.catalog import CatalogTable, TypeNames, read_tables
 from capture.sources.postgres.chunk_query import ChunkQuery
 from capture.sources.postgres.connect import query_failed
@@ -67,10 +74,10 @@ class CopyChunkReader:
         self._types = TypeNames()
         self._rows_fit: dict[str, int] = {}
 
-    def read(
+    def fetch(
         self, order: ChunkOrder, on_waiting: Callable[[str | None], None]
-    ) -> Chunk | ChunkFailed:
-        """See `ChunkReader.read`."""
+    ) -> CopiedChunk | ChunkFailed:
+        """See `ChunkReader.fetch`."""
         try:
             with self._marks.cursor() as cursor:
                 write_mark(cursor, self._incarnation, MarkKind.LOW, order.token)
@@ -97,7 +104,7 @@ class CopyChunkReader:
         self._marks.close()
         self._reads.close()
 
-    def _read(self, order: ChunkOrder) -> Chunk | ChunkFailed:
+    def _read(self, order: ChunkOrder) -> CopiedChunk | ChunkFailed:
         table = parse_table(order.table)
         with self._reads.cursor() as cursor:
             cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -117,30 +124,20 @@ class CopyChunkReader:
 
     def _copy(
         self, cursor: Any, order: ChunkOrder, table: CatalogTable, snapshot: Snapshot
-    ) -> Chunk | ChunkFailed:
-        facts = table.facts
-        if facts.schema is None:
-            empty = pa.RecordBatch.from_arrays([], names=[])
-            return Chunk(order.token, facts, empty, 0, (), None, None, True, snapshot)
-        if order.time is not None and order.time.column not in facts.schema.column_names:
+    ) -> CopiedChunk | ChunkFailed:
+        schema = table.facts.schema
+        if schema is None:
+            return CopiedChunk(order, table, snapshot, _Rows(None), None, complete=True)
+        if order.time is not None and order.time.column not in schema.column_names:
             error = f"{order.table} has no column {order.time.column!r}"
             return ChunkFailed(order.token, error, None, retry=False)
         asked, query, rows = self._fetch(cursor, order, table)
-        batch = chunk_from_csv(rows.data(), facts.schema.columns)
-        overflow = overflowed_columns(batch)
-        return Chunk(
-            token=order.token,
-            facts=facts,
-            batch=batch,
-            overflow_rows=batch.num_rows - batch.column(OVERFLOW).null_count if overflow else 0,
-            key_overflow=tuple(name for name in facts.schema.key if name in overflow),
-            missing=None if asked.keys is None else self._missing(cursor, query, facts.schema),
-            last_key=rows.last_key(facts.schema),
-            complete=asked.keys is not None or (rows.count < asked.rows_max and not rows.cut),
-            snapshot=snapshot,
-            rows_estimate=table.rows_estimate if order.estimate else None,
-            keys_read=len(asked.keys or ()),
-        )
+        missing = None
+        if asked.keys is not None:
+            missing = _Rows(None)
+            cursor.copy_expert(query.missing(), missing)
+        complete = asked.keys is not None or (rows.count < asked.rows_max and not rows.cut)
+        return CopiedChunk(asked, table, snapshot, rows, missing, complete=complete)
 
     def _fetch(
         self, cursor: Any, order: ChunkOrder, table: CatalogTable
@@ -163,17 +160,56 @@ class CopyChunkReader:
             self._rows_fit[order.table] = max(1, rows.count) if rows.cut else 2 * rows_max
         return asked, query, rows
 
-    def _missing(self, cursor: Any, query: ChunkQuery, schema: TableSchema) -> pa.RecordBatch:
-        """The asked-for keys that have no row, as the table's types hold them."""
-        rows = _Rows(None)
-        cursor.copy_expert(query.missing(), rows)
-        columns = [schema.column(name) for name in schema.key]
-        keys = chunk_from_csv(rows.data(), columns)
-        # A key that its type cannot hold is in no part, and so nowhere to be deleted from.
-        held = pc.is_valid(keys.column(0))
-        for name in schema.key[1:]:
-            held = pc.and_(held, pc.is_valid(keys.column(name)))
-        return keys.filter(held)
+
+@dataclass(frozen=True, slots=True)
+class CopiedChunk:
+    """A `FetchedChunk`: COPY's bytes. ``order`` is what was really asked for; ``missing`` are the
+    asked-for keys that have no row."""
+
+    order: ChunkOrder
+    table: CatalogTable
+    snapshot: Snapshot
+    rows: _Rows
+    missing: _Rows | None
+    complete: bool
+
+    @property
+    def read(self) -> ChunkRead:
+        schema = self.table.facts.schema
+        last_key = None if schema is None else self.rows.last_key(schema)
+        return ChunkRead(self.order.token, last_key, self.complete)
+
+    def decode(self) -> Chunk:
+        """See `FetchedChunk.decode`."""
+        order, facts = self.order, self.table.facts
+        if facts.schema is None:
+            empty = pa.RecordBatch.from_arrays([], names=[])
+            return Chunk(order.token, facts, empty, 0, (), None, None, True, self.snapshot)
+        batch = chunk_from_csv(self.rows.data(), facts.schema.columns)
+        overflow = overflowed_columns(batch)
+        return Chunk(
+            token=order.token,
+            facts=facts,
+            batch=batch,
+            overflow_rows=batch.num_rows - batch.column(OVERFLOW).null_count if overflow else 0,
+            key_overflow=tuple(name for name in facts.schema.key if name in overflow),
+            missing=None if self.missing is None else _held_keys(self.missing, facts.schema),
+            last_key=self.rows.last_key(facts.schema),
+            complete=self.complete,
+            snapshot=self.snapshot,
+            rows_estimate=self.table.rows_estimate if order.estimate else None,
+            keys_read=len(order.keys or ()),
+        )
+
+
+def _held_keys(rows: _Rows, schema: TableSchema) -> pa.RecordBatch:
+    """Keys as the table's types hold them. One that its type cannot hold is in no part, and so
+    nowhere to be deleted from."""
+    keys = chunk_from_csv(rows.data(), [schema.column(name) for name in schema.key])
+    held = pc.is_valid(keys.column(0))
+    for name in schema.key[1:]:
+        held = pc.and_(held, pc.is_valid(keys.column(name)))
+    return keys.filter(held)
 
 
 class _Rows:

@@ -94,7 +94,7 @@ class FakeWatch:
 class LockedChunks:
     """No chunk can be read now."""
 
-    def read(self, order: ChunkOrder, on_waiting: Callable[[str | None], None]) -> ChunkFailed:
+    def fetch(self, order: ChunkOrder, on_waiting: Callable[[str | None], None]) -> ChunkFailed:
         return ChunkFailed(order.token, "the table is locked", None, retry=True)
 
     def close(self) -> None: ...
