@@ -18,7 +18,6 @@ NAME = "postgres_capture"
 FLUSH_S = 0.25
 """Short, so that the wall is not that of the last segment's wait for its flush."""
 _SLOT = "null_drain"
-_END = b"end of the null drain"
 
 
 def run(rows: int) -> Iterator[Result]:
@@ -71,7 +70,8 @@ def _drain(server: Rig) -> Cost:
     """Read everything that the pipeline's slot would send, and drop it."""
     cursor = server.cursor
     cursor.execute("SELECT pg_copy_logical_replication_slot('tideline_shop', %s, false)", (_SLOT,))
-    cursor.execute("SELECT pg_logical_emit_message(true, 'bench', %s)", (_END.decode(),))
+    end = f"end of the null drain {time.time_ns()}"
+    cursor.execute("SELECT pg_logical_emit_message(true, 'bench', %s)", (end,))
     connection = psycopg2.connect(
         server.dsn,
         options="-c wal_sender_timeout=0",
@@ -86,7 +86,7 @@ def _drain(server: Rig) -> Cost:
             message = stream.read_message()
             if message is None:
                 time.sleep(0.002)
-            elif message.payload.endswith(_END):
+            elif message.payload.endswith(end.encode()):
                 break
         cost = Cost(time.perf_counter() - begun, time.process_time() - cpu)
     cost.sender_cpu_s = sender.cpu_s

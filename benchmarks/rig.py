@@ -97,36 +97,40 @@ def run_until_idle(settings: Settings, rig: Rig, *, begin: str = "reading") -> C
     first chunk: ``between-chunks``) to its last manifest that holds rows; the CPU is all that the
     process used, start and idle tail included.
     """
-    ends: list[float] = []
-    begins: list[float] = []
+    clock = _Clock(begin)
     cpu = time.process_time()
     chain = Chain(open_store(settings.store), settings.pipeline)
     before = chain.tail()
-
-    def note(point: str) -> None:
-        if point == begin:
-            begins.append(time.perf_counter())
-        if point == "between-parts-and-manifest":
-            ends.append(time.perf_counter())
-
     with watch_sender(rig) as sender:
-        run_worker(settings, until_idle_s=IDLE_S, on_point=note)
+        run_worker(settings, until_idle_s=IDLE_S, on_point=clock.note)
     after = chain.tail()
     number = before.manifest.manifest_number if before else 0
     links = list(chain.links(number + 1, after.manifest.manifest_number)) if after else []
     rows = sum(part.rows for link in links for part in link.manifest.parts)
-    last = max((at for at, link in enumerate(sealed_only(links)) if link.manifest.parts), default=0)
-    wall = ends[min(last, len(ends) - 1)] - begins[0] if ends else 0.0
-    return Cost(wall, time.process_time() - cpu, sender.cpu_s, rows)
+    return Cost(clock.wall_s, time.process_time() - cpu, sender.cpu_s, rows)
 
 
-def sealed_only(links: list[Any]) -> list[Any]:
-    """The manifests that came from segments: those before whose append the point is reached."""
-    return [
-        link
-        for link in links
-        if link.manifest.kind.value != "takeover" and not link.manifest.released
-    ]
+class _Clock:
+    """From the first time at a point to the last manifest that names parts."""
+
+    def __init__(self, begin: str) -> None:
+        self._begin = begin
+        self._begun: float | None = None
+        self._ended = 0.0
+        self._uploading = False
+
+    @property
+    def wall_s(self) -> float:
+        return max(0.0, self._ended - (self._begun or 0.0)) if self._ended else 0.0
+
+    def note(self, point: str) -> None:
+        if point == self._begin and self._begun is None:
+            self._begun = time.perf_counter()
+        elif point == "before-part-put":
+            self._uploading = True
+        elif point == "after-manifest" and self._uploading:
+            self._uploading = False
+            self._ended = time.perf_counter()
 
 
 class Sender:
