@@ -41,6 +41,10 @@ _LOST = (
 _NO_PUBLICATION = re.compile(r'publication "[^"]*" does not exist')
 """Changes of the time when there was none cannot be read, not even after it was made again."""
 _REDUMP = "start the pipeline anew under another name, which dumps every table"
+_OTHERWISE = """
+SELECT w.name FROM unnest(%s::text[], %s::text[]) AS w(name, value)
+WHERE pg_catalog.split_part(pg_catalog.current_setting(w.name), ',', 1) <> w.value ORDER BY 1
+"""
 _SESSION: Mapping[str, str] = {
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
@@ -88,7 +92,26 @@ def connect(
         raise _not_an_address() from None
     if factory is None:
         connection.autocommit = True
+    _check_settings(connection)
     return connection
+
+
+def _check_settings(connection: Any) -> None:
+    """The settings that the text of values depends on are in force: a pooler drops them silently,
+    and every date or float could be another text then. Misconfigured names those that are not."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(_OTHERWISE, (list(PINNED), list(PINNED.values())))
+            names = [row[0] for row in cursor.fetchall()]
+    except psycopg2.Error as error:
+        connection.close()
+        raise query_failed(error) from None
+    if names:
+        connection.close()
+        raise Misconfigured(
+            f"the server did not take settings of our session: {', '.join(names)}",
+            hint="let source.url name PostgreSQL itself: a connection pooler leaves them out",
+        )
 
 
 def replication_failed(error: psycopg2.Error) -> TidelineError:
