@@ -36,7 +36,8 @@ def run(rows: int) -> Iterator[Result]:
 def _workload(
     server: Rig, settings: Settings, workload: str, changes: int, goal_us: float
 ) -> Iterator[Result]:
-    null = _drain(server)
+    # The first one finds the log on the disk, and what comes after it in memory.
+    null = min(_drain(server), _drain(server), key=lambda cost: cost.wall_s)
     cost = run_until_idle(settings, server)
     assert_equal(server, settings=settings, changes=changes, captured=cost.rows)
     value = cost.cpu_s / changes * 1e6
