@@ -23,6 +23,7 @@ from tideline.contract.manifest import (
     TableCondition,
     TableState,
 )
+from tideline.contract.planning import complete_through
 from tideline.contract.request import Answer, RequestState, TableProgress
 from tideline.control import WorkerStatus
 
@@ -301,7 +302,7 @@ def _merged_through(
     if merged is None or merged.manifest_number == 0:
         return None
     if up_to_date and found.condition is not TableCondition.PARKED:
-        return Through(tail.last_seq, tail.manifest_number, tail.source_time_us)
+        return Through(tail.last_seq, tail.manifest_number, complete_through(found, tail))
     return Through(merged.seq, merged.manifest_number, merged.source_time_us)
 
 

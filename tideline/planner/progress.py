@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from tideline.contract.layout import table_path
-from tideline.contract.manifest import Manifest, TableState
+from tideline.contract.manifest import Manifest, TableCondition, TableState
 from tideline.contract.plan import app_id
 from tideline.contract.planning import complete_through
 from tideline.contract.schema import parse_table
@@ -20,8 +20,8 @@ from tideline.store.objects import open_store
 class TableProgress(msgspec.Struct, frozen=True):
     """How far one table is merged.
 
-    ``manifest`` and ``seq`` are the chain's tail when nothing of the table waits, else what its
-    target has applied (0: nothing yet). ``complete_through_us`` is the source's clock (µs UTC) up
+    ``manifest`` and ``seq`` are the chain's tail when nothing of a captured table waits, else what
+    its target has applied (0: nothing yet). ``complete_through_us`` is the source's clock (µs UTC) up
     to which the target lacks nothing, None while that is not known (`complete_through`).
     ``unproven`` names changes by others that no full dump has healed yet; ``problem`` says why the
     table cannot be merged.
@@ -76,7 +76,7 @@ def _progress(settings: Settings, tail: Manifest, name: str, table: TableState) 
         problem = "the target was set back behind what is applied (RESTORE)"
     stamp = target.stamp
     waiting = target.applied is None or target.applied < table.last_data_manifest
-    if waiting:
+    if waiting or table.condition is TableCondition.PARKED:
         known = target.applied is not None and stamp is not None
         manifest = target.applied or 0
         seq = stamp.seq if known and stamp is not None else 0

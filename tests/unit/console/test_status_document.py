@@ -129,11 +129,17 @@ def test_whether_anybody_reads_the_log(
 
 
 def test_a_table_of_which_all_is_merged_moves_with_the_chain() -> None:
-    found = table(TableState(last_data_manifest=31), Merged(31, 700, NOW - 60 * SECOND))
+    complete = TableState(last_data_manifest=31, complete_seq=600)
+    found = table(complete, Merged(31, 700, NOW - 60 * SECOND))
     assert found.up_to_date
     assert found.merged == found.captured == Through(900, 40, NOW - 3 * SECOND)
     assert found.lag_s == 3.0
     assert found.state is TableStage.LIVE
+
+
+def test_a_table_that_was_never_dumped_is_complete_up_to_no_time() -> None:
+    found = table(TableState(last_data_manifest=31), Merged(31, 700))
+    assert (found.merged, found.lag_s) == (Through(900, 40, None), None)
 
 
 def test_a_table_that_waits_for_a_merge() -> None:
