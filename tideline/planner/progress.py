@@ -21,8 +21,8 @@ class TableProgress(msgspec.Struct, frozen=True):
     """How far one table is merged.
 
     ``manifest`` and ``seq`` are the chain's tail when nothing of a captured table waits, else what
-    its target has applied (0: nothing yet). ``complete_through_us`` is the source's clock (µs UTC) up
-    to which the target lacks nothing, None while that is not known (`complete_through`).
+    its target has applied (0: nothing yet). ``complete_through_us`` is the source's clock (µs UTC)
+    up to which the target lacks nothing, None while that is not known (`complete_through`).
     ``unproven`` names changes by others that no full dump has healed yet; ``problem`` says why the
     table cannot be merged.
     """
