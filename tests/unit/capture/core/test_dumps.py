@@ -10,8 +10,12 @@ from msgspec.structs import replace
 
 from capture.core.events import ChunkFailed, LogBatch, MarkKind, SchemaSeen, Snapshot
 from tests.fixtures.core import (
+    BEFORE_LATE,
     FACTS,
+    LATE,
     LIMITS,
+    OTHER,
+    OTHER_FACTS,
     SCHEMA,
     TABLE,
     Driver,
@@ -25,11 +29,6 @@ from tideline.contract.manifest import TableCondition
 from tideline.contract.request import RequestState
 from tideline.contract.schema import Column, TableSchema
 
-OTHER = "public.other"
-OTHER_SCHEMA = TableSchema(OTHER, SCHEMA.columns, ("id",))
-OTHER_FACTS = dataclasses.replace(FACTS, table=OTHER, schema=OTHER_SCHEMA, oid=9)
-LATE = (1 << 20) + 5
-MISSED = Snapshot(LATE, LATE + 1, (LATE,))
 KEYLESS = TableSchema(TABLE, SCHEMA.columns, ())
 
 
@@ -172,7 +171,7 @@ class TestFence:
         for xid in (LATE, LATE + 1, LATE + 2):
             driver.log(make_rows([("u", 1, "new")], core.sequencer.next), xid=xid)
         driver.mark(MarkKind.LOW, order.token)
-        driver.answer(order, [(1, "old")], snapshot=MISSED)
+        driver.answer(order, [(1, "old")], snapshot=BEFORE_LATE)
         driver.mark(MarkKind.HIGH, order.token)
         assert whole_rows(driver) == []
 

@@ -8,9 +8,12 @@ import pytest
 
 from capture.core.events import ChunkFailed, ChunkOrder, MarkKind, Snapshot
 from tests.fixtures.core import (
+    BEFORE_LATE,
     FACTS,
+    LATE,
     LIMITS,
-    SCHEMA,
+    OTHER,
+    OTHER_FACTS,
     TABLE,
     Driver,
     emitted,
@@ -20,14 +23,7 @@ from tests.fixtures.core import (
     started,
 )
 from tideline.contract.request import RequestState
-from tideline.contract.schema import TableSchema
 
-OTHER = "public.other"
-OTHER_FACTS = dataclasses.replace(
-    FACTS, table=OTHER, schema=TableSchema(OTHER, SCHEMA.columns, ("id",)), oid=9
-)
-LATE = (1 << 20) + 5
-BEFORE_LATE = Snapshot(LATE, LATE + 1, (LATE,))
 AFTER_LATE = Snapshot(LATE + 1, LATE + 1, ())
 
 
