@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from capture.core.tables import CATALOG, VALUE, Adopted
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import SchemaEvent, TableCondition
-from tideline.contract.schema import TableSchema, Verdict
+from tideline.contract.schema import TableSchema, Verdict, is_reserved
 
 if TYPE_CHECKING:
     from capture.core.worker import Worker
@@ -28,10 +28,13 @@ class Conditions:
         core = self._core
         table = schema.table
         core.catalog.schema_seen(table, xid)
-        if not schema.key:
+        reserved = [name for name in schema.column_names if is_reserved(name)]
+        if reserved or not schema.key:
             self._announced.pop(table, None)
             if core.tables.captures(table):
-                self.park(table, reason="it lost its key", hint=None, cause=CATALOG)
+                reason = f"columns have names of ours: {', '.join(reserved)}"
+                reason = reason if reserved else "it lost its key"
+                self.park(table, reason=reason, hint=None, cause=CATALOG)
             return
         self._announced[table] = schema
         if core.tables.captures(table):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from capture.core.events import TableFacts
+from capture.core.events import TableFacts, columns_text
 from tideline.contract.schema import ChangeKind, TableSchema, Verdict, difference, verdict
 
 
@@ -30,9 +30,9 @@ def drift(
     if not truncated and storage != facts.storage:
         return "the table was rewritten"
     if _members_changed(members, facts.members):
-        return "partitions or labels changed"
-    if columns != facts.columns:
-        return _column_drift(schemas.get(fingerprint), facts)
+        return "partitions, labels or row types changed"
+    if columns != columns_text(facts.columns):
+        return _column_drift(columns, schemas.get(fingerprint), facts)
     return None
 
 
@@ -50,7 +50,7 @@ def _members_changed(before: str, now: str) -> bool:
     return not set(filter(None, old_labels.split(","))) <= set(new_labels.split(","))
 
 
-def _column_drift(old: TableSchema | None, facts: TableFacts) -> str | None:
+def _column_drift(before: str, old: TableSchema | None, facts: TableFacts) -> str | None:
     if old is None or facts.schema is None:
         return "columns changed"
     changes = difference(old, facts.schema)
@@ -60,6 +60,9 @@ def _column_drift(old: TableSchema | None, facts: TableFacts) -> str | None:
         return f"added with a default: {', '.join(filled)}"
     if not changes:
         return "a column was replaced by one of the same name and type"
-    if verdict(changes, facts.schema) is Verdict.NEUTRAL:
-        return None
-    return "columns changed: " + ", ".join(str(change) for change in changes)
+    if verdict(changes, facts.schema) is not Verdict.NEUTRAL:
+        return "columns changed: " + ", ".join(str(change) for change in changes)
+    count = before.partition(".")[0]
+    if not count.isdecimal() or columns_text(facts.columns[: int(count)]) != before:
+        return "columns were replaced, or changed their names among each other"
+    return None

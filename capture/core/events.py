@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from enum import Enum
 
@@ -113,31 +114,39 @@ class TableFacts:
     """What a source's catalog says of one table at one moment.
 
     ``problem`` and ``hint`` say why it cannot be captured, if so; ``schema`` is None then.
+    ``narrowed``: somebody publishes a part of it.
     ``identity`` names the table itself and its storage: ``oid`` changes when it is re-created,
-    ``storage`` when it is rewritten or truncated, ``columns`` (a digest) with any column,
-    ``members`` (a digest) with partitions and labels, ``membership`` when the table joins the
-    publication anew or what that publishes changes (empty: the table is not in it). ``backfilled``
-    names columns whose old rows got a value without row events. ``key_definition`` changes with the
-    key's columns, types or collation, and with the table's identity.
+    ``storage`` when it is rewritten or truncated, ``columns`` (a digest each, in their order) with
+    any column, ``members`` (a digest) with partitions, labels and row types, ``membership`` when
+    the table joins the publication anew or what that publishes changes (empty: not in it).
+    ``backfilled`` names columns whose old rows got a value without row events. ``key_definition``
+    changes with the key's columns, types or collation, and with the table's identity.
     """
 
     table: str
     schema: TableSchema | None
     oid: int
     storage: str
-    columns: str
+    columns: tuple[str, ...]
     members: str
     key_definition: str
     membership: str
     backfilled: tuple[str, ...] = ()
     problem: str | None = None
     hint: str | None = None
+    narrowed: bool = False
 
     @property
     def catalog(self) -> str:
         """The text form kept in the open state."""
         schema = self.schema.fingerprint if self.schema else "-"
-        return f"{self.oid}/{self.storage}/{self.columns}/{self.members}/{self.membership}/{schema}"
+        columns = columns_text(self.columns)
+        return f"{self.oid}/{self.storage}/{columns}/{self.members}/{self.membership}/{schema}"
+
+
+def columns_text(columns: tuple[str, ...]) -> str:
+    """How many columns, and a digest over them; the first ones of more can be compared with it."""
+    return f"{len(columns)}.{hashlib.sha256(','.join(columns).encode()).hexdigest()[:12]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,11 @@ class TableSchema(msgspec.Struct, frozen=True):
         raise CorruptData(f"column {name!r} is not in the schema of {self.table}")
 
 
+def is_reserved(column: str) -> bool:
+    """Whether a source's column has a name that is ours; Delta's names know no case."""
+    return column.lower().startswith(RESERVED_PREFIX)
+
+
 def encode_schema(schema: TableSchema) -> bytes:
     return msgspec.json.encode(schema)
 

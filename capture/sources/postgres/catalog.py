@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from capture.core.events import TableFacts
 from capture.sources.postgres.names import qualified
 from capture.sources.postgres.types import PgType, logical_type
 from tideline.contract.patterns import matches
-from tideline.contract.schema import RESERVED_PREFIX, Column, TableId, TableSchema
+from tideline.contract.schema import RESERVED_PREFIX, Column, TableId, TableSchema, is_reserved
 
 _LABELS_MAX = 200
 
@@ -98,10 +98,14 @@ SELECT t.oid, t.typtype, t.typbasetype, t.typtypmod, ARRAY(
   UNION SELECT r.rngsubtype::bigint FROM pg_catalog.pg_range r
         WHERE t.oid IN (r.rngtypid, r.rngmultitypid)
   UNION SELECT a.atttypid::bigint FROM pg_catalog.pg_attribute a
-        WHERE a.attrelid = t.typrelid AND t.typtype = 'c' AND a.attnum > 0 AND NOT a.attisdropped)
+        WHERE a.attrelid = t.typrelid AND t.typtype = 'c' AND a.attnum > 0 AND NOT a.attisdropped),
+  (SELECT pg_catalog.string_agg(a.attnum || ':' || a.atttypid || ':' || a.atttypmod, ','
+                                ORDER BY a.attnum)
+   FROM pg_catalog.pg_attribute a
+   WHERE a.attrelid = t.typrelid AND t.typtype = 'c' AND a.attnum > 0 AND NOT a.attisdropped)
 FROM pg_catalog.pg_type t WHERE t.oid = ANY (%(oids)s)
 """
-"""The last column: the types that an array, range or row is made of."""
+"""The last columns: the types that an array, range or row is made of; a row's attributes."""
 
 _LABELS = """
 SELECT enumtypid, oid, enumlabel FROM pg_catalog.pg_enum WHERE enumtypid = ANY (%(oids)s)
@@ -125,41 +129,71 @@ class CatalogTable:
     rows_estimate: int
 
 
+class _Type(NamedTuple):
+    """One of pg_type: ``kind`` is its letter, ``base`` and ``typmod`` a domain's; ``parts`` the
+    types it is made of, ``attributes`` a row type's."""
+
+    kind: str
+    base: int
+    typmod: int
+    parts: tuple[int, ...] = ()
+    attributes: str | None = None
+
+    @property
+    def made_of(self) -> tuple[int, ...]:
+        return (self.base,) if self.kind == "d" else self.parts
+
+
 class TypeNames:
-    """Types by oid, domains resolved to what they are made of; cached, for they do not change."""
+    """Types by oid, with what they are made of; cached, but for row types, which can change."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[str, int, int, tuple[int, ...]]] = {}
+        self._known: dict[int, _Type] = {}
 
-    def load(self, cursor: Any, oids: Iterable[int]) -> None:
+    def load(self, cursor: Any, oids: Collection[int]) -> None:
         """Look up ``oids`` and the types that they are made of."""
-        wanted = set(oids) - self._known.keys()
-        while wanted:
+        self._known = {oid: one for oid, one in self._known.items() if one.kind != "c"}
+        while wanted := self._reachable(oids) - self._known.keys():
             cursor.execute(_TYPES, {"oids": sorted(wanted)})
-            found = {row[0]: (row[1], row[2], row[3], tuple(row[4])) for row in cursor.fetchall()}
+            found = {
+                oid: _Type(kind, base, typmod, tuple(parts), attributes)
+                for oid, kind, base, typmod, parts, attributes in cursor.fetchall()
+            }
             # A type that was dropped since its rows were logged: its text is all there is.
-            self._known |= dict.fromkeys(wanted, ("b", 0, -1, ())) | found
-            wanted = {base for kind, base, *_ in found.values() if kind == "d"}
-            wanted |= {part for *_, parts in found.values() for part in parts}
-            wanted -= self._known.keys()
+            self._known |= dict.fromkeys(wanted, _Type("b", 0, -1)) | found
 
     def resolve(self, oid: int, typmod: int, name: str) -> PgType:
         """The type ``oid`` with ``typmod``; `load` must have seen it."""
         base, base_typmod = oid, typmod
-        while self._known[base][0] == "d":
-            _, base, inner, _ = self._known[base]
-            base_typmod = inner if base_typmod == -1 else base_typmod
+        while self._known[base].kind == "d":
+            domain = self._known[base]
+            base = domain.base
+            base_typmod = domain.typmod if base_typmod == -1 else base_typmod
         return PgType(oid, typmod, name, base, base_typmod)
 
     def enums(self, types: Iterable[PgType]) -> set[int]:
         """The enums whose labels can be in values of ``types``."""
-        found, todo = set[int](), {pg.base_oid for pg in types}
+        reachable = self._reachable(pg.base_oid for pg in types)
+        return {oid for oid in reachable if self._known[oid].kind == "e"}
+
+    def rows(self, types: Iterable[PgType]) -> list[str]:
+        """The attributes of the row types that can be in values of ``types``."""
+        reachable = self._reachable(pg.base_oid for pg in types)
+        return [
+            f"{oid}({self._known[oid].attributes})"
+            for oid in sorted(reachable)
+            if self._known[oid].kind == "c"
+        ]
+
+    def _reachable(self, oids: Iterable[int]) -> set[int]:
+        """``oids`` and what they are made of, as far as that is known."""
+        found, todo = set[int](), set(oids)
         while todo:
-            kind, base, _, parts = self._known[oid := todo.pop()]
+            oid = todo.pop()
             if oid not in found:
                 found.add(oid)
-                todo |= {base} if kind == "d" else set(parts)
-        return {oid for oid in found if self._known[oid][0] == "e"}
+                todo |= set(self._known[oid].made_of) if oid in self._known else set()
+        return found
 
 
 def list_tables(cursor: Any, include: Sequence[str], exclude: Sequence[str]) -> dict[int, TableId]:
@@ -225,13 +259,14 @@ def _table(cursor: Any, parts: _Parts, types: TypeNames) -> CatalogTable:
         schema=schema,
         oid=oid,
         storage=str(filenode),
-        columns=_digest([row[:5] for row in parts.columns]),
-        members=_members(cursor, parts, types.enums(resolved)),
+        columns=tuple(_digest(row[:4]) for row in parts.columns),
+        members=_members(cursor, parts, types, resolved),
         key_definition=f"{oid}:{_key_digest(parts)}",
         membership=membership,
         backfilled=tuple(row[1] for row in parts.columns if row[4]),
         problem=problem,
         hint=hint,
+        narrowed=bool(parts.row[9]),
     )
     casts = tuple(row[7] for row in parts.columns)
     return CatalogTable(
@@ -257,7 +292,7 @@ def _problem(table: TableId, key: tuple[str, ...], parts: _Parts) -> tuple[str |
     """Why the table cannot be captured, and what would change that."""
     quoted = qualified(table)
     persistence, identity, narrowed = parts.row[4], parts.row[5], parts.row[9]
-    reserved = [row[1] for row in parts.columns if row[1].startswith(RESERVED_PREFIX)]
+    reserved = [row[1] for row in parts.columns if is_reserved(row[1])]
     if persistence != "p":
         return "it is unlogged: its changes are not in the log", f"ALTER TABLE {quoted} SET LOGGED"
     if reserved:
@@ -287,9 +322,12 @@ def _logged_by_key(parts: _Parts, leaf: Sequence[Any]) -> bool:
     return leaf[2] == "f" or parts.row[7] in (leaf[4] or ())
 
 
-def _members(cursor: Any, parts: _Parts, enums: set[int]) -> str:
-    """A digest of the partitions, ``+``, and one per enum label (new labels change no row)."""
-    partitions = _digest([leaf[:2] for leaf in parts.leaves])
+def _members(cursor: Any, parts: _Parts, types: TypeNames, resolved: Sequence[PgType]) -> str:
+    """A digest of the partitions and of row types' attributes, ``+``, and one per enum label (new
+    labels change no row)."""
+    rows = types.rows(resolved)
+    partitions = _digest([[leaf[:2] for leaf in parts.leaves], *rows])
+    enums = types.enums(resolved)
     if not enums:
         return f"{partitions}+"
     cursor.execute(_LABELS, {"oids": sorted(enums)})

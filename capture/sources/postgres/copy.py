@@ -7,6 +7,7 @@ as the log's columns are. Both give the same values; that is tested for every ty
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
@@ -51,6 +52,9 @@ def _read_texts(data: bytes, columns: Sequence[Column]) -> list[pa.Array]:
 
 def _read(data: bytes, types: Mapping[str, pa.DataType]) -> list[pa.Array]:
     """One array per column; pa.ArrowInvalid when some value is not of its type."""
+    if data.startswith(codecs.BOM_UTF8):
+        # The reader takes one away, and here it is the beginning of a value.
+        data = codecs.BOM_UTF8 + data
     table = csv.read_csv(
         pa.BufferReader(data),
         read_options=csv.ReadOptions(

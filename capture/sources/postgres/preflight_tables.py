@@ -13,7 +13,7 @@ from capture.sources.postgres.finding import Finding, error, ok, warning
 from capture.sources.postgres.names import quoted
 from capture.sources.postgres.preflight_facts import RelationFacts
 from tideline.contract.patterns import matches
-from tideline.contract.schema import RESERVED_PREFIX
+from tideline.contract.schema import RESERVED_PREFIX, is_reserved
 
 SPARKS_OWN = "_metadata"
 """Spark's name for what it knows of a file: Delta cannot merge into a table with such a column."""
@@ -97,7 +97,7 @@ def _check_grants(one: RelationFacts, role: str) -> Iterator[Finding]:
 
 def _check_columns(one: RelationFacts) -> Iterator[Finding]:
     for column in one.columns:
-        if column.lower().startswith(RESERVED_PREFIX) or column.lower() == SPARKS_OWN:
+        if is_reserved(column) or column.lower() == SPARKS_OWN:
             yield error(
                 "reserved",
                 f"a column of {one.sql} has a name that Tideline ({RESERVED_PREFIX}…) or Spark"

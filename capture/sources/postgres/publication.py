@@ -21,6 +21,8 @@ from tideline.contract.schema import parse_table
 
 OPTIONS = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
 
+_NOT_A_MEMBER = "42704"
+"""SQLSTATE of a table that is not in the publication by itself, but with its schema."""
 _READ = """
 SELECT puballtables, pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot
 FROM pg_catalog.pg_publication WHERE pubname = %s
@@ -71,6 +73,28 @@ def publish(cursor: Any, name: str, tables: Sequence[TableFacts]) -> dict[str, T
             if problem is not None:
                 failed[facts.table] = problem
     return failed
+
+
+def withdraw(cursor: Any, name: str, tables: Sequence[TableFacts]) -> dict[str, TableFacts]:
+    """Take tables that cannot be captured out of the publication: with one that has no identity in
+    it, the server refuses the application's own updates. Those that the role may not take out are
+    returned, with the statement in the hint.
+    """
+    left = {}
+    for facts in tables:
+        if not facts.membership or facts.problem is None or facts.narrowed:
+            continue
+        table = qualified(parse_table(facts.table))
+        statement = f"ALTER PUBLICATION {quoted(name)} DROP TABLE ONLY {table}"
+        try:
+            cursor.execute(statement)
+        except psycopg2.Error as error:
+            if cursor.connection.closed:
+                raise
+            if error.pgcode != _NOT_A_MEMBER:
+                hint = f"{facts.hint}; or {statement}" if facts.hint else statement
+                left[facts.table] = replace(facts, hint=hint)
+    return left
 
 
 def _add(cursor: Any, name: str, facts: TableFacts) -> TableFacts | None:

@@ -11,7 +11,7 @@ import psycopg2
 from capture.core.events import CatalogRound, MarkKind, Snapshot, TableFacts
 from capture.sources.postgres.catalog import TypeNames, list_tables, read_tables
 from capture.sources.postgres.connect import query_failed
-from capture.sources.postgres.publication import has_publication, publish
+from capture.sources.postgres.publication import has_publication, publish, withdraw
 from capture.sources.postgres.watermarks import take_snapshot, write_mark
 from tideline.contract.errors import Unavailable
 
@@ -59,7 +59,8 @@ class CatalogWatch:
         self._connection.close()
 
     def _look(self, cursor: Any) -> list[TableFacts]:
-        """All tables that the patterns name, those that can be captured in the publication.
+        """All tables that the patterns name, those that can be captured in the publication, and the
+        others not.
 
         After a table was added all are read once more, so that what is reported of it is not older
         than its membership. Raises like `has_publication`.
@@ -67,10 +68,11 @@ class CatalogWatch:
         if not has_publication(cursor, self._publication):
             raise Unavailable(f"publication {self._publication!r} was dropped: it is made again")
         found = self._read(cursor)
-        if all(facts.membership or facts.problem for facts in found):
-            return found
-        failed = publish(cursor, self._publication, found)
-        return [failed.get(facts.table, facts) for facts in self._read(cursor)]
+        changed = withdraw(cursor, self._publication, found)
+        if not all(facts.membership or facts.problem for facts in found):
+            changed |= publish(cursor, self._publication, found)
+            found = self._read(cursor)
+        return [changed.get(facts.table, facts) for facts in found]
 
     def _read(self, cursor: Any) -> list[TableFacts]:
         """All of it as of one moment: else an ALTER in between looks like two, of which the second

@@ -26,7 +26,7 @@ class TestRounds:
             driver.begin_round(token)
             driver.mark(MarkKind.HEARTBEAT, token)
             driver.core.on_catalog(driver.round(token, FACTS))
-        driver.catalog(facts_with(WIDER, columns="c2"))
+        driver.catalog(facts_with(WIDER, columns=("id", "v", "big")))
         assert driver.core.tables.schema(TABLE) == WIDER
 
     def test_ones_whose_marks_have_passed_take_no_place(self) -> None:
@@ -34,14 +34,16 @@ class TestRounds:
         for number in range(40):
             driver.core.on_catalog(driver.round(f"unread-{number}", FACTS))
             driver.catalog(FACTS)
-        driver.catalog(facts_with(WIDER, columns="c2"))
+        driver.catalog(facts_with(WIDER, columns=("id", "v", "big")))
         assert driver.core.tables.schema(TABLE) == WIDER
 
     def test_while_the_log_is_behind_the_first_ones_are_kept(self) -> None:
         driver = started()
         rounds = [f"r{number}" for number in range(40)]
         for token in rounds:
-            driver.core.on_catalog(driver.round(token, facts_with(WIDER, columns="c2")))
+            driver.core.on_catalog(
+                driver.round(token, facts_with(WIDER, columns=("id", "v", "big")))
+            )
         for token in rounds[:1]:
             driver.begin_round(token)
             driver.mark(MarkKind.HEARTBEAT, token)

@@ -13,6 +13,7 @@ from tideline.contract.schema import Column, TableSchema
 
 SCHEMAS = {SCHEMA.fingerprint: SCHEMA}
 NARROWER = TableSchema(TABLE, SCHEMA.columns[:1], ("id",))
+SWAPPED = TableSchema(TABLE, SCHEMA.columns[::-1], ("id",))
 WIDENED = TableSchema(TABLE, (Column("id", "int64", "bigint", False), WIDER.columns[2]), ("id",))
 
 
@@ -32,10 +33,12 @@ def test_nothing_changed() -> None:
         (facts_with(membership="2"), "not published"),
         (facts_with(storage="11"), "rewritten"),
         (facts_with(members="n+"), "partitions"),
-        (facts_with(columns="c2"), "replaced by one of the same name"),
-        (facts_with(WIDER, columns="c2", backfilled=("big",)), "with a default: big"),
-        (facts_with(NARROWER, columns="c2"), "columns changed: drop v"),
-        (facts_with(WIDENED, columns="c2"), "columns changed"),
+        (facts_with(columns=("id", "w")), "replaced by one of the same name"),
+        (facts_with(WIDER, columns=("id", "v", "big"), backfilled=("big",)), "with a default: big"),
+        (facts_with(WIDER, columns=("id", "w", "big")), "columns were replaced"),
+        (facts_with(SWAPPED, columns=("v", "id")), "changed their names among each other"),
+        (facts_with(NARROWER, columns=("id",)), "columns changed: drop v"),
+        (facts_with(WIDENED, columns=("id", "big")), "columns changed"),
     ],
 )
 def test_what_may_have_changed_rows_is_named(facts: TableFacts, word: str) -> None:
@@ -43,11 +46,11 @@ def test_what_may_have_changed_rows_is_named(facts: TableFacts, word: str) -> No
 
 
 def test_a_nullable_column_without_a_default_changes_no_row() -> None:
-    assert drifted(facts_with(WIDER, columns="c2")) is None
+    assert drifted(facts_with(WIDER, columns=("id", "v", "big"))) is None
 
 
 def test_a_default_of_a_column_that_is_not_new_changes_no_row() -> None:
-    assert drifted(facts_with(WIDER, columns="c2", backfilled=("v",))) is None
+    assert drifted(facts_with(WIDER, columns=("id", "v", "big"), backfilled=("v",))) is None
 
 
 class TestTruncate:
@@ -60,7 +63,7 @@ class TestTruncate:
             facts_with(oid=2, storage="11"),
             facts_with(membership="2"),
             facts_with(members="n+"),
-            facts_with(columns="c2", storage="11"),
+            facts_with(columns=("id", "w"), storage="11"),
         ],
         ids=["re-created", "publication", "partitions", "columns"],
     )
@@ -91,7 +94,7 @@ class TestLabels:
 
 
 def test_a_schema_that_is_not_known_any_more_counts_as_changed() -> None:
-    found = drift(FACTS.catalog, facts_with(columns="c2"), {}, truncated=False)
+    found = drift(FACTS.catalog, facts_with(columns=("id", "w")), {}, truncated=False)
     assert found == "columns changed"
 
 

@@ -297,7 +297,7 @@ class TestConditions:
 
     def test_a_nullable_column_is_adopted_without_a_dump(self) -> None:
         driver = started()
-        driver.catalog(facts_with(WIDER, columns="c2"))
+        driver.catalog(facts_with(WIDER, columns=("id", "v", "big")))
         sealed = driver.seal()
         assert [event.verdict for event in sealed.schema_events] == ["neutral"]
         assert condition(driver) is TableCondition.LIVE
@@ -305,7 +305,7 @@ class TestConditions:
 
     def test_a_column_with_a_default_leaves_the_table_unproven_until_dumped(self) -> None:
         driver = started()
-        facts = facts_with(WIDER, columns="c2", backfilled=("big",))
+        facts = facts_with(WIDER, columns=("id", "v", "big"), backfilled=("big",))
         driver.log(None, SchemaSeen(WIDER))
         driver.catalog(facts)
         assert condition(driver) is TableCondition.UNPROVEN
@@ -333,7 +333,7 @@ class TestConditions:
             facts_with(storage="11"),
             facts_with(oid=2),
             facts_with(members="other+"),
-            facts_with(columns="c9"),
+            facts_with(columns=("id", "w")),
         ],
         ids=["rewritten", "re-created", "partitions", "column replaced"],
     )
