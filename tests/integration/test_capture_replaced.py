@@ -66,7 +66,7 @@ def test_attributes_of_a_row_type(
         "CREATE DOMAIN wrapped AS c",
         "CREATE TYPE holds AS (c c, n int)",
         f"CREATE TABLE t (id int PRIMARY KEY, v {column})",
-        f"INSERT INTO t VALUES (1, {value.get(column, 'ROW(1, $$x$$)')})",
+        f"INSERT INTO t VALUES (1, {value.get(column, 'ROW(1, $$x$$)')})",  # noqa: S608
     )
     database.run(f"ALTER TYPE c {changed}")
     shop.drain()
