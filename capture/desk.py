@@ -42,7 +42,7 @@ class Desk(threading.Thread):
         self._status: WorkerStatus | None = None
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._reported: str | None = None
+        self._away = False
 
     def acknowledge(self, ids: tuple[str, ...]) -> None:
         with self._lock:
@@ -61,7 +61,7 @@ class Desk(threading.Thread):
         self._stopping.set()
         self.join()
         self._try(self._send)
-        self._try(lambda: self._queue.withdraw(writer))
+        self._try(lambda: self._withdraw(writer))
         self._queue.close()
 
     def run(self) -> None:
@@ -76,11 +76,16 @@ class Desk(threading.Thread):
             self.failure = error
             raise
 
-    def _claim(self) -> None:
+    def _withdraw(self, writer: str) -> bool:
+        self._queue.withdraw(writer)
+        return True
+
+    def _claim(self) -> bool:
         for message in self._queue.claim():
             self.arrivals.put(_arrival(message))
+        return True
 
-    def _send(self) -> None:
+    def _send(self) -> bool:
         with self._lock:
             acknowledged, self._acknowledged = self._acknowledged, []
             answers, self._answers = self._answers, {}
@@ -96,14 +101,17 @@ class Desk(threading.Thread):
             with self._lock:
                 self._answers = {**answers, **self._answers}
             raise
+        return bool(acknowledged or answers or status)
 
-    def _try(self, action: Callable[[], None]) -> None:
+    def _try(self, action: Callable[[], bool]) -> None:
+        """``action`` says whether it has talked to the queue; an outage is reported once."""
         try:
-            action()
-            self._reported = None
+            if action() and self._away:
+                self._away = False
+                log.info("the control queue is back")
         except Unavailable as error:
-            if self._reported != str(error):
-                self._reported = str(error)
+            if not self._away:
+                self._away = True
                 log.warning("the control queue is unavailable", reason=str(error))
 
 

@@ -14,6 +14,7 @@ import uuid
 from dataclasses import dataclass
 
 import structlog
+from msgspec.structs import replace
 
 from capture.assistants import Dumper, Found, OnPoint, Watcher
 from capture.core.draft import Sealed
@@ -94,7 +95,7 @@ class Session:
 
     def run(self) -> None:
         """Until ``stopping``, or idle for long enough; raises what ended the session otherwise."""
-        position = self._source.resume(self._tail.manifest)
+        position = self._begin()
         reader = self._source.log_reader(position, self._incarnation, self.core.tables.captures)
         dumper = Dumper(self._source, self._incarnation, self._found, self._crew.on_point)
         interval = self._settings.catalog_interval_s
@@ -109,7 +110,6 @@ class Session:
         )
         self._crew.uploader.on_durable = lambda link, sealed: self._durable.put((link, sealed))
         try:
-            self._begin(position)
             dumper.start()
             watcher.start()
             log.info("reading the log", position=str(position))
@@ -128,22 +128,34 @@ class Session:
                 if thread.is_alive():
                     thread.join(_JOIN_S)
 
-    def _begin(self, position: SourcePosition) -> None:
-        """At the very first start, make the log's begin durable before anything is read.
+    def _begin(self) -> SourcePosition:
+        """Where the log is read from. At the very first start the source is made ready in steps,
+        each durable before the next.
 
         What ended lately is told again: the worker before may have died between its manifest and
         its answer.
         """
         for answer in self.core.requests.recent:
             self._crew.desk.answer(answer)
-        if position == self.core.position:
-            return
-        self.core.position = position
-        self.core.draft.state_changed = True
-        sealed = self.core.seal(now=time.monotonic(), force=True)
-        if sealed is not None:
-            self._crew.uploader.submit(sealed)
-            self._crew.uploader.drain()
+        while True:
+            tail = replace(self._tail.manifest, position=self.core.position)
+            position = self._source.resume(tail, self._on_waiting)
+            if position == self.core.position:
+                return position
+            self.core.position = position
+            self.core.draft.state_changed = True
+            sealed = self.core.seal(now=time.monotonic(), force=True)
+            if sealed is not None:
+                self._crew.uploader.submit(sealed)
+                self._crew.uploader.drain()
+
+    def _on_waiting(self, reason: str) -> None:
+        if self._crew.stopping.is_set():
+            raise Unavailable(f"stopped while {reason}")
+        status = self._crew.metrics.status(
+            self._crew.writer, self._crew.uploader.last, answers=[], note=reason
+        )
+        self._crew.desk.publish(status)
 
     # -- one turn ------------------------------------------------------------------------------
 

@@ -60,7 +60,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
 def check_source(settings: Settings) -> list[Finding]:
     source = settings.source
     slot, publication = slot_name(settings), publication_name(settings)
-    tail = _tail(settings)
+    known, tail = _tail(settings)
     with closing(
         connect(source, application_name=f"tideline doctor {settings.pipeline}")
     ) as connection:
@@ -71,7 +71,7 @@ def check_source(settings: Settings) -> list[Finding]:
                 exclude=source.exclude,
                 slot=slot,
                 publication=publication,
-                chain_lsn=0 if tail is None else tail.position.end_lsn,
+                chain_lsn=_position(tail) if known else None,
             )
         except psycopg2.Error as broken:
             raise query_failed(broken) from None
@@ -79,7 +79,10 @@ def check_source(settings: Settings) -> list[Finding]:
 
 def check_identity(settings: Settings) -> list[Finding]:
     """Whether the source is the server that the chain was read from."""
-    tail = _tail(settings)
+    known, tail = _tail(settings)
+    if not known:
+        text = "whether the chain is of this source is not known: the store cannot be asked"
+        return [warning("identity", text, "see the finding about the store")]
     if tail is None:
         return [ok("identity", "the chain is empty: it begins with this source")]
     found = PostgresSource(settings).identity()
@@ -94,14 +97,17 @@ def _server(identity: SourceIdentity) -> str:
     return f"{identity.system_id}, timeline {identity.timeline}, database {identity.database}"
 
 
-def _tail(settings: Settings) -> Manifest | None:
-    """The chain's end; None when there is none, or when the store cannot be asked: the store's own
-    check says so."""
+def _tail(settings: Settings) -> tuple[bool, Manifest | None]:
+    """Whether the store could be asked (its own check says why not), and the chain's end."""
     try:
         link = Chain(open_store(_impatient(settings.store)), settings.pipeline).tail()
     except (Unavailable, Misconfigured):
-        return None
-    return None if link is None else link.manifest
+        return False, None
+    return True, None if link is None else link.manifest
+
+
+def _position(tail: Manifest | None) -> int:
+    return 0 if tail is None else tail.position.end_lsn
 
 
 def check_store(settings: Settings) -> list[Finding]:

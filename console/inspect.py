@@ -97,7 +97,10 @@ def rows(settings: Settings, key: str, *, limit: int) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    raw = open_store(settings.store).get(key)
+    try:
+        raw = open_store(settings.store).get(key)
+    except ValueError:  # no key of an object, such as one with ".." in it
+        raw = None
     if raw is None:
         raise Misconfigured(f"there is no part {key}", hint="see `tideline inspect parts`")
     try:

@@ -23,7 +23,12 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
 from tideline.contract.errors import Misconfigured
 
@@ -183,6 +188,12 @@ class Capture(Section):
     metrics_port: Annotated[int, Field(ge=0, le=65_535)] = 0
     """Where Prometheus metrics are served, on 127.0.0.1; 0: nowhere."""
 
+    @model_validator(mode="after")
+    def _takes_over_after_heartbeats(self) -> Self:
+        if self.takeover_after_s < 2 * self.heartbeat_s:
+            raise ValueError("takeover_after_s must be at least twice heartbeat_s")
+        return self
+
 
 class Merge(Section):
     """Limits of one plan, and the Spark application that ``tideline merge`` starts."""
@@ -241,7 +252,9 @@ def load_settings(config: str | Path | None = None) -> Settings:
             f"no settings file at {path}", hint=f"name one with --config or {CONFIG_VARIABLE}"
         ) from None
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Misconfigured(f"{path} cannot be read: {error}") from None
+        raise Misconfigured(
+            f"{path} cannot be read: {error}", hint="it is TOML: texts stand in quotes"
+        ) from None
     return make_settings(values, origin=str(path))
 
 
@@ -249,6 +262,13 @@ def make_settings(values: Mapping[str, Any], *, origin: str = "settings") -> Set
     """Settings from parsed values and the environment; Misconfigured names every mistake."""
     try:
         return Settings(**values)
+    except SettingsError as error:
+        # The library names the field and keeps the value to itself.
+        raise Misconfigured(
+            f"a setting from the environment cannot be read: {error}",
+            hint="""lists are JSON there, as in TIDELINE_SOURCE__TABLES='["public.*"]';"""
+            " a section has no value of its own, its keys follow after two underscores",
+        ) from None
     except ValidationError as error:
         lines = [f"{_key(item['loc'])}: {_reason(item)}" for item in error.errors()]
         raise Misconfigured(

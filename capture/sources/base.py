@@ -93,9 +93,14 @@ class Watch(Protocol):
 class Preflight(Protocol):
     """What stands between a source and its capture."""
 
-    def resume(self, tail: Manifest) -> SourcePosition:
-        """Where to go on after ``tail``; makes what the log needs (slot, publication) at the first
-        start. Raises SourceLost naming the gap, Misconfigured with the fixing statement."""
+    def resume(self, tail: Manifest, on_waiting: Callable[[str], None]) -> SourcePosition:
+        """Where to go on after ``tail``. Raises SourceLost naming the gap, Misconfigured with the
+        fixing statement.
+
+        At the first start it makes what the log needs, in steps: as long as the answer is another
+        position than the tail's, that one is made durable and asked about again. ``on_waiting`` is
+        told what holds a step up, and ends it by raising.
+        """
 
 
 class Source(Preflight, Protocol):

@@ -107,6 +107,20 @@ def test_a_mistake_in_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) 
         make_settings(GOOD)
 
 
+@pytest.mark.parametrize("name", ["TIDELINE_SOURCE__TABLES", "TIDELINE_SOURCE"])
+def test_the_environment_says_lists_as_json(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "canary.*")
+    with pytest.raises(Misconfigured, match="source") as caught:
+        make_settings(GOOD)
+    assert "JSON" in str(caught.value.hint)
+    assert "canary" not in f"{caught.value}{caught.value.hint}"
+
+
+def test_a_takeover_waits_for_more_than_a_heartbeat() -> None:
+    with pytest.raises(Misconfigured, match="at least twice heartbeat_s"):
+        make_settings(values(capture={"heartbeat_s": 5.0, "takeover_after_s": 9.0}))
+
+
 def test_secrets_are_hidden() -> None:
     settings = make_settings(
         values(

@@ -30,6 +30,8 @@ _NOT_YET = (
     "not yet accepting",
     "too many",
     "remaining connection slots",
+    "terminating connection",
+    "standby connections",
 )
 _LOST = (
     "can no longer get changes from replication slot",
@@ -140,11 +142,16 @@ def translate(error: psycopg2.OperationalError) -> TidelineError:
         return Unavailable("the source's host name cannot be resolved", hint=_ADDRESS)
     if not text.startswith(("connection to server", "connection failed")):
         return _not_an_address()
+    if "permission denied to start WAL sender" in text:
+        return Misconfigured(
+            "the role may not replicate",
+            hint="ALTER ROLE … REPLICATION, or on RDS GRANT rds_replication TO …",
+        )
     refused = "FATAL" in text and not any(words in text for words in _NOT_YET)
     if refused or "no password supplied" in text:
         return Misconfigured(
             f"the source refuses us: {text}",
-            hint="correct source.url, or the password in TIDELINE_SOURCE__PASSWORD",
+            hint="correct user, password (TIDELINE_SOURCE__PASSWORD) and database of source.url",
         )
     return Unavailable(
         f"the source cannot be reached: {text}", hint="start the server, or correct source.url"

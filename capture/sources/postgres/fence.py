@@ -46,10 +46,10 @@ class Fence:
             while self._number(cursor, _OLDEST) < border:
                 now = time.monotonic()
                 if now - begun >= self._timeout_s:
-                    return f"an older transaction did not end: {self._blocker(cursor)}"
+                    return f"an older transaction did not end: {blocker(cursor)}"
                 if now - told > _TELL_S:
                     told = now
-                    on_waiting(f"waiting for {self._blocker(cursor)} to end")
+                    on_waiting(f"waiting for {blocker(cursor)} to end")
                 time.sleep(pause)
                 pause = min(pause * 1.5, _PAUSE_S[1])
             if told > begun:
@@ -60,10 +60,12 @@ class Fence:
         cursor.execute(query)
         return int(cursor.fetchone()[0])
 
-    def _blocker(self, cursor: Any) -> str:
-        for query in (_BLOCKER, _PREPARED):
-            cursor.execute(query)
-            row = cursor.fetchone()
-            if row is not None:
-                return str(row[0])
-        return "a transaction that this role may not see"
+
+def blocker(cursor: Any) -> str:
+    """The oldest transaction that runs, in words."""
+    for query in (_BLOCKER, _PREPARED):
+        cursor.execute(query)
+        row = cursor.fetchone()
+        if row is not None:
+            return str(row[0])
+    return "a transaction that this role may not see"

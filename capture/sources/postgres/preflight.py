@@ -49,7 +49,7 @@ def run_preflight(
     exclude: Sequence[str],
     slot: str,
     publication: str,
-    chain_lsn: int = 0,
+    chain_lsn: int | None = None,
 ) -> list[Finding]:
     """All findings about the server behind ``connection`` (psycopg2, autocommit).
 
@@ -243,9 +243,12 @@ def check_slot(
     server: ServerFacts,
     names: Names,
     *,
-    chain_lsn: int,
+    chain_lsn: int | None,
 ) -> Iterator[Finding]:
-    """It is ours, usable, not lost, where the chain is, and younger than the publication."""
+    """It is ours, usable, not lost, where the chain is, and younger than the publication.
+
+    ``chain_lsn`` is 0 for a chain that is empty, None when that is not known.
+    """
     drop = f"SELECT pg_drop_replication_slot('{names.slot}');"
     if slot is None:
         if chain_lsn:
@@ -260,6 +263,10 @@ def check_slot(
     elif slot.database != server.database:
         text = f"the slot {names.slot} belongs to the database {slot.database}"
         yield error("slot", text, "set source.slot to another name")
+    elif chain_lsn == 0:
+        text = f"there is a slot {names.slot}, but the chain of this pipeline is empty: another"
+        fix = f"correct store.url; or, if nobody needs the slot any more: {drop}"
+        yield error("slot", f"{text} store may hold what was read from it", fix)
     elif slot.wal_status == "lost":
         text = f"the slot {names.slot} is lost: the server dropped the log that it needs"
         yield error("slot", text, f"{drop} -- then {_ANEW}" if chain_lsn else drop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -13,13 +14,14 @@ from psycopg2.extras import LogicalReplicationConnection
 
 from capture.sources.postgres.chunks import CopyChunkReader
 from capture.sources.postgres.connect import connect, query_failed, replication_failed
+from capture.sources.postgres.fence import blocker
 from capture.sources.postgres.names import publication_name, quoted, slot_name
 from capture.sources.postgres.publication import ensure_publication
 from capture.sources.postgres.relations import Relations
 from capture.sources.postgres.transactions import TransactionReader
 from capture.sources.postgres.types import PINNED
 from capture.sources.postgres.watch import CatalogWatch
-from tideline.contract.errors import Misconfigured, SourceLost, Unavailable
+from tideline.contract.errors import Misconfigured, SourceLost, TidelineError, Unavailable
 from tideline.contract.manifest import Manifest
 from tideline.contract.position import (
     PostgresPosition,
@@ -31,10 +33,12 @@ from tideline.settings import Settings
 
 _STREAM_SETTINGS = {**PINNED, "wal_sender_timeout": "0"}
 _WRITER_SETTINGS = {**PINNED, "synchronous_commit": "on"}
+_MAKING = PostgresPosition(1)
+"""What the chain says before the slot is made. No log begins there."""
 _FEEDBACK_S = 5
+_PATIENCE_S = 1.0
 _TERMINATE_S = 10.0
 _FREE_NAME = "set source.slot to a name that is free"
-_HOLDER = "SELECT application_name FROM pg_catalog.pg_stat_activity WHERE pid = %s"
 _ANEW = "start the pipeline anew under another name, which dumps every table"
 
 _SLOT = """
@@ -65,9 +69,13 @@ class PostgresSource:
     def begin(self) -> PostgresPosition:
         return PostgresPosition(0)
 
-    def resume(self, tail: Manifest) -> PostgresPosition:
+    def resume(self, tail: Manifest, on_waiting: Callable[[str], None]) -> PostgresPosition:
         """See `Preflight.resume`. Only the worker that owns the chain may call this: another
-        session that holds the slot is ended."""
+        session that holds the slot is ended.
+
+        The chain says that a slot is going to be made (`_MAKING`) before it is: only then a slot
+        that is there already can be ours, left by a worker that died in between.
+        """
         identity, written = self._identify()
         if identity != tail.identity:
             raise SourceLost(
@@ -78,6 +86,10 @@ class PostgresSource:
         with closing(self._connect("prepare")) as connection, connection.cursor() as cursor:
             try:
                 ensure_publication(cursor, self._publication)
+                if tail.position == self.begin():
+                    return self._announce_slot(cursor)
+                if tail.position == _MAKING:
+                    return self._make_slot(cursor, on_waiting)
                 return self._resume(cursor, tail.position, written)
             except psycopg2.Error as error:
                 raise query_failed(error) from None
@@ -163,8 +175,6 @@ class PostgresSource:
 
     def _resume(self, cursor: Any, position: PostgresPosition, written: int) -> PostgresPosition:
         slot = self._read_slot(cursor)
-        if position == self.begin():
-            return self._make_slot(cursor, slot)
         if slot is None:
             raise SourceLost(
                 f"replication slot {self._slot!r} is gone; changes after {position} are lost",
@@ -187,23 +197,34 @@ class PostgresSource:
             self._end_holder(cursor, pid)
         return position
 
-    def _make_slot(self, cursor: Any, slot: tuple[Any, ...] | None) -> PostgresPosition:
-        """The chain has nothing yet, so a slot of ours by this name holds nothing of worth.
+    def _announce_slot(self, cursor: Any) -> PostgresPosition:
+        """The chain is empty: a slot by our name belongs to another one, or was left over."""
+        if self._read_slot(cursor) is not None:
+            raise Misconfigured(
+                f"there is a replication slot {self._slot!r} already, but the chain of this"
+                " pipeline is empty: another store may hold what was read from it",
+                hint="correct store.url; or, if nobody needs the slot any more, run SELECT"
+                f" pg_drop_replication_slot('{self._slot}')",
+            )
+        return _MAKING
 
-        A slot that another consumer made, or reads, is left alone.
-        """
+    def _make_slot(self, cursor: Any, on_waiting: Callable[[str], None]) -> PostgresPosition:
+        slot = self._read_slot(cursor)
         if slot is not None:
             self._check_slot(cursor, slot)
             if slot[2] is not None:
-                self._check_holder(cursor, slot[2])
-                self._end_holder(cursor, slot[2])
+                raise Misconfigured(
+                    f"replication slot {self._slot!r} is read by process {slot[2]}, which is not"
+                    " a worker of this chain",
+                    hint=_FREE_NAME,
+                )
             cursor.execute("SELECT pg_catalog.pg_drop_replication_slot(%s)", (self._slot,))
         log.info(
             "making the replication slot; this waits for transactions that are running now",
             slot=self._slot,
         )
         try:
-            cursor.execute(_MAKE_SLOT, (self._slot,))
+            self._execute(cursor, _MAKE_SLOT, on_waiting)
         except (
             psycopg2.errors.ObjectNotInPrerequisiteState,
             psycopg2.errors.ConfigurationLimitExceeded,
@@ -215,21 +236,36 @@ class PostgresSource:
             ) from None
         return PostgresPosition(parse_lsn(cursor.fetchone()[0]))
 
+    def _execute(self, cursor: Any, query: str, on_waiting: Callable[[str], None]) -> None:
+        """Run ``query``, however long it takes, and tell what it waits for meanwhile."""
+        failures: list[psycopg2.Error] = []
+
+        def run() -> None:
+            try:
+                cursor.execute(query, (self._slot,))
+            except psycopg2.Error as error:
+                failures.append(error)
+
+        running = threading.Thread(target=run, name="slot", daemon=True)
+        running.start()
+        running.join(_PATIENCE_S)
+        while running.is_alive():
+            try:
+                with closing(self._connect("slot")) as connection:
+                    on_waiting(f"the replication slot waits for {blocker(connection.cursor())}")
+            except TidelineError:
+                cursor.connection.cancel()
+                running.join(_TERMINATE_S)
+                raise
+            running.join(_PATIENCE_S)
+        if failures:
+            raise failures[0]
+
     def _check_slot(self, cursor: Any, slot: tuple[Any, ...]) -> None:
         plugin, database = slot[:2]
         if plugin != "pgoutput" or database != self._database(cursor):
             raise Misconfigured(
                 f"replication slot {self._slot!r} is of {plugin} on database {database!r}",
-                hint=_FREE_NAME,
-            )
-
-    def _check_holder(self, cursor: Any, pid: int) -> None:
-        cursor.execute(_HOLDER, (pid,))
-        row = cursor.fetchone()
-        if row is not None and not row[0].startswith(self._application[:63]):
-            raise Misconfigured(
-                f"replication slot {self._slot!r} is read by process {pid}, which is not a worker"
-                " of this pipeline",
                 hint=_FREE_NAME,
             )
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import psycopg2
+import structlog
 
 from capture.core.events import CatalogRound, MarkKind, Snapshot, TableFacts
 from capture.sources.postgres.catalog import TypeNames, list_tables, read_tables
@@ -14,6 +15,8 @@ from capture.sources.postgres.connect import query_failed
 from capture.sources.postgres.publication import has_publication, publish, withdraw
 from capture.sources.postgres.watermarks import take_snapshot, write_mark
 from tideline.contract.errors import Unavailable
+
+log = structlog.get_logger("tideline.postgres")
 
 
 class CatalogWatch:
@@ -34,6 +37,7 @@ class CatalogWatch:
         self._include = include
         self._exclude = exclude
         self._types = TypeNames()
+        self._told_empty = False
 
     def round(self, register: Callable[[CatalogRound], None]) -> None:
         """See `Watch.round`."""
@@ -68,6 +72,11 @@ class CatalogWatch:
         if not has_publication(cursor, self._publication):
             raise Unavailable(f"publication {self._publication!r} was dropped: it is made again")
         found = self._read(cursor)
+        if not found and not self._told_empty:
+            log.warning(
+                "no table of the database matches source.tables", tables=list(self._include)
+            )
+        self._told_empty = not found
         changed = withdraw(cursor, self._publication, found)
         if not all(facts.membership or facts.problem for facts in found):
             changed |= publish(cursor, self._publication, found)

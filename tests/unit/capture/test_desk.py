@@ -185,6 +185,20 @@ class TestQueueAway:
         assert desk.arrivals.get(timeout=PATIENCE_S)
         desk.stop("w")
 
+    def test_it_is_said_once_and_when_it_is_over(
+        self, desk: Desk, queue: FakeQueue, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        queue.away = True
+        desk.claiming = True
+        desk.start()
+        eventually(lambda: queue.refused > 5)
+        queue.away = False
+        queue.pending = [arrived(1)]
+        assert desk.arrivals.get(timeout=PATIENCE_S)
+        desk.stop("w")
+        out = capsys.readouterr().out
+        assert (out.count("is unavailable"), out.count("is back")) == (1, 1)
+
     def test_a_stop_does_not_wait_for_it(self, desk: Desk, queue: FakeQueue) -> None:
         queue.away = True
         desk.start()

@@ -104,11 +104,13 @@ class FakeSource:
     def __init__(self) -> None:
         self.reader = FakeReader()
         self.watching = FakeWatch()
+        self.opened = False
 
-    def resume(self, tail: Manifest) -> PostgresPosition:
+    def resume(self, tail: Manifest, on_waiting: Callable[[str], None]) -> PostgresPosition:
         return PostgresPosition(7)
 
     def log_reader(self, *_: object) -> FakeReader:
+        self.opened = True
         return self.reader
 
     def chunk_reader(self, incarnation: str) -> LockedChunks:
@@ -361,14 +363,14 @@ class TestEnds:
         rig.start()
         assert isinstance(rig.wait(), InvariantBroken)
 
-    def test_an_uploader_that_failed_before_the_first_turn_leaks_no_reader(self, rig: Rig) -> None:
+    def test_an_uploader_that_failed_before_the_first_turn_opens_no_reader(self, rig: Rig) -> None:
         def broken(kind: str, key: str) -> None:
             raise TidelineError("broken")
 
         rig.store.before = broken
         rig.start()
         assert isinstance(rig.wait(), TidelineError)
-        assert rig.source.reader.closed
+        assert not rig.source.opened
 
 
 def test_an_answer_that_is_not_durable_is_told_to_nobody(rig: Rig) -> None:

@@ -169,7 +169,9 @@ def test_state_counts_keys_and_shows_none(chain: Chain, config: Path) -> None:
         assert CANARY not in inspect(config, *words)
 
 
-@pytest.mark.parametrize("words", [("manifest", "3"), ("rows", "shop/data/none.parquet")])
+@pytest.mark.parametrize(
+    "words", [("manifest", "3"), ("rows", "shop/data/none.parquet"), ("rows", "../../etc/passwd")]
+)
 def test_what_is_not_there(words: tuple[str, ...], chain: Chain, config: Path) -> None:
     done = CliRunner().invoke(app, ["inspect", *words, "--config", str(config)])
     assert isinstance(done.exception, Misconfigured)
