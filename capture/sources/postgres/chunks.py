@@ -28,12 +28,13 @@ from capture.core.events import (
     MarkKind,
     Snapshot,
 )
-from capture.sources.postgres.catalog import CatalogTable, TypeNames, read_tables
+from capture.sources.postgres.catalog import CatalogTable, read_tables
 from capture.sources.postgres.chunk_query import ChunkQuery
 from capture.sources.postgres.connect import query_failed
 from capture.sources.postgres.copy import CSV_BYTES_MAX, chunk_from_csv
 from capture.sources.postgres.fence import Fence
 from capture.sources.postgres.names import qualified
+from capture.sources.postgres.type_names import TypeNames
 from capture.sources.postgres.watermarks import take_snapshot, write_mark
 from tideline.contract.errors import Unavailable
 from tideline.contract.schema import TableSchema, parse_table

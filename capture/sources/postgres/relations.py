@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from capture.sources.postgres.catalog import TypeNames, make_schema, read_tables
+from capture.sources.postgres.catalog import make_schema, read_tables
 from capture.sources.postgres.pgoutput import Relation
+from capture.sources.postgres.type_names import TypeNames
 from tideline.contract.errors import CorruptData
 from tideline.contract.schema import TableId, TableSchema
 

@@ -10,9 +10,10 @@ import psycopg2
 import structlog
 
 from capture.core.events import CatalogRound, MarkKind, Snapshot, TableFacts
-from capture.sources.postgres.catalog import TypeNames, list_tables, read_tables
+from capture.sources.postgres.catalog import list_tables, read_tables
 from capture.sources.postgres.connect import query_failed
 from capture.sources.postgres.publication import has_publication, publish, withdraw
+from capture.sources.postgres.type_names import TypeNames
 from capture.sources.postgres.watermarks import take_snapshot, write_mark
 from tideline.contract.errors import Unavailable
 
