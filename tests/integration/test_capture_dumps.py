@@ -29,7 +29,8 @@ SCHEMA = (
 @pytest.fixture
 def items(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
     database.run(*SCHEMA)
-    return pipeline_of(database, capture={"chunk_rows": 20})
+    # With a pause no chunk is read ahead: a worker that is stopped then holds no lock.
+    return pipeline_of(database, capture={"chunk_rows": 20, "delay_ms": 1})
 
 
 def dump_with(items: Pipeline, point: str, meanwhile: Callable[[WorkerProcess], None]) -> Captured:
