@@ -75,7 +75,7 @@ class Dumper(Assistant):
 
     def work(self) -> None:
         reader = self._source.chunk_reader(self._incarnation)
-        finisher = _Finisher(reader, self._found_chunk)
+        finisher = _Finisher(reader, self.found, self._on_point)
         finisher.start()
         try:
             while (order := self._next(finisher)) is not None:
@@ -99,39 +99,32 @@ class Dumper(Assistant):
                 return self._orders.get(timeout=_LOOK_S)
         return None
 
-    def _found_chunk(self, chunk: Chunk) -> None:
-        self._on_point("between-marks")
-        self.found.put(chunk)
-
     def _tell_waiting(self, token: str, reason: str | None) -> None:
         if self.stopping.is_set():
             raise Unavailable("the session ended while a chunk waited")
         self.found.put(Waiting(token, reason))
 
 
-class _Finisher(threading.Thread):
+class _Finisher(Assistant):
     """Decodes what the dumper has read, hands it over, and writes the high mark behind it."""
 
-    def __init__(self, reader: ChunkReader, hand_over: Callable[[Chunk], None]) -> None:
-        super().__init__(name="chunk-finisher", daemon=True)
+    def __init__(
+        self, reader: ChunkReader, found: queue.SimpleQueue[Found], on_point: OnPoint
+    ) -> None:
+        super().__init__("chunk-finisher", found)
         self.fetched: queue.SimpleQueue[tuple[ChunkOrder, FetchedChunk] | None] = (
             queue.SimpleQueue()
         )
-        self.failure: BaseException | None = None
         self._reader = reader
-        self._hand_over = hand_over
+        self._on_point = on_point
 
-    def run(self) -> None:
-        try:
-            while (item := self.fetched.get()) is not None:
-                order, fetched = item
-                self._hand_over(fetched.decode())
-                self._reader.write_high(order)
-        except TidelineError as error:
-            self.failure = error
-        except BaseException as error:
-            self.failure = error
-            raise
+    def work(self) -> None:
+        while (item := self.fetched.get()) is not None:
+            order, fetched = item
+            chunk = fetched.decode()
+            self._on_point("between-marks")
+            self.found.put(chunk)
+            self._reader.write_high(order)
 
 
 class Watcher(Assistant):

@@ -45,9 +45,11 @@ class Intake:
         if ended is not None or request.request_id in core.requests:
             core.draft.messages.append(arrived.message_id)
             return ended if ended is not None and ended.manifest_number is not None else None
-        if request.request_id in self._unknown:
-            core.draft.messages.append(arrived.message_id)
-        elif self._unmatched(request) is not None:
+        waits = self._unknown.get(request.request_id)
+        if waits is not None:
+            if waits[0].message_id != arrived.message_id:  # Not the same entry, reclaimed.
+                core.draft.messages.append(arrived.message_id)
+        elif self._may_be_new(request):
             self._unknown[request.request_id] = (arrived, core.catalog.rounds)
         else:
             self._decide(arrived)
@@ -57,7 +59,7 @@ class Intake:
         """After a look at the catalog: a table may have come since it was asked for. One that is
         not there after a look that began later is unknown."""
         for request_id, (arrived, rounds) in list(self._unknown.items()):
-            known = self._unmatched(arrived.request) is None
+            known = not self._may_be_new(arrived.request)
             if known or self._core.catalog.rounds - rounds >= _ROUNDS:
                 del self._unknown[request_id]
                 self._decide(arrived)
@@ -79,17 +81,16 @@ class Intake:
         core.draft.messages.append(arrived.message_id)
         core.draft.urgent = core.draft.state_changed = True
 
-    def _unmatched(self, request: DumpRequest) -> str | None:
-        """The first pattern of a sound request that no table matches."""
+    def _may_be_new(self, request: DumpRequest) -> bool:
+        """Whether a sound request has a pattern that no table matches yet."""
         try:
             check_patterns(request.tables)
         except Misconfigured:
-            return None
+            return False
         known = [parse_table(table) for table in self._core.tables.states]
-        for pattern in request.tables:
-            if not any(matches(table, (pattern,), ()) for table in known):
-                return pattern
-        return None
+        return not all(
+            any(matches(table, (pattern,), ()) for table in known) for pattern in request.tables
+        )
 
     def on_refused(self, refused: RequestRefused) -> None:
         """Record a message that is no request we can serve."""

@@ -26,11 +26,11 @@ from capture.metrics import Metrics
 from capture.runtime import Crew, Session
 from capture.sources.base import Source
 from capture.uploader import Uploader
-from tests.fixtures.core import EVERYTHING, LIMITS, SCHEMA, TABLE
+from tests.fixtures.core import EVERYTHING, LIMITS, SCHEMA, TABLE, first_manifest
 from tests.fixtures.troubled_store import Failing, TroubledStore
 from tideline.contract.errors import InvariantBroken, SourceLost, TidelineError, Unavailable
-from tideline.contract.manifest import Manifest, ManifestKind, OpenState, TableState
-from tideline.contract.position import PostgresPosition, SourceIdentity
+from tideline.contract.manifest import Manifest, OpenState, TableState
+from tideline.contract.position import PostgresPosition
 from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline.control import WorkerStatus
 from tideline.settings import Capture
@@ -146,22 +146,8 @@ class Rig:
         self.source, self.desk = FakeSource(), FakeDesk()
         self.stopping = threading.Event()
         chain = Chain(self.store, "p")
-        first = Manifest(
-            pipeline="p",
-            incarnation="i",
-            manifest_number=1,
-            term=1,
-            writer="w",
-            previous_digest="",
-            kind=ManifestKind.HEARTBEAT,
-            first_seq=1,
-            last_seq=0,
-            position=PostgresPosition(0),
-            identity=SourceIdentity("postgres", "1", 1, "d"),
-            state=STATE,
-        )
         chain.write_schema(SCHEMA)
-        link = chain.append(first)
+        link = chain.append(first_manifest(state=STATE))
         self.uploader = Uploader(self.store, chain, link, STATE, heartbeat_s=60.0)
         self.uploader.start()
         crew = Crew(

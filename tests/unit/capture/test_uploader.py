@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from capture.core.draft import Sealed, Spill
 from capture.core.events import Rows
 from capture.uploader import Restart, Uploader
-from tests.fixtures.core import SCHEMA, TABLE, make_rows
+from tests.fixtures.core import SCHEMA, TABLE, first_manifest, make_rows
 from tests.fixtures.troubled_store import Failing, TroubledStore
 from tideline.contract.errors import Fenced, TidelineError, Unavailable
 from tideline.contract.manifest import (
@@ -25,30 +25,12 @@ from tideline.contract.manifest import (
     SchemaEvent,
     TableState,
 )
-from tideline.contract.position import PostgresPosition, SourceIdentity
+from tideline.contract.position import PostgresPosition
 from tideline.contract.request import Answer, RequestState
 from tideline.store.chain import Chain, Link
 
 PATIENCE_S = 20.0
 STATE = OpenState(tables={TABLE: TableState(schema=SCHEMA.fingerprint)})
-
-
-def first_manifest(**fields: object) -> Manifest:
-    first = Manifest(
-        pipeline="p",
-        incarnation="i",
-        manifest_number=1,
-        term=1,
-        writer="w",
-        previous_digest="",
-        kind=ManifestKind.HEARTBEAT,
-        first_seq=1,
-        last_seq=0,
-        position=PostgresPosition(0),
-        identity=SourceIdentity("postgres", "1", 1, "d"),
-        state=OpenState(),
-    )
-    return replace(first, **fields)
 
 
 EMPTY = Sealed(

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from capture.core.events import ChunkFailed, LogBatch, MarkKind, SchemaSeen, Snapshot
+from capture.core.events import (
+    ChunkFailed,
+    LogBatch,
+    MarkKind,
+    RequestArrived,
+    SchemaSeen,
+    Snapshot,
+)
 from tests.fixtures.core import (
     BEFORE_LATE,
     FACTS,
@@ -26,7 +33,7 @@ from tests.fixtures.core import (
     started,
 )
 from tideline.contract.manifest import TableCondition
-from tideline.contract.request import RequestState
+from tideline.contract.request import DumpRequest, RequestState
 from tideline.contract.schema import Column, TableSchema
 
 KEYLESS = TableSchema(TABLE, SCHEMA.columns, ())
@@ -304,8 +311,16 @@ class TestUnknownTable:
     def test_asking_again_meanwhile_changes_nothing(self) -> None:
         driver = Driver()
         driver.ask()
-        driver.ask()
+        again = RequestArrived("m-again", DumpRequest("r1", (TABLE,)))
+        driver.core.intake.on_request(again)
         driver.catalog(FACTS)
         sealed = driver.seal()
         assert sealed.accepted.count("r1") == 1
-        assert sealed.messages == ("m-r1", "m-r1")
+        assert sealed.messages == ("m-again", "m-r1")
+
+    def test_its_entry_is_not_acknowledged_before_it_is_decided(self) -> None:
+        """The queue hands an entry out again that was not acknowledged for a while."""
+        driver = started()
+        for _ in range(2):
+            driver.ask(tables=("public.other",))
+        assert driver.core.draft.messages == []
