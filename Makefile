@@ -6,7 +6,7 @@ READY := $(VENV)/ready
 LINT_PATHS := $(wildcard tideline capture spark_jobs console plugins dags simulation benchmarks tests)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check quick-tests lint bench constraints clean
+.PHONY: help setup servers demo test check quick-tests lint bench constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,10 +18,13 @@ $(READY): pyproject.toml constraints.txt scripts/setup
 	@scripts/setup $(VENV)
 	@touch $@
 
-demo: setup ## the main job on a sample shop, live
-	@$(BIN)/tideline demo
+servers: setup
+	@$(BIN)/python -m console.services.prepare --with mariadb --with mysql
 
-test: setup lint ## every test
+demo: setup ## the main job on a sample shop, live; SOURCE=mariadb has the shop in MariaDB
+	@$(BIN)/tideline demo $(if $(SOURCE),--source $(SOURCE))
+
+test: setup servers lint ## every test
 	$(BIN)/pytest --numprocesses=2 --dist=loadscope --no-loadscope-reorder --max-worker-restart=0
 
 check: setup ## format, types, imports, unit and property tests: under a minute

@@ -19,6 +19,7 @@ from capture.metrics import Metrics
 from capture.queue import RequestQueue
 from capture.runtime import Crew, Session
 from capture.sources.base import Source
+from capture.sources.mysql.source import MysqlSource
 from capture.sources.postgres.source import PostgresSource
 from capture.uploader import Restart, Uploader
 from tideline.contract.errors import Unavailable
@@ -64,7 +65,7 @@ def run_worker(
     )
     desk.start()
     try:
-        source: Source = PostgresSource(settings)
+        source = _source(settings)
 
         def tell_passive(link: Link) -> None:
             desk.publish(metrics.status(writer, link, passive=True))
@@ -92,6 +93,12 @@ def run_worker(
         _lead(settings, source, crew, lead, until_idle_s)
     finally:
         desk.stop(writer)
+
+
+def _source(settings: Settings) -> Source:
+    if settings.source.kind == "postgres":
+        return PostgresSource(settings)
+    return MysqlSource(settings)
 
 
 def _lead(

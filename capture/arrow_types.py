@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +51,17 @@ _ARROW: Mapping[Kind, pa.DataType] = {
     Kind.TIMESTAMP: UTC_MICROSECONDS,
     Kind.TIMESTAMP_NTZ: pa.timestamp("us"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """Typed values, and the texts that did not fit (None: all did); both as long as the input.
+
+    ``values`` is NULL where the source's value is NULL or ``overflow`` holds a text.
+    """
+
+    values: pa.Array
+    overflow: pa.StringArray | None
 
 
 def arrow_type(logical: LogicalType) -> pa.DataType:

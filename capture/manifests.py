@@ -53,6 +53,7 @@ class Manifests:
             first_seq=sealed.first_seq,
             last_seq=sealed.last_seq,
             position=sealed.position,
+            identity=sealed.identity,
             source_time_us=sealed.source_time_us,
             parts=tuple(parts),
             schema_events=sealed.schema_events,

@@ -96,7 +96,9 @@ class Session:
     def run(self) -> None:
         """Until ``stopping``, or idle for long enough; raises what ended the session otherwise."""
         position = self._begin()
-        reader = self._source.log_reader(position, self._incarnation, self.core.tables.captures)
+        reader = self._source.log_reader(
+            position, self._incarnation, self.core.tables.captures, self.core.held
+        )
         dumper = Dumper(self._source, self._incarnation, self._found, self._crew.on_point)
         interval = self._settings.catalog_interval_s
         if self._until_idle_s is not None:
@@ -140,6 +142,7 @@ class Session:
         while True:
             tail = replace(self._tail.manifest, position=self.core.position)
             position = self._source.resume(tail, self._on_waiting)
+            self.core.identity = self._source.identity()
             if position == self.core.position:
                 return position
             self.core.position = position

@@ -235,11 +235,15 @@ def inspect_state(config: Config = None) -> None:
 
 
 @app.command()
-def demo() -> None:
+def demo(
+    source: Annotated[str, typer.Option(help="What the shop runs on: postgres, mariadb")] = (
+        "postgres"
+    ),
+) -> None:
     """Show the main job on servers of its own; needs no settings."""
     from console.demo.app import run
 
-    raise typer.Exit(run())
+    raise typer.Exit(run(source))
 
 
 def _settings(config: Path | None) -> Settings:

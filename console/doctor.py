@@ -10,16 +10,21 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import psycopg2
+import pymysql
 
-from capture.sources.postgres.connect import connect, query_failed
-from capture.sources.postgres.finding import Finding, error, ok, warning
+from capture.sources.finding import Finding, error, ok, warning
+from capture.sources.mysql import connect as mysql_connect
+from capture.sources.mysql import preflight as mysql_preflight
+from capture.sources.mysql.source import MysqlSource
+from capture.sources.mysql.watermarks import watermark_table
+from capture.sources.postgres import connect as postgres_connect
+from capture.sources.postgres import preflight as postgres_preflight
 from capture.sources.postgres.names import publication_name, slot_name
-from capture.sources.postgres.preflight import run_preflight
 from capture.sources.postgres.source import PostgresSource
 from console.errors import EXIT_MISCONFIGURED
 from tideline.contract.errors import Misconfigured, TidelineError, Unavailable
 from tideline.contract.manifest import Manifest
-from tideline.contract.position import SourceIdentity
+from tideline.contract.position import MysqlPosition, PostgresPosition, SourceIdentity
 from tideline.control import Asker
 from tideline.settings import Settings, Store
 from tideline.store.chain import Chain
@@ -27,6 +32,7 @@ from tideline.store.objects import open_store
 from tideline.store.probe import probe_store
 
 RETRY_S = 5.0
+_STAND_IN = "right after a failover to its replica; else point source.url at the right server"
 _MARKS = {"ok": "ok     ", "warning": "WARNING", "error": "ERROR  "}
 
 
@@ -58,42 +64,84 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 
 def check_source(settings: Settings) -> list[Finding]:
-    source = settings.source
-    slot, publication = slot_name(settings), publication_name(settings)
     known, tail = _tail(settings)
+    if settings.source.kind == "postgres":
+        return _check_postgres(settings, _lsn(tail) if known else None)
+    return _check_mysql(settings, tail)
+
+
+def _check_postgres(settings: Settings, chain_lsn: int | None) -> list[Finding]:
+    source = settings.source
     with closing(
-        connect(source, application_name=f"tideline doctor {settings.pipeline}")
+        postgres_connect.connect(source, application_name=_application(settings))
     ) as connection:
         try:
-            return run_preflight(
+            return postgres_preflight.run_preflight(
                 connection,
                 tables=source.tables,
                 exclude=source.exclude,
-                slot=slot,
-                publication=publication,
-                chain_lsn=_position(tail) if known else None,
+                slot=slot_name(settings),
+                publication=publication_name(settings),
+                chain_lsn=chain_lsn,
             )
         except psycopg2.Error as broken:
-            raise query_failed(broken) from None
+            raise postgres_connect.query_failed(broken) from None
+
+
+def _check_mysql(settings: Settings, tail: Manifest | None) -> list[Finding]:
+    source = settings.source
+    plan = mysql_preflight.Plan(
+        flavour="mariadb" if source.kind == "mariadb" else "mysql",
+        tables=source.tables,
+        exclude=source.exclude,
+        marks=None if source.read_only else watermark_table(source.watermark_database),
+        cascades=source.cascades,
+        chain=_place(tail),
+    )
+    with closing(
+        mysql_connect.connect(source, application_name=_application(settings))
+    ) as connection:
+        try:
+            return mysql_preflight.run_preflight(connection, plan)
+        except pymysql.Error as broken:
+            raise mysql_connect.query_failed(broken) from None
+
+
+def _place(tail: Manifest | None) -> tuple[MysqlPosition, str] | None:
+    """Where the chain ends and on which server; None before it holds any of a binlog."""
+    if tail is None or not isinstance(tail.position, MysqlPosition) or not tail.position.file:
+        return None
+    return tail.position, tail.identity.system_id
+
+
+def _application(settings: Settings) -> str:
+    return f"tideline doctor {settings.pipeline}"
 
 
 def check_identity(settings: Settings) -> list[Finding]:
-    """Whether the source is the server that the chain was read from."""
+    """Whether the source is the server that the chain was read from, or may stand in for it."""
     known, tail = _tail(settings)
     if not known:
         text = "whether the chain is of this source is not known: the store cannot be asked"
         return [warning("identity", text, "see the finding about the store")]
     if tail is None:
         return [ok("identity", "the chain is empty: it begins with this source")]
-    found = PostgresSource(settings).identity()
+    is_postgres = settings.source.kind == "postgres"
+    source = PostgresSource(settings) if is_postgres else MysqlSource(settings)
+    found = source.identity()
     if found == tail.identity:
         return [ok("identity", "the source is the server that the chain is of")]
     text = f"the source is {_server(found)}, the chain is of {_server(tail.identity)}"
+    place = _place(tail)
+    if found.kind == tail.identity.kind and place is not None and place[0].gtids:
+        return [warning("identity", f"{text}: capture goes on by GTID", _STAND_IN)]
     fix = "point source.url at the right server, or start the pipeline anew under another name"
     return [error("identity", text, fix)]
 
 
 def _server(identity: SourceIdentity) -> str:
+    if identity.kind != "postgres":
+        return f"{identity.kind} {identity.system_id}"
     return f"{identity.system_id}, timeline {identity.timeline}, database {identity.database}"
 
 
@@ -106,8 +154,8 @@ def _tail(settings: Settings) -> tuple[bool, Manifest | None]:
     return True, None if link is None else link.manifest
 
 
-def _position(tail: Manifest | None) -> int:
-    return 0 if tail is None else tail.position.end_lsn
+def _lsn(tail: Manifest | None) -> int:
+    return tail.position.end_lsn if tail and isinstance(tail.position, PostgresPosition) else 0
 
 
 def check_store(settings: Settings) -> list[Finding]:

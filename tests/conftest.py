@@ -10,6 +10,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = [
     "tests.fixtures.services",
+    "tests.fixtures.mysql_servers",
     "tests.fixtures.settings",
     "tests.fixtures.capture",
     "tests.fixtures.spark",

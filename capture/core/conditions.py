@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from capture.core.events import GapSeen, StatementSeen
 from capture.core.tables import CATALOG, VALUE, Adopted
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import SchemaEvent, TableCondition
-from tideline.contract.schema import TableSchema, Verdict, is_reserved
+from tideline.contract.schema import TableSchema, Verdict, is_reserved, parse_table
 
 if TYPE_CHECKING:
     from capture.core.worker import Worker
+
+_STATEMENT_MAX = 10_000
+"""Characters of a DDL statement that are kept."""
 
 
 class Conditions:
@@ -69,6 +73,39 @@ class Conditions:
             core.tables.block(schema.table, since=seq, reason=f"incompatible change: {what}")
             core.requests.restart(schema.table)
         return adopted
+
+    def stated(self, seen: StatementSeen) -> None:
+        """The log holds a DDL statement: record it, and doubt what it may have changed."""
+        core = self._core
+        named = {table.lower() for table in seen.tables}
+        for table in list(core.tables.states):
+            of_schema = seen.schema and parse_table(table).schema.lower() == seen.schema.lower()
+            if not of_schema and table.lower() not in named:
+                continue
+            schema = core.tables.schema(table)
+            core.catalog.schema_changed(table)
+            if schema is None or not core.tables.captures(table):
+                continue
+            seq = core.sequencer.take(1)
+            verdict = Verdict.NEUTRAL if seen.neutral else Verdict.UNPROVEN
+            text = (
+                seen.text if len(seen.text) <= _STATEMENT_MAX else seen.text[:_STATEMENT_MAX] + "…"
+            )
+            form = schema.fingerprint
+            core.draft.schema_events.append(
+                SchemaEvent(seq, table, form, form, verdict.value, statement=text)
+            )
+            core.tables.restated(table)
+            core.dumps.disturb(table, "a DDL statement")
+            if not seen.neutral:
+                self.doubt(table, since=seq, reason="a DDL statement may have changed its rows")
+
+    def missed(self, gap: GapSeen) -> None:
+        """Changes are missing from the log: what they may concern is dumped anew."""
+        core = self._core
+        for table in core.tables.states if gap.tables is None else gap.tables:
+            if core.tables.captures(table):
+                self.doubt(table, since=core.sequencer.last, reason=gap.reason)
 
     def unpark(self, table: str) -> None:
         """Capture ``table`` again, with the schema the log announced meanwhile."""

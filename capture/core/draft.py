@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from capture.core.events import Rows
 from tideline.contract.manifest import Floor, OpenState, SchemaEvent, Truncate
-from tideline.contract.position import SourcePosition
+from tideline.contract.position import SourceIdentity, SourcePosition
 from tideline.contract.request import Answer
 from tideline.contract.schema import TableSchema
 
@@ -70,6 +70,7 @@ class Sealed:
 
     ``state`` is the open state after it; ``state_changed`` obliges the manifest to hold it in
     full. ``messages`` are the queue's entries to acknowledge once the manifest is durable.
+    ``identity`` is the server that ``position`` is of.
     """
 
     first_seq: int
@@ -87,3 +88,4 @@ class Sealed:
     state: OpenState
     state_changed: bool
     messages: tuple[str, ...]
+    identity: SourceIdentity

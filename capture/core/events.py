@@ -67,7 +67,37 @@ class Truncated:
     xid: int = 0
 
 
-Control = Mark | SchemaSeen | Truncated
+@dataclass(frozen=True, slots=True)
+class StatementSeen:
+    """The log holds a DDL statement that names these tables, or concerns all tables of ``schema``
+    (names may differ in case from the source's own). ``neutral``: it leaves the values of existing
+    rows as they were; what it does to the columns comes as `SchemaSeen`."""
+
+    text: str
+    tables: tuple[str, ...]
+    neutral: bool
+    schema: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GapSeen:
+    """The log does not tell all that was changed, and the settings say to go on: ``tables`` (None:
+    all) must be dumped anew."""
+
+    reason: str
+    tables: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSeen:
+    """The log prepared an XA transaction, whose rows it has at ``position``; they are to be read
+    once it commits. ``position`` None: it ended."""
+
+    xid: str
+    position: SourcePosition | None
+
+
+Control = Mark | SchemaSeen | Truncated | StatementSeen | GapSeen | HeldSeen
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,6 +164,11 @@ class Tables:
         condition = state.condition if blocked else TableCondition.LIVE
         self.states[table] = replace(state, condition=condition, cause=None)
 
+    def restated(self, table: str) -> None:
+        """The log itself said how ``table`` changed: the next look at the catalog is not compared
+        with the one before."""
+        self.states[table] = replace(self.states[table], catalog=None)
+
     def seen_equal(self, facts: TableFacts) -> bool:
         """Note the catalog's identity of a table; whether it is news."""
         state = self.states[facts.table]

@@ -20,6 +20,8 @@ from capture.core.events import (
     ChunkFailed,
     ChunkOrder,
     ChunkRead,
+    Control,
+    HeldSeen,
     Limits,
     LogBatch,
     Mark,
@@ -27,6 +29,7 @@ from capture.core.events import (
     Rows,
     SchemaSeen,
     Snapshot,
+    StatementSeen,
     Truncated,
     Waiting,
 )
@@ -62,11 +65,13 @@ class Worker:
         self.limits = limits
         self.position = tail.position
         self.source_time_us = tail.source_time_us
+        self.identity = tail.identity
         self.durable_number = tail.manifest_number
         self.in_transaction = False
         self.last_change_at: float | None = None
         self.sequencer = Sequencer(tail.last_seq)
         self.tables = Tables(state.tables, schemas)
+        self.held = dict(state.held)
         self.requests = OpenRequests(state.requests, state.recent, RECENT_ANSWERS_MAX)
         self.draft = Draft(self.sequencer.next)
         self.dumps = Dumps(self, token)
@@ -100,16 +105,36 @@ class Worker:
             self.position = batch.boundary.position
             self._moved_at = now if self._moved_at is None else self._moved_at
 
-    def _on_control(self, control: Mark | SchemaSeen | Truncated, *, now: float) -> None:
-        if isinstance(control, SchemaSeen):
+    def _on_control(self, control: Control, *, now: float) -> None:
+        if isinstance(control, Mark):
+            self._on_mark(control, now=now)
+        elif isinstance(control, SchemaSeen):
             self.conditions.announced(control.schema, control.xid)
         elif isinstance(control, Truncated):
-            for table in control.tables:
-                if self.tables.captures(table):
-                    self.draft.truncates.append(Truncate(self.sequencer.take(1), table))
-                    self.dumps.disturb(table, "a truncate")
-                    self.catalog.truncated(table, control.xid)
-        elif control.kind is MarkKind.LOW:
+            self._on_truncated(control)
+        elif isinstance(control, StatementSeen):
+            self.conditions.stated(control)
+        elif isinstance(control, HeldSeen):
+            self._on_held(control)
+        else:
+            self.conditions.missed(control)
+
+    def _on_truncated(self, control: Truncated) -> None:
+        for table in control.tables:
+            if self.tables.captures(table):
+                self.draft.truncates.append(Truncate(self.sequencer.take(1), table))
+                self.dumps.disturb(table, "a truncate")
+                self.catalog.truncated(table, control.xid)
+
+    def _on_held(self, control: HeldSeen) -> None:
+        self.draft.state_changed = True
+        if control.position is None:
+            self.held.pop(control.xid, None)
+        else:
+            self.held[control.xid] = control.position
+
+    def _on_mark(self, control: Mark, *, now: float) -> None:
+        if control.kind is MarkKind.LOW:
             self.dumps.on_low(control)
         elif control.kind is MarkKind.HIGH:
             self.dumps.on_high(control, now=now)
@@ -197,10 +222,13 @@ class Worker:
             self.open_state(),
             draft.state_changed,
             tuple(draft.messages),
+            self.identity,
         )
 
     def open_state(self) -> OpenState:
-        return OpenState(self.requests.open, dict(self.tables.states), self.requests.recent)
+        return OpenState(
+            self.requests.open, dict(self.tables.states), self.requests.recent, dict(self.held)
+        )
 
     def idle(self) -> bool:
         """Nothing is open: no request, and nothing in the segment that a reader would miss."""

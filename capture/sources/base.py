@@ -6,7 +6,7 @@ All methods may raise `Unavailable` (the runtime starts the session anew from wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from capture.core.events import (
@@ -112,8 +112,14 @@ class Source(Preflight, Protocol):
         """A position before everything; `resume` finds the real start."""
 
     def log_reader(
-        self, position: SourcePosition, incarnation: str, captures: Callable[[str], bool]
-    ) -> LogReader: ...
+        self,
+        position: SourcePosition,
+        incarnation: str,
+        captures: Callable[[str], bool],
+        held: Mapping[str, SourcePosition],
+    ) -> LogReader:
+        """Read from ``position`` on. ``held``: prepared transactions, by where the log has them
+        (see `HeldSeen`)."""
 
     def chunk_reader(self, incarnation: str) -> ChunkReader: ...
 

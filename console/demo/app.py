@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 from types import FrameType
 
+from console.demo.databases.choose import of_kind
 from console.demo.scenes import Scenes
 from console.demo.screen import Screen
 from console.demo.stage import Stage
@@ -27,18 +28,20 @@ EXIT_DIFFERENT = 1
 PROJECT = Path(__file__).resolve().parents[2]
 
 
-def run() -> int:
-    """Play the demo; 0 when source and warehouse are equal, 1 when they differ.
+def run(source: str = "postgres") -> int:
+    """Play the demo on a ``source`` of that kind; 0: equal to the warehouse, 1: different.
 
     TidelineErrors pass through; whatever happens, no process is left behind.
     """
     signal.signal(signal.SIGTERM, _interrupt)
     screen = Screen()
     folder = Path(os.environ.get("DEMO_FOLDER") or PROJECT / ".run" / "demo")
-    screen.scene("the stage: PostgreSQL twice, Valkey, Airflow, Spark with Delta")
+    database = of_kind(source)
+    others = "PostgreSQL for Airflow, Valkey, Airflow, Spark with Delta"
+    screen.scene(f"the stage: {database.title} for the shop, {others}")
     java_home()
     delta_jars()
-    stage = Stage(folder)
+    stage = Stage(folder, database)
     try:
         ended = stage.clear()
         if ended:

@@ -1,8 +1,8 @@
 """The last word of the demo: source and warehouse, row by row and column by column.
 
-It shares no code with capture or merge: the source is asked in plain SQL for every value as text
-(`console.demo.source`), the warehouse is read without a JVM and rendered as the source would print
-it (`console.demo.render`). Equal means: the same keys, and for every column the same text or NULL
+It shares no code with capture or merge: the source is asked in plain SQL for every value as text,
+the warehouse is read without a JVM and rendered as the source would print it (both in
+`console.demo.databases`). Equal means: the same keys, and for every column the same text or NULL
 on both sides. One table at a time is held in memory.
 """
 
@@ -18,9 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
 
-from console.demo.render import Texts, as_text
-from console.demo.shop import TABLES
-from console.demo.source import SourceTable, read_source
+from console.demo.databases.base import SourceTable, Texts
+from console.demo.databases.choose import of_url, tables
 from tideline.settings import load_settings
 
 DIFFERENCES_SHOWN = 10
@@ -111,13 +110,13 @@ class _Differences:
         return TableComparison(self.table, rows_equal, self.count, tuple(self.first))
 
 
-def compare(dsn: str, warehouse_url: str, tables: Sequence[str]) -> Comparison:
-    """Compare every table of ``tables`` (``schema.name``); the source must be at rest."""
-    return Comparison(tuple(compare_table(dsn, warehouse_url, table) for table in tables))
+def compare(dsn: str, warehouse_url: str, names: Sequence[str]) -> Comparison:
+    """Compare every table of ``names`` (``schema.name``); the source must be at rest."""
+    return Comparison(tuple(compare_table(dsn, warehouse_url, table) for table in names))
 
 
 def compare_table(dsn: str, warehouse_url: str, table: str) -> TableComparison:
-    source = read_source(dsn, table)
+    source = of_url(dsn).read_table(dsn, table)
     path = f"{warehouse_url.rstrip('/')}/{table.replace('.', '/')}"
     if not DeltaTable.is_deltatable(path):
         differences = _Differences(table)
@@ -145,7 +144,7 @@ def compare_rows(table: str, source: SourceTable, warehouse: pa.Table) -> TableC
     if differences.count:
         return differences.result(0)
 
-    stored = pa.table({name: _stored_text(warehouse, name) for name in names})
+    stored = pa.table({name: _stored_text(source, warehouse, name) for name in names})
     source_keys, stored_keys = (_row_keys(rows, source.key) for rows in (source.rows, stored))
     place = pc.index_in(source_keys, value_set=stored_keys)
     found = pc.is_valid(place)
@@ -166,9 +165,9 @@ def compare_rows(table: str, source: SourceTable, warehouse: pa.Table) -> TableC
     return differences.result(int(all_equal.sum()))
 
 
-def _stored_text(warehouse: pa.Table, name: str) -> Texts:
+def _stored_text(source: SourceTable, warehouse: pa.Table, name: str) -> Texts:
     """A column as text, with the values that its type could not hold from the overflow map."""
-    text = as_text(warehouse[name])
+    text = source.as_text(warehouse[name])
     if OVERFLOW in warehouse.column_names:
         kept = pc.map_lookup(warehouse[OVERFLOW], query_key=name, occurrence="first")
         text = pc.coalesce(text, kept.cast(pa.string()))
@@ -226,10 +225,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(description="compare source and warehouse of a demo")
     parser.add_argument("config")
-    parser.add_argument("tables", nargs="*", default=TABLES)
+    parser.add_argument("tables", nargs="*")
     options = parser.parse_args(arguments)
     settings = load_settings(options.config)
-    result = compare(settings.source.dsn(), settings.warehouse.url, options.tables)
+    url = settings.source.dsn()
+    chosen = options.tables or tables(of_url(url))
+    result = compare(url, settings.warehouse.url, chosen)
     print("\n".join(result.lines()))
     return 0 if result.equal else 1
 

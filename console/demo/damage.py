@@ -14,7 +14,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 FAR_FUTURE = 2**62
 INVENTED = "INVENTED"
-TABLES = ("public.customers", "public.products", "public.coupons")
+NAMES = ("customers", "products", "coupons")
 """What ``damage_warehouse`` touches."""
 
 
@@ -27,9 +27,11 @@ class Damage:
     invented: int
 
 
-def damage_warehouse(warehouse_url: str) -> Damage:
-    """Damage the tables named in `TABLES`; returns how many rows were hit."""
-    customers, products, coupons = (DeltaTable(_path(warehouse_url, name)) for name in TABLES)
+def damage_warehouse(warehouse_url: str, schema: str) -> Damage:
+    """Damage the tables of ``schema`` named in `NAMES`; returns how many rows were hit."""
+    customers, products, coupons = (
+        DeltaTable(_path(warehouse_url, f"{schema}.{name}")) for name in NAMES
+    )
     changed = customers.update(
         predicate="id % 400 = 7", updates={"name": "'damaged'", "credit_limit": "NULL"}
     )["num_updated_rows"]
@@ -41,9 +43,9 @@ def damage_warehouse(warehouse_url: str) -> Damage:
     return Damage(int(changed), int(deleted), _invent(coupons))
 
 
-def damage_one_value(warehouse_url: str) -> None:
+def damage_one_value(warehouse_url: str, schema: str = "public") -> None:
     """Change one value of one row: the least that the comparison must find."""
-    orders = DeltaTable(_path(warehouse_url, "public.orders"))
+    orders = DeltaTable(_path(warehouse_url, f"{schema}.orders"))
     query = QueryBuilder().register("orders", orders).execute("SELECT max(id) AS id FROM orders")
     (row,) = pa.table(query.read_all()).to_pylist()
     orders.update(predicate=f"id = {int(row['id'])}", updates={"total": "total + 0.01"})

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import psycopg2
+from console.demo.databases.choose import of_url
 
 RECENT_ORDERS_MAX = 500
 
@@ -60,8 +60,9 @@ class Lane:
         self.number = number
         self.lanes = lanes
         self.tally = Tally()
-        self._connection = psycopg2.connect(dsn, application_name=f"shop traffic {number}")
-        self._connection.autocommit = True
+        database = of_url(dsn)
+        self.words = database.words
+        self._connection = database.connect(dsn, f"shop traffic {number}")
         self._cursor = self._connection.cursor()
         self._open: list[Tally] = []
         self.customers = self._owned("customers")
@@ -151,10 +152,11 @@ class Lane:
 
     def _first_free_id(self) -> int:
         (largest,) = self._column(
-            "SELECT greatest((SELECT max(id) FROM orders), (SELECT max(id) FROM customers),"
-            " (SELECT max(id) FROM stock_movements))"
+            "SELECT greatest((SELECT coalesce(max(id), 0) FROM orders),"
+            " (SELECT coalesce(max(id), 0) FROM customers),"
+            " (SELECT coalesce(max(id), 0) FROM stock_movements))"
         )
-        first = int(largest or 0) + 1
+        first = int(largest) + 1
         return first + (self.number - first) % self.lanes
 
     def _column(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:

@@ -11,20 +11,18 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-import psycopg2
-
 from console.demo.compare import Comparison, compare
-from console.demo.damage import TABLES as DAMAGED
+from console.demo.damage import NAMES as DAMAGED
 from console.demo.damage import damage_warehouse
+from console.demo.databases.choose import tables
 from console.demo.runs import DagRuns
 from console.demo.screen import Screen
-from console.demo.shop import TABLES
 from console.demo.stage import PIPELINE, Stage
 from console.demo.traffic import Report
 from tideline.contract import layout
 from tideline.contract.errors import Unavailable
 from tideline.contract.manifest import OpenState
-from tideline.contract.position import parse_lsn
+from tideline.contract.position import SourcePosition
 from tideline.contract.receipt import Receipt, TableReceipt, decode_receipt
 from tideline.control import Asker
 from tideline.store.chain import Chain, Link
@@ -43,6 +41,7 @@ class Scenes:
         self._screen = screen
         self._runs = DagRuns(stage, screen)
         self._hint = 0
+        self._tables = tables(stage.database)
 
     @cached_property
     def _store(self) -> ObjectStore:
@@ -108,13 +107,14 @@ class Scenes:
     def damage_and_repair(self) -> None:
         screen, stage = self._screen, self._stage
         screen.scene("rows of the warehouse are damaged on purpose")
-        damage = damage_warehouse(stage.settings.warehouse.url)
+        damage = damage_warehouse(stage.settings.warehouse.url, stage.database.schema)
         screen.say(
             f"{damage.changed} rows overwritten, {damage.deleted} deleted,"
             f" {damage.invented} invented, in {', '.join(DAMAGED)}"
         )
+        damaged = [f"{stage.database.schema}.{name}" for name in DAMAGED]
         screen.scene("the repair DAG, asked through Airflow's REST API, heals them")
-        conf = {"tables": list(DAMAGED), "chunk_rows": REPAIR_CHUNK_ROWS}
+        conf = {"tables": damaged, "chunk_rows": REPAIR_CHUNK_ROWS}
         self._run_dag("tideline_repair", conf)
 
     def drain(self) -> None:
@@ -125,8 +125,8 @@ class Scenes:
         for line in _traffic_lines(report):
             screen.say(line)
         began = time.monotonic()
-        end_lsn = _log_position(stage.source_dsn)
-        stage.wait(lambda: self._captured(end_lsn), what="the drain", timeout_s=DRAIN_TIMEOUT_S)
+        end = stage.database.log_end(stage.source_dsn)
+        stage.wait(lambda: self._captured(end), what="the drain", timeout_s=DRAIN_TIMEOUT_S)
         screen.say(f"the last commit is durable in the chain {_took(began)}")
         self._say_captured()
 
@@ -134,10 +134,10 @@ class Scenes:
         screen, stage = self._screen, self._stage
         screen.scene("every table is compared, row by row and column by column")
         began = time.monotonic()
-        result = compare(stage.source_dsn, stage.settings.warehouse.url, TABLES)
+        result = compare(stage.source_dsn, stage.settings.warehouse.url, self._tables)
         for table in result.tables:
             screen.say(f"{table.table:<24} {_n(table.rows_equal):>9} rows equal")
-        screen.say(f"compared by plain SQL and `::text` {_took(began)}")
+        screen.say(f"compared by plain SQL, every value as text {_took(began)}")
         return result
 
     def _state(self) -> tuple[Link | None, OpenState]:
@@ -158,16 +158,19 @@ class Scenes:
         ]
         done = sum(table.state.final for table in progress)
         airflow = "Airflow is up" if self._stage.airflow_is_up else "Airflow starts"
+        rows = sum(table.rows for table in progress)
         self._screen.progress(
-            f"{done} of {len(TABLES)} tables, {_n(sum(table.rows for table in progress))} rows;"
+            f"{done} of {len(self._tables)} tables, {_n(rows)} rows;"
             f" traffic {report.rate:.0f} transactions/s; {airflow}"
         )
-        known = set(TABLES) <= set(state.tables)
+        known = set(self._tables) <= set(state.tables)
         return known and not state.requests and bool(state.recent)
 
-    def _captured(self, end_lsn: int) -> bool:
+    def _captured(self, end: SourcePosition) -> bool:
         link, state = self._state()
-        return link is not None and link.manifest.position.end_lsn >= end_lsn and not state.requests
+        if link is None or state.requests:
+            return False
+        return self._stage.database.reached(link.manifest.position, end)
 
     def _say_captured(self) -> None:
         link, _ = self._state()
@@ -251,17 +254,6 @@ def _since(before: Report, after: Report) -> Report:
         tables={},
         finished=after.finished,
     )
-
-
-def _log_position(dsn: str) -> int:
-    connection = psycopg2.connect(dsn)
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_current_wal_insert_lsn()::text")
-            (text,) = cursor.fetchone() or ("0/0",)
-            return parse_lsn(text)
-    finally:
-        connection.close()
 
 
 def _n(number: int) -> str:

@@ -1,8 +1,8 @@
 """The demo's stage: every server and process it runs, started once and all ended together.
 
-Two PostgreSQL servers (the source; Airflow's metadata), Valkey, the capture worker, the traffic
-and Airflow, each a child of this process with a pid file in the run folder: what a SIGKILL leaves
-behind is ended by the next start in the same folder, and nothing else ever is.
+The shop's database, Airflow's PostgreSQL, Valkey, the capture worker, the traffic and Airflow, each
+a child of this process with a pid file in the run folder: what a SIGKILL leaves behind is ended by
+the next start in the same folder, and nothing else ever is.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import psycopg2
-
-from console.demo.shop import CAPTURE_ROLE, create_shop, grant_capture
+from console.demo.databases.base import CAPTURE_USER, ShopDatabase
+from console.demo.databases.choose import create_shop
+from console.demo.databases.postgres import start_with_database
 from console.demo.traffic import DSN_VARIABLE, Report, read_report
 from console.services.airflow import AirflowOptions, AirflowServices
 from console.services.commands import worker
@@ -37,11 +37,12 @@ _TRAFFIC_STOP_S = 20.0
 
 
 class Stage:
-    """All of the demo's processes, in ``folder``."""
+    """All of the demo's processes, in ``folder``, with the shop in ``database``."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, database: ShopDatabase) -> None:
         self.folder = folder.absolute()
-        self.source = PostgresServer(self.folder, settings=NOT_DURABLE, name="source")
+        self.database = database
+        self.source = database.new_server(self.folder)
         self.metadata = PostgresServer(self.folder, settings=NOT_DURABLE, name="metadata")
         self.valkey = ValkeyServer(self.folder)
         self._pool = ThreadPoolExecutor(max_workers=3, thread_name_prefix="stage")
@@ -54,28 +55,28 @@ class Stage:
         """End and remove what an earlier run left in the folder; the names of what still ran."""
         self.folder.mkdir(parents=True, exist_ok=True)
         ended = leftovers(self.folder)
-        for server in (self.source, self.metadata):
-            server.remove()
+        self.source.remove()
+        self.metadata.remove()
         shutil.rmtree(self.folder)
         self.folder.mkdir()
         return ended
 
     def start_servers(self) -> None:
-        """Both PostgreSQL servers with their databases, and Valkey, all at once."""
+        """Source and metadata with their databases, and Valkey, all at once."""
         starting: list[Future[Any]] = [
-            self._pool.submit(_start_with_database, self.source, PIPELINE),
-            self._pool.submit(_start_with_database, self.metadata, "airflow"),
+            self._pool.submit(self.source.start),
+            self._pool.submit(start_with_database, self.metadata, "airflow"),
             self._pool.submit(self.valkey.start),
         ]
         for server in starting:
             server.result()
 
     def open_source(self) -> dict[str, int]:
-        """The shop, the role that captures it, and the settings file; rows per table."""
+        """The shop, the user that captures it, and the settings file; rows per table."""
         rows = create_shop(self.source_dsn)
         password = secrets.token_hex(16)
-        grant_capture(self.source_dsn, password)
-        self._write_settings(self.source.dsn(PIPELINE, user=CAPTURE_ROLE, password=password))
+        self.database.grant_capture(self.source_dsn, password)
+        self._write_settings(self.source.url(user=CAPTURE_USER, password=password))
         return rows
 
     def begin_airflow(self) -> None:
@@ -159,7 +160,7 @@ class Stage:
     @property
     def source_dsn(self) -> str:
         """The shop's owner's address: for traffic and comparison, not for capture."""
-        return self.source.dsn(PIPELINE)
+        return self.source.url()
 
     def stop(self) -> None:
         """End everything, the worker before its source; safe at any moment and twice."""
@@ -192,7 +193,11 @@ class Stage:
 
     def _write_settings(self, source_url: str) -> None:
         values: dict[str, dict[str, Any]] = {
-            "source": {"url": source_url, "tables": ["public.*"], "initial": "dump"},
+            "source": {
+                "url": source_url,
+                "tables": [f"{self.database.schema}.*"],
+                "initial": "dump",
+            },
             "store": {"url": (self.folder / "store").as_uri()},
             "control": {"url": self.valkey.url()},
             "warehouse": {"url": (self.folder / "warehouse").as_uri()},
@@ -204,17 +209,6 @@ class Stage:
             lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
         self.config.touch(mode=0o600)
         self.config.write_text("\n".join(lines) + "\n")
-
-
-def _start_with_database(server: PostgresServer, database: str) -> None:
-    server.start()
-    connection = psycopg2.connect(server.dsn())
-    try:
-        connection.autocommit = True
-        with connection.cursor() as cursor:
-            cursor.execute(f'CREATE DATABASE "{database}"')
-    finally:
-        connection.close()
 
 
 def _started(child: Child | None, name: str) -> Child:

@@ -1,22 +1,33 @@
-"""``python -m console.services.prepare``: fetch what the machine lacks, once.
+"""``python -m console.services.prepare [--with mariadb] [--with mysql]``: fetch what is missing.
 
 Java (when there is none that Spark can use), Delta's jars and, where root starts PostgreSQL as
-another user, a copy of its binaries that this user can reach. Says nothing when all is there.
+another user, a copy of its binaries that this user can reach; if asked for, MariaDB, and MySQL
+8.0 and 9. Says nothing when all is there.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Callable, Collection, Sequence
 
 from console.services.jars import delta_jars, jars_folder
 from console.services.java import ensure_java, find_java
+from console.services.mariadb import mariadb_is_there, mariadb_root
+from console.services.mysql import mysql8_root, mysql9_root, mysql_is_there
 from console.services.postgres import binaries
 from console.services.process import unprivileged_account
-from tideline.contract.errors import TidelineError
+from tideline.contract.errors import TidelineError, Unavailable
+
+SERVERS = ("mariadb", "mysql")
 
 
-def prepare() -> None:
-    """Raises Misconfigured or Unavailable, with what the operator can do."""
+def prepare(servers: Collection[str] = ()) -> None:
+    """Fetch the base and ``servers`` (of `SERVERS`).
+
+    Raises Misconfigured or Unavailable, with what the operator can do. MySQL 9 drifts with the
+    suite that it comes from: when it cannot be had, that is said, and its tests are skipped.
+    """
     if find_java() is None:
         print("setup: Java, this takes a minute", flush=True)
     ensure_java()
@@ -24,12 +35,31 @@ def prepare() -> None:
         print("setup: Delta's jars", flush=True)
     delta_jars()
     binaries(unprivileged_account())
+    if "mariadb" in servers:
+        _fetch("MariaDB", mariadb_is_there(), mariadb_root)
+    if "mysql" in servers:
+        _fetch("MySQL 8.0", mysql_is_there("8.0"), mysql8_root)
+        try:
+            _fetch("MySQL 9", mysql_is_there("9"), mysql9_root)
+        except Unavailable as error:
+            print(f"setup: no MySQL 9, its tests will be skipped: {error}", flush=True)
 
 
-def main() -> int:
+def _fetch(name: str, is_there: bool, fetch: Callable[[], object]) -> None:
+    if not is_there:
+        print(f"setup: {name}", flush=True)
+    fetch()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0, or 1 after saying on standard error what is missing."""
+    parser = argparse.ArgumentParser(description="fetch what the machine lacks")
+    parser.add_argument(
+        "--with", dest="servers", action="append", choices=SERVERS, default=[], help="fetch it too"
+    )
+    servers = parser.parse_args(arguments).servers
     try:
-        prepare()
+        prepare(servers)
     except TidelineError as error:
         print(f"setup: {error}", file=sys.stderr)
         return 1

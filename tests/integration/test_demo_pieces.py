@@ -18,11 +18,13 @@ import pyarrow as pa
 import pytest
 
 from console.demo.compare import TableComparison, compare, compare_table
-from console.demo.render import CannotRender, as_text
-from console.demo.shop import TABLES, Size, count_rows, create_shop
+from console.demo.databases.base import CannotRender, Size
+from console.demo.databases.choose import count_rows, create_shop, of_kind, tables
+from console.demo.databases.postgres_text import as_text
 from console.demo.traffic import DSN_VARIABLE, Report, Traffic, read_report
 from tests.fixtures.services import Database
 
+TABLES = tables(of_kind("postgres"))
 SMALL = Size(customers=500, products=60, orders=1_200, coupons=40)
 
 

@@ -10,7 +10,7 @@ import psycopg2
 import psycopg2.extras
 import pytest
 
-from capture.sources.postgres.finding import Finding
+from capture.sources.finding import Finding
 from capture.sources.postgres.preflight import run_preflight
 from console.services.postgres import NOT_DURABLE, PostgresServer
 from tests.fixtures.postgres_partitions import GOOD_PARTITIONS, SPOILED_PARTITIONS

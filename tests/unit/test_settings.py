@@ -8,10 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
-from tideline.contract.errors import Misconfigured
-from tideline.settings import Settings, Store, load_settings, make_settings
+from tideline.contract.errors import InvariantBroken, Misconfigured
+from tideline.settings import (
+    MysqlAddress,
+    Settings,
+    Source,
+    Store,
+    load_settings,
+    make_settings,
+)
 
 GOOD: dict[str, Any] = {
     "pipeline": "shop",
@@ -39,7 +46,7 @@ def test_the_least_that_must_be_given() -> None:
 def test_every_mistake_at_once() -> None:
     wrong = values(
         pipeline="no spaces",
-        source={"url": "mysql://x/y", "tabels": ["a.b"]},
+        source={"url": "oracle://x/y", "tabels": ["a.b"]},
         store={"url": "ftp://x", "endpoint": "localhost:9000"},
         capture={"heartbeat_s": 0, "chunk_rows": "many", "metrics_port": 70_000},
     )
@@ -68,6 +75,97 @@ def test_every_mistake_at_once() -> None:
 def test_a_source_needs_host_and_database(url: str) -> None:
     with pytest.raises(Misconfigured, match=r"source\.url: must"):
         make_settings(values(source={"url": url}))
+
+
+MYSQL_KEYS: dict[str, Any] = {
+    "read_only": True,
+    "watermark_database": "own",
+    "xa": "refuse",
+    "cascades": "redump",
+    "on_gap": "dump",
+}
+
+
+@pytest.mark.parametrize("kind", ["mysql", "mariadb"])
+def test_a_mysql_source_with_all_its_keys(kind: str) -> None:
+    source = Source(url=SecretStr(f"{kind}://tide@db"), **MYSQL_KEYS)
+    assert source.kind == kind
+    assert {key: getattr(source, key) for key in MYSQL_KEYS} == MYSQL_KEYS
+    plain = Source(url=SecretStr(f"{kind}://tide@db/"))
+    assert (plain.read_only, plain.watermark_database) == (False, "tideline")
+    assert (plain.xa, plain.cascades, plain.on_gap) == ("hold", "refuse", "stop")
+
+
+def test_the_least_of_a_mysql_address() -> None:
+    address = Source(url=SecretStr("mysql://tide@db.example")).mysql_address()
+    assert address == MysqlAddress("db.example", 3306, "tide", "", "VERIFY_IDENTITY", None)
+
+
+def test_all_of_a_mysql_address(tmp_path: Path) -> None:
+    url = "mariadb://a%40b:p%2F%3F%C3%B6@[::1]:3307/any?ssl-mode=verify_ca&ssl-ca=%2Fetc%2Fca.pem"
+    address = Source(url=SecretStr(url)).mysql_address()
+    assert address == MysqlAddress("::1", 3307, "a@b", "p/?ö", "VERIFY_CA", Path("/etc/ca.pem"))
+    file = tmp_path / "password"
+    file.write_text(f"{SECRET}\n", encoding="utf-8")
+    source = Source(url=SecretStr(url), password_file=file)
+    assert source.mysql_address().password == SECRET
+    assert SECRET not in repr(source.mysql_address())
+    assert source.dsn().startswith("mariadb://a%40b:hunter2-%C3%B6%C3%9F%25%40@[::1]:3307/any?ssl")
+
+
+def test_a_postgres_source_has_no_mysql_address() -> None:
+    source = Source(url=SecretStr("postgresql://tide@db/shop"))
+    assert source.kind == "postgres"
+    with pytest.raises(InvariantBroken):
+        source.mysql_address()
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("mysql://", "name a host and a user"),
+        ("mysql://db/", "name a host and a user"),
+        ("mysql://tide@/", "name a host and a user"),
+        ("mysql://tide@db:0/", "port from 1 to 65535"),
+        ("mysql://tide@db:99999/", "port from 1 to 65535"),
+        ("mysql://tide@db/?sslmode=require", "ssl-mode and ssl-ca behind"),
+        ("mysql://tide@db/?ssl-mode=REQUIRED&ssl-key=x", "ssl-mode and ssl-ca behind"),
+        ("mysql://tide@db/?ssl-mode=REQUIRED&ssl-mode=DISABLED", "twice"),
+        ("mysql://tide@db/?ssl-mode=PREFERRED", "DISABLED, REQUIRED, VERIFY_CA, VERIFY_IDENTITY"),
+        ("mysql://tide@db/?ssl-mode=", "DISABLED, REQUIRED, VERIFY_CA, VERIFY_IDENTITY"),
+        ("mysql://tide@db/?ssl-ca=", "a file's path in ssl-ca"),
+        ("mysql://tide@db/?ssl-mode=REQUIRED&ssl-ca=/ca.pem", "does not look at"),
+    ],
+)
+def test_what_a_mysql_url_refuses(url: str, reason: str) -> None:
+    for text in (url, url.replace("mysql:", "mariadb:")):
+        with pytest.raises(Misconfigured, match=rf"source\.url: .*{reason}"):
+            make_settings(values(source={"url": text}))
+
+
+def test_keys_of_the_other_kind_of_source_are_named() -> None:
+    with pytest.raises(Misconfigured) as caught:
+        make_settings(values(source=MYSQL_KEYS))
+    for key in MYSQL_KEYS:
+        assert f"source.{key}: belongs to MySQL and MariaDB only" in str(caught.value)
+    for kind in ("mysql", "mariadb"):
+        wrong = {"url": f"{kind}://tide@db/", "slot": "s", "publication": "p"}
+        with pytest.raises(Misconfigured) as caught:
+            make_settings(values(source=wrong))
+        assert "2 mistakes" in str(caught.value)
+        for key in ("slot", "publication"):
+            assert f"source.{key}: belongs to PostgreSQL only" in str(caught.value)
+
+
+def test_a_wrong_url_does_not_hide_other_mistakes() -> None:
+    with pytest.raises(Misconfigured, match="2 mistakes"):
+        make_settings(values(source={"url": "oracle://x", "xa": "sometimes", "slot": "s"}))
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "a`b", "x" * 65])
+def test_the_watermark_database_is_a_plain_name(name: str) -> None:
+    with pytest.raises(Misconfigured, match=r"source\.watermark_database"):
+        make_settings(values(source={"url": "mysql://tide@db/", "watermark_database": name}))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +234,11 @@ def test_secrets_are_hidden() -> None:
 @pytest.mark.parametrize(
     "section",
     [
-        {"source": {"url": f"mysql://tide:{SECRET}@db/shop"}},
+        {"source": {"url": f"oracle://tide:{SECRET}@db/shop"}},
+        {"source": {"url": f"mysql://tide:{SECRET}@db:port/"}},
+        {"source": {"url": f"mysql://tide:{SECRET}@db/?ssl-mode={SECRET}"}},
+        {"source": {"url": f"mysql://tide@db/?password={SECRET}"}},
+        {"source": {"watermark_database": SECRET}},
         {"source": {"url": [SECRET]}},
         {"source": {"password": {"nested": SECRET}}},
         {"store": {"secret_access_key": [SECRET]}},

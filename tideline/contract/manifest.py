@@ -16,7 +16,7 @@ import msgspec
 
 from tideline.contract.document import DocumentReader, written_features, written_version
 from tideline.contract.errors import CorruptData, InvariantBroken
-from tideline.contract.position import SourceIdentity, SourcePosition
+from tideline.contract.position import SourceIdentity, SourcePosition, may_follow
 from tideline.contract.request import Answer, DumpRequest
 from tideline.contract.sequence import SequenceRange
 
@@ -63,6 +63,8 @@ class SchemaEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """From ``seq`` on the table's rows have schema ``after`` (a fingerprint).
 
     ``before`` is None for a table seen for the first time. ``verdict`` is a `schema.Verdict`.
+    ``statement`` is the DDL that the log holds here, if the source logs DDL; what it did to the
+    columns may be known only with the next event of the table, then ``after`` equals ``before``.
     """
 
     seq: int
@@ -71,6 +73,7 @@ class SchemaEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     before: str | None = None
     verdict: str = "neutral"
     changes: tuple[str, ...] = ()
+    statement: str | None = None
 
 
 class Truncate(msgspec.Struct, frozen=True):
@@ -165,11 +168,14 @@ class OpenState(msgspec.Struct, frozen=True, omit_defaults=True):
     """All that a successor needs besides the chain's last manifest.
 
     ``recent`` are the answers to requests that ended lately, so that asking again is answered.
+    ``held`` are XA transactions that the log has prepared and not yet ended: by their id, where the
+    log has their rows. These are read from there once the transaction commits.
     """
 
     requests: tuple[OpenRequest, ...] = ()
     tables: Mapping[str, TableState] = msgspec.field(default_factory=dict)
     recent: tuple[Answer, ...] = ()
+    held: Mapping[str, SourcePosition] = msgspec.field(default_factory=dict)
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -281,7 +287,7 @@ def check_link(previous: Manifest, previous_raw: bytes, manifest: Manifest) -> N
             ("first_seq", manifest.first_seq == previous.last_seq + 1),
             ("incarnation", manifest.incarnation == previous.incarnation),
             ("term", manifest.term == previous.term + (manifest.kind is ManifestKind.TAKEOVER)),
-            ("position", manifest.position >= previous.position),
+            ("position", _position_follows(previous, manifest)),
         )
         if not holds
     ]
@@ -290,6 +296,13 @@ def check_link(previous: Manifest, previous_raw: bytes, manifest: Manifest) -> N
             f"manifest {manifest.manifest_number} does not follow its predecessor:"
             f" {', '.join(wrong)}"
         )
+
+
+def _position_follows(previous: Manifest, manifest: Manifest) -> bool:
+    """Positions are an order on one server; a failover is to another one, whose log has another."""
+    if manifest.identity != previous.identity:
+        return True
+    return may_follow(manifest.position, previous.position)
 
 
 def tables_in(manifest: Manifest) -> set[str]:

@@ -18,15 +18,49 @@ class PostgresPosition(msgspec.Struct, frozen=True, tag="postgres", order=True):
         return format_lsn(self.end_lsn)
 
 
-SourcePosition = PostgresPosition
+class MysqlPosition(msgspec.Struct, frozen=True, tag="mysql"):
+    """The end of the last transaction that is contained, in a binlog of MySQL or MariaDB.
+
+    ``offset`` is where the next event begins in ``file``: 64 bits, although the log's own field has
+    32. ``gtids`` says the same in the words that hold on other servers too: MySQL's set of executed
+    GTIDs, MariaDB's last GTID of each domain; empty when the server has none. File names end in a
+    number that grows: only that and ``offset`` are an order, and only on one server.
+    """
+
+    file: str
+    offset: int
+    gtids: str = ""
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Sorts positions of one server; a position before everything is the least."""
+        number = self.file.rpartition(".")[2]
+        return (int(number) if number.isdecimal() else 0, self.offset)
+
+    def __str__(self) -> str:
+        gtids = f" ({self.gtids})" if self.gtids else ""
+        return f"{self.file}:{self.offset}{gtids}" if self.file else "the beginning"
+
+
+SourcePosition = PostgresPosition | MysqlPosition
 """The union of all sources' positions; a tagged union in documents."""
+
+
+def may_follow(position: SourcePosition, before: SourcePosition) -> bool:
+    """Whether ``position``, of the same server, is not older than ``before``."""
+    if isinstance(position, PostgresPosition) and isinstance(before, PostgresPosition):
+        return position >= before
+    if isinstance(position, MysqlPosition) and isinstance(before, MysqlPosition):
+        return position.order >= before.order
+    return False
 
 
 class SourceIdentity(msgspec.Struct, frozen=True):
     """The server (and the slot on it) that positions are valid on.
 
-    ``system_id`` is the server's own (PostgreSQL's system identifier), ``timeline`` its timeline,
-    ``database`` the database that is read.
+    ``kind`` is ``postgres``, ``mysql`` or ``mariadb``. ``system_id`` is the server's own:
+    PostgreSQL's system identifier, MySQL's ``server_uuid``, MariaDB's ``server_uid``. ``timeline``
+    and ``database`` are PostgreSQL's; 0 and empty elsewhere, where a log covers all databases.
     """
 
     kind: str

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from capture.sources.postgres.finding import Finding, error, ok, warning
+from capture.sources.finding import Finding, error, ok, warning
 from capture.sources.postgres.names import quoted
 from capture.sources.postgres.preflight_facts import (
     PublicationFacts,

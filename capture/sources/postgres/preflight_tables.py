@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from capture.sources.postgres.finding import Finding, error, ok, warning
+from capture.sources.finding import Finding, error, ok, warning
 from capture.sources.postgres.names import quoted
 from capture.sources.postgres.preflight_facts import RelationFacts
 from tideline.contract.patterns import matches

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -26,6 +26,7 @@ from tideline.contract.manifest import Manifest
 from tideline.contract.position import (
     PostgresPosition,
     SourceIdentity,
+    SourcePosition,
     format_lsn,
     parse_lsn,
 )
@@ -90,14 +91,20 @@ class PostgresSource:
                     return self._announce_slot(cursor)
                 if tail.position == _MAKING:
                     return self._make_slot(cursor, on_waiting)
-                return self._resume(cursor, tail.position, written)
+                return self._resume(cursor, _postgres(tail.position), written)
             except psycopg2.Error as error:
                 raise query_failed(error) from None
 
     def log_reader(
-        self, position: PostgresPosition, incarnation: str, captures: Callable[[str], bool]
+        self,
+        position: SourcePosition,
+        incarnation: str,
+        captures: Callable[[str], bool],
+        held: Mapping[str, SourcePosition],
     ) -> TransactionReader:
-        """See `Source.log_reader`."""
+        """See `Source.log_reader`. Nothing is ever held: prepared transactions are sent once they
+        have committed."""
+        begin = _postgres(position)
         connection = connect(
             self._settings.source,
             application_name=self._application,
@@ -109,7 +116,7 @@ class PostgresSource:
             cursor.start_replication(
                 slot_name=self._slot,
                 decode=False,
-                start_lsn=position.end_lsn,
+                start_lsn=begin.end_lsn,
                 status_interval=_FEEDBACK_S,
                 options={
                     "proto_version": "1",
@@ -288,6 +295,12 @@ class PostgresSource:
     def _database(self, cursor: Any) -> str:
         cursor.execute("SELECT pg_catalog.current_database()")
         return str(cursor.fetchone()[0])
+
+
+def _postgres(position: SourcePosition) -> PostgresPosition:
+    if not isinstance(position, PostgresPosition):
+        raise SourceLost(f"{position} is no position of PostgreSQL", hint=_ANEW)
+    return position
 
 
 def _name(identity: SourceIdentity) -> str:

@@ -44,7 +44,7 @@ from capture.sources.postgres.pgoutput import (
 from capture.sources.postgres.relations import Relations
 from capture.sources.postgres.watermarks import parse_mark
 from tideline.contract.errors import InvariantBroken
-from tideline.contract.position import PostgresPosition
+from tideline.contract.position import PostgresPosition, SourcePosition
 from tideline.contract.schema import TableSchema
 
 _BEGIN, _COMMIT = ord("B"), ord("C")
@@ -170,8 +170,10 @@ class TransactionReader:
             mark = parse_mark(message.prefix, message.content, self._incarnation)
         return () if mark is None else (mark,)
 
-    def confirm(self, position: PostgresPosition) -> None:
+    def confirm(self, position: SourcePosition) -> None:
         """See `LogReader.confirm`."""
+        if not isinstance(position, PostgresPosition):
+            raise InvariantBroken(f"{position} is no position of PostgreSQL")
         commit_lsn = None
         while self._commits and self._commits[0][0] <= position.end_lsn:
             commit_lsn = self._commits.popleft()[1]

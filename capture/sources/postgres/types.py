@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from capture.arrow_types import arrow_type
+from capture.arrow_types import Converted, arrow_type
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.types import (
     BINARY,
@@ -99,17 +99,6 @@ class PgType:
     name: str
     base_oid: int
     base_typmod: int
-
-
-@dataclass(frozen=True, slots=True)
-class Converted:
-    """Typed values, and the texts that did not fit (None: all did); both as long as the input.
-
-    ``values`` is NULL where the source's value is NULL or ``overflow`` holds a text.
-    """
-
-    values: pa.Array
-    overflow: pa.StringArray | None
 
 
 def logical_type(pg: PgType) -> LogicalType:

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from capture.sources.postgres.finding import Finding
+from capture.sources.finding import Finding
 from capture.sources.postgres.names import publication_name, qualified, quoted, slot_name
 from capture.sources.postgres.preflight import (
     Names,

@@ -86,7 +86,7 @@ def test_config_from_the_environment(tmp_path: Path) -> None:
 def test_every_mistake_of_the_settings_and_no_secret(tmp_path: Path) -> None:
     path = tmp_path / "tideline.toml"
     path.write_text(
-        f'pipeline = "a b"\n[source]\nurl = "mysql://u:{CANARY}@h/d"\npasword = "{CANARY}"\n'
+        f'pipeline = "a b"\n[source]\nurl = "oracle://u:{CANARY}@h/d"\npasword = "{CANARY}"\n'
         '[store]\nurl = "ftp://x"\n'
     )
     done = run("doctor", "--config", str(path))

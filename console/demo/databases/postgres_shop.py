@@ -1,4 +1,4 @@
-"""The sample shop: eight related tables with the types that make capture hard.
+"""The shop in PostgreSQL: eight related tables with the types that make capture hard.
 
 Everything is made by the server with generate_series, so that half a million rows take seconds.
 What the tables are for, besides looking like a shop:
@@ -13,28 +13,6 @@ Invariant: the same seed of rows for every run; nothing here depends on a clock 
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-
-import psycopg2
-
-CAPTURE_ROLE = "tideline"
-CUSTOMERS = 20_000
-PRODUCTS = 1_000
-ORDERS = 100_000
-COUPONS = 500
-
-TABLES = (
-    "public.customers",
-    "public.addresses",
-    "public.products",
-    "public.coupons",
-    "public.orders",
-    "public.order_items",
-    "public.payments",
-    "public.stock_movements",
-    "public.returns",
-)
 
 _TYPES = """
 CREATE TYPE customer_tier AS ENUM ('basic', 'silver', 'gold');
@@ -211,7 +189,7 @@ CREATE TABLE returns (
 );
 """
 
-_GRANTS = """
+GRANTS = """
 CREATE ROLE tideline LOGIN REPLICATION PASSWORD %s;
 GRANT USAGE ON SCHEMA public TO tideline;
 GRANT SELECT ON ALL TABLES IN SCHEMA public TO tideline;
@@ -221,7 +199,7 @@ CREATE PUBLICATION tideline_shop FOR TABLE customers, addresses, products, coupo
 """
 """All that capture needs of a database it does not own: what the README tells an operator."""
 
-_STATEMENTS = (
+STATEMENTS = (
     _TYPES,
     _CUSTOMERS,
     _ADDRESSES,
@@ -234,65 +212,3 @@ _STATEMENTS = (
     _RETURNS,
     "ANALYZE;",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How many rows the shop begins with; items, payments and the rest follow from these."""
-
-    customers: int = CUSTOMERS
-    products: int = PRODUCTS
-    orders: int = ORDERS
-    coupons: int = COUPONS
-
-
-def create_shop(dsn: str, size: Size | None = None) -> dict[str, int]:
-    """Create types, tables and rows in the empty database at ``dsn``; rows per table."""
-    chosen = size or Size()
-    numbers = {
-        "customers": chosen.customers,
-        "products": chosen.products,
-        "orders": chosen.orders,
-        "coupons": chosen.coupons,
-    }
-    connection = psycopg2.connect(dsn)
-    try:
-        connection.autocommit = True
-        with connection.cursor() as cursor:
-            for statement in _STATEMENTS:
-                cursor.execute(_with_numbers(statement, numbers))
-        return count_rows(dsn)
-    finally:
-        connection.close()
-
-
-def grant_capture(dsn: str, password: str) -> None:
-    """Make the role ``tideline``, which owns nothing, and the publication that it reads."""
-    connection = psycopg2.connect(dsn)
-    try:
-        connection.autocommit = True
-        with connection.cursor() as cursor:
-            cursor.execute(_GRANTS, (password,))
-    finally:
-        connection.close()
-
-
-def count_rows(dsn: str) -> dict[str, int]:
-    """Rows of every table of the shop, counted."""
-    connection = psycopg2.connect(dsn)
-    try:
-        with connection.cursor() as cursor:
-            counts: dict[str, int] = {}
-            for table in TABLES:
-                cursor.execute(f"SELECT count(*) FROM {table}")  # noqa: S608  our own constants
-                (counts[table],) = cursor.fetchone() or (0,)
-            return counts
-    finally:
-        connection.close()
-
-
-def _with_numbers(statement: str, numbers: dict[str, int]) -> str:
-    """The modulo operator is a percent sign, so psycopg2's own placeholders do not serve here."""
-    for name, number in numbers.items():
-        statement = statement.replace(f"%({name})s", str(number))
-    return statement

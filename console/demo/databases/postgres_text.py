@@ -2,28 +2,24 @@
 
 The comparison's own renderer: written from PostgreSQL's manual and not from Tideline's readers, so
 that a mistake in those cannot hide here. PostgreSQL's side of the bargain is the session settings
-of `console.demo.source`: ISO dates, UTC, hexadecimal bytea, shortest exact floats.
+of `console.demo.databases.postgres`: ISO dates, UTC, hexadecimal bytea, shortest exact floats.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Texts: TypeAlias = "pa.ChunkedArray[Any]"
+from console.demo.databases.base import CannotRender, Texts
 
 _FLOAT_DIGITS = {32: 6, 64: 15}
 """Decimal exponents from which float4out and float8out write 1e+06 instead of 1000000."""
 _SMALLEST_PLAIN_EXPONENT = -4
-
-
-class CannotRender(Exception):
-    """A type that Tideline never writes; the message names it."""
 
 
 def as_text(column: Texts) -> Texts:

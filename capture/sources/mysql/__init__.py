@@ -1,0 +1,1 @@
+"""MySQL and MariaDB: reading the binlog, dumping chunks, checking the server."""

@@ -1,0 +1,148 @@
+"""Marks without a row: for sources that may not be written to.
+
+A mark is then a place in the log that the reader is told of. A window opens where the reader stands
+when it is asked to, and ends once it has passed what the server had committed at that later moment;
+both are between transactions. What has to hold is that the chunk sees every transaction that the
+reader had passed when the window opened, although the server sends a transaction before it makes it
+visible: so `PlacedMarks` wait for that before anything is read.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pymysql
+
+from capture.core.events import Mark, MarkKind
+from capture.sources.mysql.connect import query_failed
+from capture.sources.mysql.executed import make_executed
+from capture.sources.mysql.watermarks import CLOCK
+from tideline.contract.errors import Unavailable
+from tideline.contract.position import MysqlPosition
+
+_PLACE_TIMEOUT_S = 60.0
+_PAUSE_S = 0.01
+_OPENING = (MarkKind.LOW, MarkKind.CATALOG_LOW)
+
+Reached = Callable[[MysqlPosition], bool]
+
+
+@dataclass(slots=True)
+class _Wanted:
+    mark: Mark
+    reached: Reached
+    placed: threading.Event = field(default_factory=threading.Event)
+    position: MysqlPosition | None = None
+
+
+class Board:
+    """Where other threads ask the reader for marks; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wanted: list[_Wanted] = []
+
+    @property
+    def empty(self) -> bool:
+        return not self._wanted
+
+    def ask(self, mark: Mark, reached: Reached) -> _Wanted:
+        """Place ``mark`` where the reader stands once ``reached`` is true of its position."""
+        wanted = _Wanted(mark, reached)
+        with self._lock:
+            self._wanted.append(wanted)
+        return wanted
+
+    def has_place(self, position: MysqlPosition) -> bool:
+        """Whether the place of some mark is here."""
+        return any(wanted.reached(position) for wanted in list(self._wanted))
+
+    def place(self, position: MysqlPosition) -> tuple[Mark, ...]:
+        """The marks whose place is here, between two transactions; asked for in the reader's
+        thread."""
+        with self._lock:
+            here = [wanted for wanted in self._wanted if wanted.reached(position)]
+            self._wanted = [wanted for wanted in self._wanted if wanted not in here]
+        for wanted in here:
+            wanted.position = position
+            wanted.placed.set()
+        return tuple(wanted.mark for wanted in here)
+
+
+class PlacedMarks:
+    """`Marks` through a `Board`. ``connection`` is one in autocommit, to ask the server by."""
+
+    def __init__(self, connection: Any, board: Board, *, flavour: str) -> None:
+        self._connection = connection
+        self._board = board
+        self._flavour = flavour
+        self._lock = threading.Lock()
+        self._low: MysqlPosition | None = None
+
+    def write(self, kind: MarkKind, token: str) -> None:
+        """See `Marks.write`. A mark that opens something returns once it is placed and all that
+        lies before it can be seen."""
+        try:
+            with self._lock, self._connection.cursor() as cursor:
+                if kind in _OPENING:
+                    self._open(cursor, kind, token)
+                else:
+                    self._close(cursor, kind, token)
+        except pymysql.Error as error:
+            raise query_failed(error) from None
+
+    def begin(self, cursor: Any) -> None:
+        """See `Marks.begin`."""
+        low, end = self._low, time.monotonic() + _PLACE_TIMEOUT_S
+        while True:
+            cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+            if self._flavour == "mysql" or low is None or _snapshot(cursor).order >= low.order:
+                return
+            cursor.execute("ROLLBACK")
+            if time.monotonic() > end:
+                raise Unavailable("what the log holds does not become visible")
+            time.sleep(_PAUSE_S)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _open(self, cursor: Any, kind: MarkKind, token: str) -> None:
+        wanted = self._board.ask(Mark(kind, token, 0), lambda position: True)
+        if not wanted.placed.wait(_PLACE_TIMEOUT_S):
+            raise Unavailable("the log reader did not get to the end of a transaction")
+        if kind is MarkKind.LOW:
+            self._low = wanted.position
+        position = wanted.position
+        if self._flavour == "mysql" and position is not None and position.gtids:
+            cursor.execute(
+                "SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)", (position.gtids, _PLACE_TIMEOUT_S)
+            )
+            if cursor.fetchone()[0]:
+                raise Unavailable("what the log holds does not become visible")
+
+    def _close(self, cursor: Any, kind: MarkKind, token: str) -> None:
+        # The clock first: all that was committed until then is before the mark.
+        cursor.execute(f"SELECT {CLOCK}")
+        mark = Mark(kind, token, int(cursor.fetchone()[0]))
+        self._board.ask(mark, self._reached(cursor))
+
+    def _reached(self, cursor: Any) -> Reached:
+        if self._flavour == "mysql":
+            cursor.execute("SELECT @@GLOBAL.gtid_executed")
+            wanted = str(cursor.fetchone()[0]).replace("\n", "")
+            return lambda position: make_executed("mysql", position.gtids).covers(wanted)
+        cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        order = _snapshot(cursor).order
+        cursor.execute("COMMIT")
+        return lambda position: position.order >= order
+
+
+def _snapshot(cursor: Any) -> MysqlPosition:
+    """The place in MariaDB's log that the consistent snapshot of this transaction is of."""
+    cursor.execute("SHOW STATUS LIKE 'binlog_snapshot_%'")
+    found = {name.lower(): value for name, value in cursor.fetchall()}
+    return MysqlPosition(found["binlog_snapshot_file"], int(found["binlog_snapshot_position"]))

@@ -1,0 +1,125 @@
+"""Why a table cannot be captured, and what would change that: judged on plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from capture.sources.mysql.catalog_types import ColumnRow
+from capture.sources.mysql.charsets import is_known
+from capture.sources.mysql.columns import MysqlTable
+from capture.sources.mysql.names import qualified, quoted
+from tideline.contract.schema import RESERVED_PREFIX, TableId, is_reserved
+
+Policy = Literal["refuse", "redump"]
+"""Of tables that others' changes cascade to: leave them out, or dump them after such changes."""
+
+ENGINES = ("InnoDB", "ROCKSDB", "MyISAM", "Aria")
+"""Those that keep a table's rows in this server and log every change of them as rows. MEMORY, for
+one, is empty after a restart, which the log holds as a statement."""
+
+SPARKS_OWN = "_metadata"
+"""Spark's name for what it knows of a file: Delta cannot merge into a table with such a column."""
+
+_FEW = 5
+_REFUSED = "or add the table to source.exclude"
+
+Problem = tuple[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A unique key; ``firm``: its columns are whole, and none of them can be NULL."""
+
+    name: str
+    columns: tuple[str, ...]
+    firm: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """What is known of a table that may not be fit. ``parents``: tables that cascade to it."""
+
+    table: MysqlTable
+    rows: Sequence[ColumnRow]
+    kind: str
+    engine: str
+    keys: Sequence[Key]
+    parents: Sequence[TableId]
+
+
+def problem_of(suspect: Suspect) -> Problem | None:
+    """Why it cannot be captured, with the statement that changes that; None when it can."""
+    return (
+        _kind_problem(suspect)
+        or _key_problem(suspect)
+        or _columns_problem(suspect)
+        or _cascade_problem(suspect)
+    )
+
+
+def _kind_problem(suspect: Suspect) -> Problem | None:
+    name = qualified(suspect.table.table)
+    if suspect.kind == "SYSTEM VERSIONED":
+        return (
+            "it is system-versioned: its log mixes rows that are current with rows of the past",
+            f"ALTER TABLE {name} DROP SYSTEM VERSIONING; -- {_REFUSED}",
+        )
+    if suspect.engine.lower() not in {one.lower() for one in ENGINES}:
+        return (
+            f"its engine is {suspect.engine or 'not loaded'}, which does not log all changes",
+            f"ALTER TABLE {name} ENGINE = InnoDB; -- {_REFUSED}",
+        )
+    return None
+
+
+def _key_problem(suspect: Suspect) -> Problem | None:
+    if suspect.table.key:
+        return None
+    firm = next((key for key in suspect.keys if key.firm), None)
+    columns = ", ".join(map(quoted, firm.columns)) if firm else "…"
+    fix = f"ALTER TABLE {qualified(suspect.table.table)} ADD PRIMARY KEY ({columns});"
+    return "it has no primary key", fix
+
+
+def _columns_problem(suspect: Suspect) -> Problem | None:
+    known = {one.name: one for one in suspect.table.columns}
+    alter = f"ALTER TABLE {qualified(suspect.table.table)}"
+    strange = [f"{one.name} ({one.data_type})" for one in suspect.rows if one.name not in known]
+    if strange:
+        return f"columns of types that are not known: {_few(strange)}", _REFUSED
+    unread = [
+        f"{one.name} ({one.charset})"
+        for one in known.values()
+        if one.charset and not is_known(one.charset)
+    ]
+    if unread:
+        return (
+            f"columns in character sets that are not known: {_few(unread)}",
+            f"{alter} MODIFY … CHARACTER SET utf8mb4; -- {_REFUSED}",
+        )
+    kept = [name for name in known if is_reserved(name) or name.lower() == SPARKS_OWN]
+    if kept:
+        return (
+            f"columns have names that Tideline ({RESERVED_PREFIX}…) or Spark ({SPARKS_OWN}) keeps"
+            f" for itself: {_few(kept)}",
+            f"{alter} RENAME COLUMN {quoted(kept[0])} TO …; -- {_REFUSED}",
+        )
+    return None
+
+
+def _cascade_problem(suspect: Suspect) -> Problem | None:
+    if not suspect.parents:
+        return None
+    parents = _few([qualified(one) for one in suspect.parents])
+    return (
+        f"foreign keys carry changes of {parents} over to it, which the server does not log",
+        'set source.cascades = "redump", which dumps it after each such change;'
+        " or drop ON DELETE and ON UPDATE from its foreign keys",
+    )
+
+
+def _few(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_FEW])
+    return shown if len(names) <= _FEW else f"{shown} and {len(names) - _FEW} more"

@@ -1,0 +1,205 @@
+"""A connection to MySQL or MariaDB, and its errors in our words.
+
+TLS is verified unless the url says otherwise. Every session runs under `SESSION`: settings that the
+text of values depends on, and those that would end a long read. The server's messages name objects
+and users; those that may quote a value are not passed on.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+import pymysql
+from pymysql.constants import CR, ER
+
+from tideline.contract.errors import (
+    InvariantBroken,
+    Misconfigured,
+    SourceLost,
+    TidelineError,
+    Unavailable,
+)
+from tideline.settings import MysqlAddress, Source
+
+SESSION: Mapping[str, str] = {
+    "time_zone": "'+00:00'",
+    "sql_mode": "''",
+    "autocommit": "1",
+    "wait_timeout": "86400",
+    "net_read_timeout": "3600",
+    "net_write_timeout": "3600",
+    "sql_select_limit": "DEFAULT",
+}
+"""Session variables of every connection, as SQL. ``net_write_timeout``: while the store is away
+nothing is read, and the server would end the stream after its default of 60 s. ``sql_mode``: with
+PAD_CHAR_TO_FULL_LENGTH a CHAR would have another text than in the log."""
+
+_READ_TIMEOUT_S = 600
+_NO_TIME_LIMIT = {"mysql": "max_execution_time", "mariadb": "max_statement_time"}
+_BUSY = {
+    ER.CON_COUNT_ERROR,
+    ER.SERVER_SHUTDOWN,
+    ER.NORMAL_SHUTDOWN,
+    ER.TOO_MANY_USER_CONNECTIONS,
+    ER.USER_LIMIT_REACHED,
+    ER.OUT_OF_RESOURCES,
+}
+_AWAY = {
+    CR.CR_SERVER_GONE_ERROR,
+    CR.CR_SERVER_LOST,
+    CR.CR_SERVER_LOST_EXTENDED,
+    CR.CR_CONN_HOST_ERROR,
+    CR.CR_CONNECTION_ERROR,
+    0,
+}
+_KILLED = {1317, 1927, 4031}
+"""ER_QUERY_INTERRUPTED, MariaDB's ER_CONNECTION_KILLED, ER_CLIENT_INTERACTION_TIMEOUT."""
+_PASSING = {ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK, ER.OPTION_PREVENTS_STATEMENT}
+_DENIED = {
+    ER.DBACCESS_DENIED_ERROR,
+    ER.TABLEACCESS_DENIED_ERROR,
+    ER.COLUMNACCESS_DENIED_ERROR,
+    ER.SPECIFIC_ACCESS_DENIED_ERROR,
+    ER.PROCACCESS_DENIED_ERROR,
+}
+_REFUSED = {ER.ACCESS_DENIED_ERROR, 1698, 1396, 1862, 4151}
+"""The others: ER_ACCESS_DENIED_NO_PASSWORD_ERROR, ER_CANNOT_USER, ER_MUST_CHANGE_PASSWORD_LOGIN,
+MariaDB's ER_ACCOUNT_HAS_BEEN_LOCKED."""
+_SECURE = "set ssl-mode in source.url as the server offers it: ssl-ca=/path/to/ca.pem names its own"
+_INSECURE = "authority, ?ssl-mode=DISABLED goes without encryption on a trusted network"
+
+
+def connect(
+    source: Source, *, application_name: str, settings: Mapping[str, str] | None = None
+) -> Any:
+    """A PyMySQL connection in autocommit, with `SESSION` and ``settings`` in force.
+
+    Raises Unavailable when the server is away or busy, Misconfigured when it refuses us.
+    """
+    address = source.mysql_address()
+    try:
+        connection = pymysql.connect(
+            host=address.host,
+            port=address.port,
+            user=address.user,
+            password=address.password,
+            charset="utf8mb4",
+            autocommit=True,
+            connect_timeout=max(2, round(source.connect_timeout_s)),
+            read_timeout=_READ_TIMEOUT_S,
+            write_timeout=_READ_TIMEOUT_S,
+            program_name=application_name,
+            local_infile=False,
+            **_tls(address),
+        )
+    except (pymysql.Error, OSError, RuntimeError) as error:
+        raise translate(error) from None
+    try:
+        _pin(connection, {**SESSION, **(settings or {})})
+    except pymysql.Error as error:
+        connection.close()
+        raise query_failed(error) from None
+    return connection
+
+
+def flavour(connection: Any) -> str:
+    """``mysql`` or ``mariadb``, by what the server calls itself."""
+    return "mariadb" if "mariadb" in connection.get_server_info().lower() else "mysql"
+
+
+def _pin(connection: Any, settings: Mapping[str, str]) -> None:
+    limit = _NO_TIME_LIMIT[flavour(connection)]
+    assignments = [f"SESSION {name} = {value}" for name, value in {**settings, limit: "0"}.items()]
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET {', '.join(assignments)}")
+
+
+def _tls(address: MysqlAddress) -> dict[str, Any]:
+    """PyMySQL's arguments for the url's ``ssl-mode``, in the meaning of MySQL's own clients."""
+    if address.ssl_mode == "DISABLED":
+        return {"ssl_disabled": True}
+    try:
+        context = ssl.create_default_context(cafile=address.ssl_ca)
+    except (OSError, ssl.SSLError):
+        raise Misconfigured(
+            "the file of source.url's ssl-ca cannot be read as certificates", hint="correct ssl-ca"
+        ) from None
+    # The servers' own generated authorities lack extensions that the strict form wants.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.check_hostname = address.ssl_mode == "VERIFY_IDENTITY"
+    if address.ssl_mode == "REQUIRED":
+        context.verify_mode = ssl.CERT_NONE
+    return {"ssl": context}
+
+
+def translate(error: Exception) -> TidelineError:
+    """Our error for one that came while connecting."""
+    number, text = _number(error), _message(error)
+    if number in _BUSY or number in _KILLED:
+        return Unavailable(f"the source is busy or stopping: {text}")
+    if "SSL" in text or "certificate" in text.lower():
+        return Misconfigured(
+            f"no verified TLS to the source: {text}", hint=f"{_SECURE} {_INSECURE}"
+        )
+    if number in _REFUSED | _DENIED:
+        return Misconfigured(
+            f"the source refuses us: {text}",
+            hint="correct user and password (TIDELINE_SOURCE__PASSWORD) of source.url",
+        )
+    if isinstance(error, RuntimeError):  # PyMySQL's word that an auth method needs more
+        return Misconfigured(
+            f"the source's authentication method cannot be used: {text}", hint=f"{_SECURE}"
+        )
+    return Unavailable(
+        f"the source cannot be reached: {text}", hint="start the server, or correct source.url"
+    )
+
+
+def query_failed(error: Exception) -> TidelineError:
+    """Our error for one that came from a statement of ours; its text can hold row values."""
+    number = _number(error)
+    if number in _DENIED:
+        return Misconfigured(
+            f"the user may not do that: {_message(error)}", hint="`tideline doctor` shows the grant"
+        )
+    if isinstance(error, OSError) or number in _AWAY | _KILLED | _BUSY | _PASSING:
+        return Unavailable(f"the source did not answer: error {number}")
+    if isinstance(error, (pymysql.OperationalError, pymysql.InterfaceError)):
+        return Unavailable(f"the source did not answer: {type(error).__name__} {number}")
+    return InvariantBroken(f"a statement failed: {type(error).__name__} {number}")
+
+
+def stream_failed(number: int, text: str) -> TidelineError:
+    """Our error for an error packet of the replication stream."""
+    words = " ".join(text.split())
+    if "max_allowed_packet" in words:
+        return Misconfigured(
+            f"the source cannot send an event: {words}",
+            hint="SET GLOBAL max_allowed_packet = 1073741824",
+        )
+    if number == ER.MASTER_FATAL_ERROR_READING_BINLOG and not _is_rival(words):
+        return SourceLost(
+            f"the source no longer holds what comes next in its log: {words}",
+            hint="start the pipeline anew under another name, which dumps every table",
+        )
+    if number in _DENIED or number == ER.ACCESS_DENIED_ERROR:
+        return Misconfigured(
+            f"the user may not read the log: {words}",
+            hint="GRANT REPLICATION SLAVE ON *.* TO the user of source.url",
+        )
+    return Unavailable(f"the replication stream ended: error {number}, {words}")
+
+
+def _is_rival(words: str) -> bool:
+    """Another client took our server id; it is not the log that is gone."""
+    return "same server_uuid/server_id" in words or "same server_id" in words
+
+
+def _number(error: Exception) -> int:
+    return error.args[0] if error.args and isinstance(error.args[0], int) else 0
+
+
+def _message(error: Exception) -> str:
+    return " ".join(str(part) for part in error.args[-1:]).replace("\n", " ")

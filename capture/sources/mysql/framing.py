@@ -1,0 +1,181 @@
+"""The replication stream's bytes, cut into events.
+
+A packet is a length of three bytes, a number, and a payload; a payload of exactly 2²⁴ − 1 bytes
+goes on in the next packet. The payload of an event begins with a zero byte. Finding where packets
+begin is the one thing that has to go step by step, so that loop does nothing else: all that is
+asked of events afterwards is asked of many at once, by their starts in one buffer.
+"""
+
+from __future__ import annotations
+
+import select
+import ssl
+import struct
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.core.events import Int64Array
+
+Bytes = npt.NDArray[np.uint8]
+
+HEADER_BYTES = 19
+"""Of an event: timestamp u32, type u8, server id u32, size u32, next position u32, flags u16."""
+PAYLOAD_MAX = 0xFFFFFF
+_PACKET_BYTES = 4
+LEAD_BYTES = _PACKET_BYTES + 1
+_RECEIVE_BYTES = 1 << 20
+_CAPACITY = 1 << 24
+
+_length_at = struct.Struct("<I").unpack_from
+
+
+class EventBuffer:
+    """What was received and not yet taken. ``starts`` are the offsets of the whole events' headers
+    in log order, ``stops`` (an array, by `stops`) the offsets behind them, checksums included."""
+
+    def __init__(self, sock: Any) -> None:
+        self.starts: list[int] = []
+        self._sock = sock
+        self._bytes: bytearray = bytearray(_CAPACITY)
+        self._end = 0
+        self._framed = 0
+        self._parked = b""
+
+    def receive(self) -> int:
+        """Take what has arrived, without waiting; the number of bytes. Raises OSError, and
+        ConnectionError when the server closed the stream."""
+        self._make_room()
+        with memoryview(self._bytes) as view, view[self._end :] as free:
+            try:
+                count: int = self._sock.recv_into(free, min(len(free), _RECEIVE_BYTES))
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                return 0
+        if not count:
+            raise ConnectionError("the server closed the stream")
+        self._end += count
+        return count
+
+    def frame(self, events_max: int) -> int:
+        """Find the starts of up to ``events_max`` more whole events; how many there were."""
+        data, at, end = self._bytes, self._framed, self._end
+        starts = self.starts
+        append, before = starts.append, len(starts)
+        last = before + events_max
+        while end - at >= LEAD_BYTES and len(starts) < last:
+            length = _length_at(data, at)[0] & PAYLOAD_MAX
+            if length == PAYLOAD_MAX:
+                joined = self._join(at)
+                if joined is None:
+                    break
+                length, end = joined, self._end
+            stop = at + _PACKET_BYTES + length
+            if stop > end:
+                break
+            append(at + LEAD_BYTES)
+            at = stop
+        self._framed = at
+        return len(starts) - before
+
+    def _join(self, at: int) -> int | None:
+        """Make one payload of those that begin at ``at``; its length once it is whole."""
+        data, end = self._bytes, self._end
+        seams, place, total = [], at, 0
+        while True:
+            if end - place < _PACKET_BYTES:
+                return None
+            length = int(_length_at(data, place)[0]) & PAYLOAD_MAX
+            place += _PACKET_BYTES + length
+            total += length
+            if place > end:
+                return None
+            if length < PAYLOAD_MAX:
+                break
+            seams.append(place)
+        for seam in reversed(seams):
+            del data[seam : seam + _PACKET_BYTES]
+            self._end -= _PACKET_BYTES
+        return total
+
+    def view(self) -> Bytes:
+        """All bytes; to be let go before anything else is asked of this buffer."""
+        return np.frombuffer(self._bytes, np.uint8, self._end)
+
+    def stops(self, first: int, count: int) -> Int64Array:
+        """Where the events from place ``first`` on end."""
+        ends = self.starts[first + 1 : first + count + 1]
+        stops = np.array(ends, np.int64) - LEAD_BYTES
+        if len(ends) < count:
+            stops = np.append(stops, self._framed)
+        return stops
+
+    def park(self, first: int) -> None:
+        """Remove the event at place ``first``, and put everything behind it aside until `unpark`;
+        meanwhile the buffer is filled with `splice`."""
+        begin = self.starts[first] - LEAD_BYTES
+        behind = self.starts[first + 1] - LEAD_BYTES if first + 1 < len(self.starts) else None
+        with memoryview(self._bytes) as view:
+            self._parked = bytes(view[self._framed if behind is None else behind : self._end])
+        self._end = self._framed = begin
+        del self.starts[first:]
+
+    def unpark(self) -> None:
+        """Go on with what was put aside."""
+        parked, self._parked = self._parked, b""
+        self.splice(len(self.starts), parked)
+
+    def splice(self, first: int, packets: bytes) -> None:
+        """Put ``packets`` in the place of all events from place ``first`` on (at the end: before
+        what is not framed), unframed themselves."""
+        whole = first == len(self.starts)
+        begin = self._framed if whole else self.starts[first] - LEAD_BYTES
+        rest = bytes(memoryview(self._bytes)[self._framed : self._end])
+        size = begin + len(packets) + len(rest)
+        bigger = bytearray(max(_CAPACITY, size + _RECEIVE_BYTES))
+        bigger[:begin] = memoryview(self._bytes)[:begin]
+        bigger[begin : begin + len(packets)] = packets
+        bigger[begin + len(packets) : size] = rest
+        self._bytes, self._end, self._framed = bigger, size, begin
+        del self.starts[first:]
+
+    def take(self, count: int, padding: bytes) -> tuple[bytes, Int64Array, Int64Array]:
+        """Remove the first ``count`` events: their bytes and ``padding``, and starts and stops in
+        these."""
+        starts = np.array(self.starts[:count], np.int64)
+        stops = self.stops(0, count)
+        cut = int(stops[-1]) if count else 0
+        with memoryview(self._bytes) as view:
+            taken = b"".join((view[:cut], padding))
+            rest = bytes(view[cut : self._end])
+        self._bytes[: len(rest)] = rest
+        if len(self._bytes) > 2 * _CAPACITY and len(rest) < _CAPACITY:
+            self._bytes = bytearray(rest) + bytearray(_CAPACITY - len(rest))
+        self._end = len(rest)
+        self._framed -= cut
+        self.starts = [start - cut for start in self.starts[count:]]
+        return taken, starts, stops
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when something has arrived, or after ``timeout_s``."""
+        pending = getattr(self._sock, "pending", None)
+        if pending is None or not pending():
+            select.select([self._sock], [], [], timeout_s)
+
+    def _make_room(self) -> None:
+        """Space for more: what is not framed yet may be the beginning of a large event."""
+        if len(self._bytes) - self._end >= _RECEIVE_BYTES:
+            return
+        bigger = bytearray(2 * len(self._bytes))
+        bigger[: self._end] = memoryview(self._bytes)[: self._end]
+        self._bytes = bigger
+
+
+def packet(event: bytes) -> bytes:
+    """``event`` (header, body, checksum) as the packets that a server would send it in."""
+    payload = b"\0" + event
+    pieces = []
+    for at in range(0, len(payload) + 1, PAYLOAD_MAX):
+        piece = payload[at : at + PAYLOAD_MAX]
+        pieces += [len(piece).to_bytes(3, "little"), b"\0", piece]
+    return b"".join(pieces)

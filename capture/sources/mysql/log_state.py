@@ -1,0 +1,91 @@
+"""Where the reader stands in the log: between transactions, in one, or reading one again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from capture.sources.mysql.bulk import Begins, EventColumns
+from capture.sources.mysql.event_codes import EventCode
+from capture.sources.mysql.executed import Executed
+from capture.sources.mysql.stream import BinlogStream
+from tideline.contract.position import MysqlPosition
+
+STANDALONE = 1
+"""MariaDB's flag of a GTID event that one statement follows, and no commit."""
+_MARIADB_FLAGS_AT = 19 + 12
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """The transaction that is open. ``tx`` and ``ts`` are what its rows say of it; ``start`` is
+    where its first event begins. ``standalone``: one statement, and no commit after it (only
+    ``mariadb`` says so)."""
+
+    tx: int
+    ts: int
+    start: MysqlPosition
+    mariadb: bool = False
+    standalone: bool = False
+
+
+@dataclass(slots=True)
+class LogState:
+    """What changes while the log is read; owned by the reader.
+
+    ``preparing`` names the XA transaction whose rows pass by and are left for its commit.
+    ``replay`` is the stream that its rows are then read from, ``stream`` the log itself.
+    ``wrote``: rows of the open transaction were given away already.
+    """
+
+    stream: BinlogStream
+    executed: Executed
+    open: Transaction | None = None
+    preparing: str | None = None
+    replay: BinlogStream | None = None
+    wrote: bool = False
+
+    @property
+    def source(self) -> BinlogStream:
+        """What is read now."""
+        return self.replay or self.stream
+
+    @property
+    def position(self) -> MysqlPosition:
+        """Where the log itself stands; may be resumed from when no transaction is open."""
+        return MysqlPosition(self.stream.file, self.stream.at, str(self.executed))
+
+    def pass_over(self, events: EventColumns, begins: Begins, last_end: int) -> None:
+        """Transactions began, and the last one that ended did so at the place ``last_end`` (-1:
+        none did)."""
+        self.executed.begin_all(events, begins.places, last_end)
+        if last_end >= 0:
+            self.open, self.wrote = None, False
+        if len(begins.places) and begins.places[-1] > last_end:
+            tx, ts = int(begins.tx[-1]), int(begins.ts[-1])
+            last = int(begins.places[-1])
+            flags = int(events.data[events.starts[last] + _MARIADB_FLAGS_AT])
+            mariadb = bool(events.codes[last] == EventCode.MARIADB_GTID)
+            standalone = mariadb and bool(flags & STANDALONE)
+            start = self._start_of(events, last)
+            self.open = Transaction(tx, ts, start, mariadb, standalone)
+
+    def _start_of(self, events: EventColumns, place: int) -> MysqlPosition:
+        """Where the event begins: its end is said in it, and the rest follows."""
+        end = int(events.numbers(np.array([place]), 13, 4)[0])
+        size = int(events.numbers(np.array([place]), 9, 4)[0])
+        high = self.stream.at & ~0xFFFFFFFF
+        start = high + end - size
+        return MysqlPosition(self.stream.file, start if start <= self.stream.at else start - 2**32)
+
+    def end(self) -> None:
+        """The open transaction has ended."""
+        self.executed.end()
+        self.open = None
+        self.wrote = False
+
+    def close(self) -> None:
+        for stream in (self.replay, self.stream):
+            if stream is not None:
+                stream.close()

@@ -1,0 +1,20 @@
+"""Our marks in the log, as those who read the source see them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from capture.core.events import MarkKind
+
+
+class Marks(Protocol):
+    """Writes marks, each in a transaction of its own; thread-safe."""
+
+    def write(self, kind: MarkKind, token: str) -> None:
+        """Let the log reader meet a mark; what is committed now is before it."""
+
+    def begin(self, cursor: Any) -> None:
+        """Start a read transaction on ``cursor`` after a low mark was written: it sees everything
+        that the log holds before that mark."""
+
+    def close(self) -> None: ...

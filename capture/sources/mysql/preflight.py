@@ -1,0 +1,154 @@
+"""Checks of a MySQL or MariaDB source before capture runs: findings, each with what fixes it.
+
+Nothing is changed at the source. The rules come from facts that cost others their data: rows that a
+log in statement form, with partial images or without metadata does not hold; commits that are in
+the log before they are visible; files that the server removes before they were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from capture.sources.finding import Finding, error, ok, warning
+from capture.sources.mysql.catalog import Flavour
+from capture.sources.mysql.catalog_problems import Policy
+from capture.sources.mysql.names import quoted
+from capture.sources.mysql.preflight_facts import (
+    PlaceFacts,
+    ServerFacts,
+    read_mark_table,
+    read_names,
+    read_place,
+    read_reports,
+    read_server,
+)
+from capture.sources.mysql.preflight_log import check_log, check_replica
+from capture.sources.mysql.preflight_tables import check_mark_table, check_tables
+from tideline.contract.errors import Misconfigured
+from tideline.contract.position import MysqlPosition
+from tideline.contract.schema import TableId
+
+VERSION_MIN = {"mysql": (8, 0), "mariadb": (10, 6)}
+_NAMES = {"mysql": "MySQL", "mariadb": "MariaDB"}
+_ANEW = "start the pipeline anew under another name, which dumps every table"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the pipeline is to do with the source.
+
+        ``tables`` and ``exclude`` are the settings' patterns. ``marks`` is our table of watermarks,
+    XX"""
+
+    flavour: Flavour
+    tables: Sequence[str]
+    exclude: Sequence[str]
+    marks: TableId | None
+    cascades: Policy = "refuse"
+    chain: tuple[MysqlPosition, str] | None = None
+
+
+def run_preflight(connection: Any, plan: Plan) -> list[Finding]:
+    """All findings about the server behind ``connection`` (PyMySQL, autocommit).
+
+    Raises Misconfigured for a pattern that is none, and what PyMySQL raises when the connection
+    breaks.
+    """
+    server = read_server(connection)
+    ours = [] if plan.marks is None else [plan.marks]
+    visible = read_names(connection, ["*.*"], [], ours)
+    tables = read_names(connection, plan.tables, plan.exclude, ours)
+    reports = read_reports(connection, tables, cascades=plan.cascades)
+    found = [*check_server(server, plan), *check_log(server, read_only=plan.marks is None)]
+    found += check_replica(server)
+    found += _check_filters(server, {table.schema for table in (*tables, *ours)})
+    found += check_tables(reports, visible, plan.tables, user=server.user, cascades=plan.cascades)
+    if plan.marks is not None:
+        found += check_mark_table(read_mark_table(connection, plan.marks), server)
+    if plan.chain is not None:
+        position, system_id = plan.chain
+        place = read_place(connection, position, same_server=system_id == server.system_id)
+        found += check_position(position, place)
+    elif server.prepared:
+        found.append(_prepared(server.prepared))
+    return found
+
+
+def require_settings(connection: Any, *, read_only: bool) -> None:
+    """Raise Misconfigured for the first setting under which the log cannot be captured.
+
+    Cheap: for every new connection, as anybody may change them while the server runs.
+    """
+    server = read_server(connection)
+    for finding in (*check_log(server, read_only=read_only), *check_replica(server)):
+        if finding.level == "error":
+            raise Misconfigured(finding.message, hint=finding.fix)
+
+
+def check_server(server: ServerFacts, plan: Plan) -> Iterator[Finding]:
+    """Version, kind, encryption, and the grants to read the log."""
+    name = f"{_NAMES[server.flavour]} {server.version_text}"
+    least = VERSION_MIN[server.flavour]
+    if server.version < least:
+        newer = ".".join(map(str, least))
+        yield error("version", f"{name} is too old", f"upgrade to {newer} or newer")
+    else:
+        yield ok("version", name)
+    if server.flavour != plan.flavour:
+        right = f"let source.url begin with {server.flavour}://"
+        yield error("flavour", f"the server is {_NAMES[server.flavour]}", right)
+    if not (server.encrypted or server.local):
+        fix = "take ssl-mode=DISABLED or REQUIRED out of source.url"
+        yield warning("encryption", "the connection to the source is not encrypted", fix)
+    yield _grant(server, "REPLICATION SLAVE", "stream the log", server.may_stream)
+    yield _grant(server, "REPLICATION CLIENT", "see where the log stands", server.may_see_log)
+
+
+def _grant(server: ServerFacts, grant: str, purpose: str, granted: bool) -> Finding:
+    name = grant.lower().replace(" ", "_")
+    if granted:
+        return ok(name, f"the user {server.user} may {purpose}")
+    text = f"the user {server.user} may not {purpose}"
+    return error(name, text, f"GRANT {grant} ON *.* TO {server.user};")
+
+
+def _check_filters(server: ServerFacts, databases: set[str]) -> Iterator[Finding]:
+    """Databases that the log leaves out: ours, and those of captured tables, must be in it."""
+    if server.do_db or server.ignore_db:
+        logged = set(server.do_db) if server.do_db else databases - set(server.ignore_db)
+        missing = sorted(databases - logged)
+        option = "binlog_do_db" if server.do_db else "binlog_ignore_db"
+        if missing:
+            shown = ", ".join(map(quoted, missing))
+            yield error(
+                "filters",
+                f"{option} keeps changes of databases out of the log: {shown}",
+                f"take {option} out of the server's configuration, and restart the server",
+            )
+        else:
+            yield ok("filters", f"{option} is set; the log holds the databases that are captured")
+
+
+def check_position(position: MysqlPosition, place: PlaceFacts) -> Iterator[Finding]:
+    """The server knows what the chain holds, and its log still has what comes after."""
+    if place.known is False:
+        text = f"the server lacks transactions that the chain holds, up to {position}"
+        yield error("position", f"{text}: it has another history", _ANEW)
+    elif place.held:
+        yield ok("position", f"the log holds what comes after {position}")
+    elif place.held is None:
+        yield warning("position", f"whether the log holds what comes after {position} is not known")
+    else:
+        text = f"the server has removed what its log held after {position}"
+        yield error("position", f"{text}: it is lost", _ANEW)
+
+
+def _prepared(count: int) -> Finding:
+    return warning(
+        "prepared",
+        f"{count} prepared XA transactions are open: their changes are in the log before its"
+        " reading begins, and are missed if they commit after it",
+        "XA RECOVER; -- then XA COMMIT or XA ROLLBACK each, before capture starts",
+    )

@@ -1,0 +1,269 @@
+"""MySQL and MariaDB as a source: identity, resume position, and what reads it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from typing import Any
+
+import pymysql
+import structlog
+
+from capture.sources.mysql.board import Board, PlacedMarks
+from capture.sources.mysql.catalog import Flavour, natives
+from capture.sources.mysql.chunks import RowChunkReader
+from capture.sources.mysql.connect import connect, flavour, query_failed
+from capture.sources.mysql.executed import make_executed
+from capture.sources.mysql.log_state import LogState
+from capture.sources.mysql.marks import Marks
+from capture.sources.mysql.names import qualified, quoted
+from capture.sources.mysql.rare import RareEvents, Rules
+from capture.sources.mysql.stream import BinlogStream, open_stream
+from capture.sources.mysql.table_cache import Role, TableCache
+from capture.sources.mysql.transactions import BinlogReader
+from capture.sources.mysql.watch import CatalogWatch
+from capture.sources.mysql.watermarks import (
+    CREATE_DATABASE,
+    CREATE_TABLE,
+    WrittenMarks,
+    watermark_table,
+)
+from tideline.contract.errors import Misconfigured, SourceLost
+from tideline.contract.manifest import Manifest
+from tideline.contract.patterns import matches
+from tideline.contract.position import MysqlPosition, SourceIdentity, SourcePosition
+from tideline.contract.schema import TableId
+from tideline.settings import Settings
+
+_ANEW = "start the pipeline anew under another name, which dumps every table"
+_PARSE_ERROR = 1064
+_SERVER_IDS = 1 << 31
+
+log = structlog.get_logger("tideline.mysql")
+
+
+class MysqlSource:
+    """A `Source`. Every object it makes has connections of its own; the board joins the reader
+    with the others where marks are not written."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._source = settings.source
+        self._application = f"tideline {settings.pipeline}"
+        self._ours = watermark_table(self._source.watermark_database)
+        self._board = Board()
+        self._flavour: Flavour = "mysql"
+        self._term = 0
+        self._by_gtid = False
+
+    def identity(self) -> SourceIdentity:
+        """The server, by its own name for itself."""
+        with closing(self._connect("identify")) as connection:
+            return self._identify(connection)
+
+    def begin(self) -> MysqlPosition:
+        return MysqlPosition("", 0)
+
+    # -- resuming ------------------------------------------------------------------------------
+
+    def resume(self, tail: Manifest, on_waiting: Callable[[str], None]) -> MysqlPosition:
+        """See `Preflight.resume`. On another server than the chain's the log is followed by GTID,
+        if that server holds everything that the chain holds."""
+        position = _binlog(tail.position)
+        self._term = tail.term
+        with closing(self._connect("prepare")) as connection, connection.cursor() as cursor:
+            try:
+                identity = self._identify(connection)
+                if not self._source.read_only:
+                    self._make_table(cursor)
+                if position == self.begin():
+                    self._by_gtid = False
+                    return self._now(cursor)
+                if identity != tail.identity:
+                    return self._fail_over(cursor, position, tail, identity)
+                self._check_log(cursor, position)
+                return position
+            except pymysql.Error as error:
+                raise query_failed(error) from None
+
+    def _identify(self, connection: Any) -> SourceIdentity:
+        self._flavour = "mariadb" if flavour(connection) == "mariadb" else "mysql"
+        variable = "@@GLOBAL.server_uid" if self._flavour == "mariadb" else "@@GLOBAL.server_uuid"
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT {variable}")
+            return SourceIdentity(self._flavour, str(cursor.fetchone()[0]), 0, "")
+
+    def _make_table(self, cursor: Any) -> None:
+        """The table of marks, unless it is there: the user may lack the right to make it."""
+        cursor.execute(
+            "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+            (self._ours.schema, self._ours.name),
+        )
+        if cursor.fetchone() is not None:
+            return
+        cursor.execute(CREATE_DATABASE.format(database=quoted(self._ours.schema)))
+        cursor.execute(CREATE_TABLE.format(table=qualified(self._ours)))
+
+    def _now(self, cursor: Any) -> MysqlPosition:
+        """The end of the log. What was committed before it is for the dumps."""
+        for statement in ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"):
+            try:
+                cursor.execute(statement)
+            except pymysql.Error as error:
+                if error.args[0] != _PARSE_ERROR:
+                    raise
+            else:
+                break
+        row = cursor.fetchone()
+        if row is None:
+            raise Misconfigured(
+                "the server writes no binary log", hint="set log_bin, and restart the server"
+            )
+        return MysqlPosition(str(row[0]), int(row[1]), self._gtids(cursor))
+
+    def _gtids(self, cursor: Any) -> str:
+        variable = "gtid_binlog_pos" if self._flavour == "mariadb" else "gtid_executed"
+        cursor.execute(f"SELECT @@GLOBAL.{variable}")
+        return str(cursor.fetchone()[0] or "").replace("\n", "")
+
+    def _check_log(self, cursor: Any, position: MysqlPosition) -> None:
+        """The server's files still hold what comes next, and it has not forgotten what was."""
+        cursor.execute("SHOW BINARY LOGS")
+        files = {str(row[0]): int(row[1]) for row in cursor.fetchall()}
+        if position.file not in files:
+            oldest = min(files, default="none")
+            raise SourceLost(
+                f"the server purged its log: the chain ends at {position}, the oldest file is"
+                f" {oldest}; changes between them are lost",
+                hint=f"keep the log for longer (binlog_expire_logs_seconds), then {_ANEW}",
+            )
+        if files[position.file] < position.offset or not self._covers(cursor, position.gtids):
+            raise SourceLost(
+                f"the server's log is not the one that it was: it ends before {position}",
+                hint=f"was the server restored, or its log reset? {_ANEW}",
+            )
+
+    def _fail_over(
+        self, cursor: Any, position: MysqlPosition, tail: Manifest, identity: SourceIdentity
+    ) -> MysqlPosition:
+        """The position on another server that has all we have, by GTID."""
+        what = f"this is another server, {identity.system_id}; the chain is of"
+        if identity.kind != tail.identity.kind:
+            raise SourceLost(
+                f"{what} {tail.identity.kind} {tail.identity.system_id}",
+                hint=f"point source.url at the right server, or {_ANEW}",
+            )
+        what = f"{what} {tail.identity.system_id}"
+        if not position.gtids:
+            raise SourceLost(
+                f"{what}, and its position is a file's: files of another server mean nothing",
+                hint=f"point source.url at the right server, or {_ANEW}",
+            )
+        if tail.state is not None and tail.state.held:
+            raise SourceLost(
+                f"{what}, where the rows of prepared XA transactions lie elsewhere", hint=_ANEW
+            )
+        if not self._covers(cursor, position.gtids):
+            raise SourceLost(
+                f"{what}, and it does not have all of {position.gtids}: it is no replica, or lags",
+                hint=f"wait until it has caught up, point source.url at a replica, or {_ANEW}",
+            )
+        self._by_gtid = True
+        log.warning("another server: the log is followed by GTID", server=identity.system_id)
+        return position
+
+    def _covers(self, cursor: Any, gtids: str) -> bool:
+        """Whether the server's log, or what it forgot of it, has everything in ``gtids``."""
+        return not gtids or make_executed(self._flavour, self._gtids(cursor)).covers(gtids)
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def log_reader(
+        self,
+        position: SourcePosition,
+        incarnation: str,
+        captures: Callable[[str], bool],
+        held: Mapping[str, SourcePosition],
+    ) -> BinlogReader:
+        """See `Source.log_reader`."""
+        begin = _binlog(position)
+        self._board = Board()
+        stream = self._open(begin, incarnation, by_gtid=self._by_gtid)
+        state = LogState(stream, make_executed(self._flavour, begin.gtids))
+        tables = TableCache(self._role, self._natives, captures)
+        rules = Rules(
+            goes_on=self._source.on_gap == "dump",
+            holds_xa=self._source.xa == "hold",
+            captures=captures,
+            open_replay=lambda place: self._open(place, f"{incarnation} replay"),
+        )
+        rare = RareEvents(
+            state, tables, self._board, incarnation=incarnation, held=held, rules=rules
+        )
+        return BinlogReader(state, tables, rare, rules)
+
+    def chunk_reader(self, incarnation: str) -> RowChunkReader:
+        """See `Source.chunk_reader`."""
+        return RowChunkReader(
+            self._marks(incarnation),
+            self._connect("chunks"),
+            flavour=self._flavour,
+            lock_timeout_s=self._settings.capture.lock_timeout_s,
+            cascades=self._source.cascades,
+        )
+
+    def watch(self, incarnation: str) -> CatalogWatch:
+        """See `Source.watch`."""
+        return CatalogWatch(
+            self._connect("catalog"),
+            self._marks(incarnation),
+            flavour=self._flavour,
+            settings=self._source,
+            ours=(self._ours,),
+        )
+
+    def _marks(self, incarnation: str) -> Marks:
+        connection = self._connect("marks")
+        if self._source.read_only:
+            return PlacedMarks(connection, self._board, flavour=self._flavour)
+        database = self._source.watermark_database
+        return WrittenMarks(connection, incarnation=incarnation, database=database)
+
+    def _open(self, position: MysqlPosition, name: str, *, by_gtid: bool = False) -> BinlogStream:
+        return open_stream(
+            self._source,
+            position,
+            flavour=self._flavour,
+            server_id=_server_id(f"{self._settings.pipeline} {name}", self._term),
+            application_name=f"{self._application} log",
+            by_gtid=by_gtid,
+        )
+
+    def _role(self, table: TableId) -> Role:
+        if table == self._ours:
+            return Role.OURS
+        source = self._source
+        chosen = matches(table, source.tables, source.exclude)
+        return Role.CHOSEN if chosen else Role.OTHER
+
+    def _natives(self, table: TableId) -> Mapping[str, str]:
+        if self._flavour != "mariadb":
+            return {}
+        with closing(self._connect("types")) as connection, connection.cursor() as cursor:
+            return natives(cursor, [table]).get(table, {})
+
+    def _connect(self, role: str) -> Any:
+        return connect(self._source, application_name=f"{self._application} {role}")
+
+
+def _server_id(name: str, term: int) -> int:
+    """Another for every pipeline and term, and out of the range that people number servers in."""
+    digest = hashlib.sha256(name.encode()).digest()
+    return _SERVER_IDS + (int.from_bytes(digest[:4], "little") + term) % (_SERVER_IDS - 1)
+
+
+def _binlog(position: SourcePosition) -> MysqlPosition:
+    if not isinstance(position, MysqlPosition):
+        raise SourceLost(f"{position} is no position of a binlog", hint=_ANEW)
+    return position

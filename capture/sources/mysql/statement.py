@@ -1,0 +1,64 @@
+"""What a statement of the log may be, and what is told of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from capture.sources.mysql.xid import Xid
+from tideline.contract.schema import TableId
+
+
+class Kind(Enum):
+    """What a statement does, as far as a reader of rows is concerned."""
+
+    BEGIN = auto()
+    COMMIT = auto()
+    ROLLBACK = auto()
+    SAVEPOINT = auto()
+    """Also RELEASE SAVEPOINT: nothing happens to rows."""
+    ROLLBACK_TO = auto()
+    """Rows since the savepoint are undone, though they are in the log."""
+    XA_START = auto()
+    XA_END = auto()
+    XA_PREPARE = auto()
+    XA_COMMIT = auto()
+    XA_ROLLBACK = auto()
+    DML = auto()
+    """Rows may have changed, and are not in the log: statement form."""
+    TRUNCATE = auto()
+    CREATE_TABLE = auto()
+    ALTER_TABLE = auto()
+    """Also CREATE INDEX, DROP INDEX, and REPAIR TABLE, which may throw rows away."""
+    DROP_TABLE = auto()
+    RENAME_TABLE = auto()
+    DROP_DATABASE = auto()
+    OTHER = auto()
+    """No table's rows: users, views, routines, temporary tables …"""
+    UNKNOWN = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement of the log.
+
+    ``words`` are its first keywords, fit for messages and logs; whole texts may hold values, and
+    those of `Kind.OTHER` passwords. ``tables`` are all that it names as changed, in letters as
+    written: under ``lower_case_table_names`` the server's own names may differ in case.
+    ``neutral``, of ALTER_TABLE only: rows that exist have the values they had, and NULL in new
+    columns; it is proven by a list of clauses, so False says little. ``replaces``: CREATE OR
+    REPLACE TABLE, an older table of that name is gone. ``renames`` are pairs, to be taken one
+    after another. ``schema`` is the database that was dropped, ``savepoint`` the one rolled back
+    to. ``one_phase``, of XA_COMMIT: it was never prepared.
+    """
+
+    kind: Kind
+    words: str = ""
+    tables: tuple[TableId, ...] = ()
+    neutral: bool = False
+    replaces: bool = False
+    renames: tuple[tuple[TableId, TableId], ...] = ()
+    schema: str = ""
+    savepoint: str = ""
+    xid: Xid | None = None
+    one_phase: bool = False

@@ -1,0 +1,133 @@
+"""One replication connection: opened by mysql-replication, read by our own framing.
+
+The library logs in through our `connect`, negotiates checksums and heartbeats, registers and sends
+the dump command; from then on its socket is ours. Its settings are never logged (they hold the
+password) and its reconnect, which begins anew from where it began first, is never reached. Three
+private names are used for that; a test fails when they change. PyMySQL alone, with `_ask_by_gtid`,
+is the way on then; it serves already where the library cannot write a GTID set with tags.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import pymysql
+from pymysqlreplication import BinLogStreamReader
+
+from capture.sources.mysql.connect import connect, query_failed
+from capture.sources.mysql.framing import EventBuffer
+from capture.sources.mysql.gtid import GtidSet
+from tideline.contract.errors import InvariantBroken, SourceLost
+from tideline.contract.position import MysqlPosition
+from tideline.settings import Source
+
+HEARTBEAT_S = 5
+CONNECT = "_BinLogStreamReader__connect_to_stream"
+CONNECTION = "_stream_connection"
+SOCKET = "_sock"
+_FILE_START = 4
+_OFFSET_MAX = 2**32 - 1
+_DUMP_BY_GTID = 0x1E
+_THROUGH_GTID = 0x04
+_CHECKSUM = "SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'"
+"""Said even when the server writes none at the moment: it can be switched on while we read."""
+_BY_GTID = (
+    "SET @slave_connect_state = %s, @slave_gtid_strict_mode = 1, @slave_gtid_ignore_duplicates = 0"
+)
+
+
+class BinlogStream:
+    """An open stream. ``file`` and ``at`` are where its next event begins, ``checksum_bytes`` what
+    stands behind every event; both follow the events that are read."""
+
+    def __init__(self, connection: Any, position: MysqlPosition) -> None:
+        self.file = position.file
+        self.at = position.offset
+        self.checksum_bytes = 0
+        self.accepted = 0
+        """How many of the buffer's events wait to be taken."""
+        self._connection = connection
+        sock = getattr(connection, SOCKET)
+        sock.setblocking(False)
+        self.buffer = EventBuffer(sock)
+
+    def close(self) -> None:
+        """End the session at once: the server sees it with its next event."""
+        self._connection._force_close()
+
+
+def open_stream(
+    source: Source,
+    position: MysqlPosition,
+    *,
+    flavour: str,
+    server_id: int,
+    application_name: str,
+    by_gtid: bool = False,
+) -> BinlogStream:
+    """Ask for the log from ``position`` on, by its file and offset or by its GTIDs.
+
+    ``server_id`` must be nobody else's: the server ends the older of two streams with one id.
+    """
+    statements: dict[str, tuple[str, ...]] = {_CHECKSUM: ()}
+    arguments: dict[str, Any] = {"log_file": position.file, "log_pos": position.offset}
+    if by_gtid and flavour == "mariadb":
+        statements[_BY_GTID] = (position.gtids,)
+        arguments = {"log_file": "", "log_pos": _FILE_START}
+    elif by_gtid:
+        connection = _prepared(source, application_name, statements)
+        _ask_by_gtid(connection, server_id, GtidSet.parse(position.gtids))
+        return BinlogStream(connection, position)
+    elif position.offset > _OFFSET_MAX:
+        raise SourceLost(
+            f"the log cannot be asked for from {position} on: an offset has 32 bits there",
+            hint="switch GTIDs on: they name such places",
+        )
+    reader = BinLogStreamReader(
+        connection_settings={},
+        server_id=server_id,
+        resume_stream=True,
+        blocking=True,
+        slave_heartbeat=HEARTBEAT_S,
+        report_slave="tideline",
+        enable_logging=False,
+        pymysql_wrapper=lambda **_: _prepared(source, application_name, statements),
+        **arguments,
+    )
+    try:
+        getattr(reader, CONNECT)()
+    except pymysql.Error as error:
+        raise query_failed(error) from None
+    except AttributeError:
+        raise InvariantBroken(
+            "mysql-replication has no longer the names that this version is built on",
+            hint="install mysql-replication as constraints.txt pins it",
+        ) from None
+    return BinlogStream(getattr(reader, CONNECTION), position)
+
+
+def _prepared(
+    source: Source, application_name: str, statements: Mapping[str, tuple[str, ...]]
+) -> Any:
+    connection = connect(source, application_name=application_name)
+    try:
+        with connection.cursor() as cursor:
+            for statement, values in statements.items():
+                cursor.execute(statement, values)
+    except pymysql.Error as error:
+        connection.close()
+        raise query_failed(error) from None
+    return connection
+
+
+def _ask_by_gtid(connection: Any, server_id: int, executed: GtidSet) -> None:
+    """COM_BINLOG_DUMP_GTID: everything that is not in ``executed``."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET @master_heartbeat_period = %s", (HEARTBEAT_S * 1_000_000_000,))
+    encoded = executed.encode()
+    body = struct.pack("<BHIIQI", _DUMP_BY_GTID, _THROUGH_GTID, server_id, 0, 4, len(encoded))
+    command = body + encoded
+    connection._write_bytes(len(command).to_bytes(3, "little") + b"\0" + command)
+    connection._next_seq_id = 1

@@ -1,0 +1,397 @@
+"""The binlog as a stream of transactions, decoded in bulk.
+
+Events are looked at hundreds at a time: which are beginnings, ends, known table maps and rows is a
+question to whole arrays, and the rows of one table in all of a batch are decoded together. Anything
+else (`rare`) ends a batch, so that what it says applies exactly from there on.
+
+A position is only ever given out between transactions: a stream that began inside one would lack
+its table maps, and lose rows silently.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from capture.core.events import (
+    Boundary,
+    Control,
+    GapSeen,
+    Int64Array,
+    LogBatch,
+    Rows,
+)
+from capture.sources.mysql.bulk import (
+    OPERATIONS,
+    Begins,
+    EventColumns,
+    read_begins,
+    row_areas,
+    unwrap_positions,
+)
+from capture.sources.mysql.connect import stream_failed
+from capture.sources.mysql.decode import Walked, walk_events
+from capture.sources.mysql.event_codes import ARTIFICIAL_FLAG, EVENT_KINDS, EventCode, Treatment
+from capture.sources.mysql.framing import HEADER_BYTES, LEAD_BYTES
+from capture.sources.mysql.images import PADDING
+from capture.sources.mysql.log_state import LogState
+from capture.sources.mysql.rare import RareEvents, Rules
+from capture.sources.mysql.table_cache import Known, Role, TableCache, table_ids
+from capture.sources.mysql.unpack import COMPRESSED, PayloadStream, plain_packet
+from tideline.contract.errors import (
+    CorruptData,
+    InvariantBroken,
+    Misconfigured,
+    TidelineError,
+    Unavailable,
+)
+from tideline.contract.position import MysqlPosition, SourcePosition
+
+_NONE: Int64Array = np.empty(0, np.int64)
+_PADDING = bytes(PADDING)
+_PASSED = np.zeros(256, np.bool_)
+"""Codes of events that need no look of their own."""
+_PASSED[[code for code, kind in EVENT_KINDS.items() if kind.treatment is Treatment.IGNORED]] = True
+_PASSED[
+    [
+        EventCode.XID,
+        EventCode.GTID,
+        EventCode.ANONYMOUS_GTID,
+        EventCode.GTID_TAGGED,
+        EventCode.PREVIOUS_GTIDS,
+        EventCode.MARIADB_GTID,
+        EventCode.MARIADB_GTID_LIST,
+    ]
+] = True
+_ERROR, _END = 0xFF, 0xFE
+
+
+class BinlogReader:
+    """A `LogReader`. ``state`` is where it begins, ``rare`` knows what single events mean."""
+
+    def __init__(
+        self,
+        state: LogState,
+        tables: TableCache,
+        rare: RareEvents,
+        rules: Rules,
+    ) -> None:
+        self.must_take = False
+        self._state = state
+        self._tables = tables
+        self._rare = rare
+        self._rules = rules
+        self._payload: PayloadStream | None = None
+        self._at_commit = False
+        self._ends_rare = False
+        self._accepted_bytes = 0
+
+    @property
+    def buffered_bytes(self) -> int:
+        """See `LogReader.buffered_bytes`."""
+        return self._accepted_bytes
+
+    @property
+    def at_commit(self) -> bool:
+        """See `LogReader.at_commit`."""
+        return self._at_commit
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def poll(self, messages_max: int, *, until_commit: bool) -> int:
+        """See `LogReader.poll`. Messages are events."""
+        source = self._state.source
+        buffer = source.buffer
+        waiting = len(buffer.starts) - source.accepted
+        if waiting < messages_max:
+            waiting += buffer.frame(messages_max - waiting)
+        if self._rare.has_marks and (source.accepted or self._rare.marks_ready):
+            self.must_take = True
+            return 1
+        if not waiting:
+            waiting = self._receive(messages_max)
+        if not waiting:
+            return 0
+        count = self._look(min(waiting, messages_max), until_commit=until_commit)
+        source.accepted += count
+        return count
+
+    def _receive(self, messages_max: int) -> int:
+        buffer = self._state.source.buffer
+        if self._payload is not None:
+            packets = self._payload.step()
+            if packets:
+                buffer.splice(len(buffer.starts), packets)
+            else:
+                self._payload = None
+                buffer.unpark()
+            return buffer.frame(messages_max)
+        try:
+            buffer.receive()
+        except OSError as error:
+            raise Unavailable(f"the replication stream ended: {error}") from None
+        return buffer.frame(messages_max)
+
+    def _look(self, count: int, *, until_commit: bool) -> int:
+        """How many of the next ``count`` events belong to the batch; sets `must_take`."""
+        source = self._state.source
+        first = source.accepted
+        data = source.buffer.view()
+        starts = np.array(source.buffer.starts[first : first + count], np.int64)
+        stops = source.buffer.stops(first, count)
+        failed = np.flatnonzero(data[starts - 1])
+        if len(failed):
+            if not failed[0]:
+                raise _stream_error(data[starts[0] - 1 : stops[0]].tobytes())
+            count = int(failed[0])
+        events = EventColumns(data, starts[:count], stops[:count] - source.checksum_bytes)
+        packed = np.flatnonzero(np.isin(events.codes, COMPRESSED))
+        if len(packed):
+            if not packed[0]:
+                self._unpack(events, stops[:count], first)
+                return 0
+            count = int(packed[0])
+            events = EventColumns(data, starts[:count], events.stops[:count])
+        rare, commits = self._sort_out(events)
+        taken = min(count, rare + 1)
+        if until_commit and len(commits) and commits[0] < taken:
+            taken = int(commits[0]) + 1
+        self.must_take = self._ends_rare = taken == rare + 1
+        self._at_commit = bool(len(commits)) and taken - 1 in commits
+        self._accepted_bytes = int(stops[taken - 1])
+        return taken
+
+    def _unpack(self, events: EventColumns, stops: Int64Array, first: int) -> None:
+        """Put plain events in the place of these, the first of which is compressed."""
+        source = self._state.source
+        packets: list[bytes] = []
+        for place, code in enumerate(events.codes.tolist()):
+            start, stop = int(events.starts[place]), int(stops[place])
+            header = events.data[start : start + HEADER_BYTES].tobytes()
+            size = source.checksum_bytes
+            if code == EventCode.TRANSACTION_PAYLOAD and not packets:
+                self._payload = PayloadStream(header, events.body(place), checksum_bytes=size)
+                source.buffer.park(first)
+                return
+            if code in COMPRESSED and code != EventCode.TRANSACTION_PAYLOAD:
+                body = events.body(place)
+                packets.append(plain_packet(code, header, body, checksum_bytes=size))
+            else:
+                packets.append(events.data[start - LEAD_BYTES : stop].tobytes())
+        source.buffer.splice(first, b"".join(packets))
+
+    def _sort_out(self, events: EventColumns) -> tuple[int, Int64Array]:
+        """The place of the first rare event (their number, if none is), and of ends before it."""
+        passed = _PASSED[events.codes]
+        begins, commits, savepoints = events.queries()
+        for places in (begins, commits, savepoints):
+            passed[places] = True
+        maps = np.flatnonzero(events.codes == EventCode.TABLE_MAP)
+        if len(maps):
+            news = self._tables.first_news(events.data, events.starts[maps], events.stops[maps])
+            passed[maps[:news]] = True
+        rows = np.flatnonzero(OPERATIONS[events.codes])
+        if len(rows):
+            ids = table_ids(events.data, events.starts[rows] + HEADER_BYTES)
+            passed[rows] = np.isin(ids, self._tables.bulk_ids())
+        waiting = np.flatnonzero(~passed)
+        rare = int(waiting[0]) if len(waiting) else len(events)
+        ends = np.concatenate([np.flatnonzero(events.codes == EventCode.XID), commits])
+        return rare, np.sort(ends[ends < rare])
+
+    # -- taking --------------------------------------------------------------------------------
+
+    def take(self, next_seq: int) -> LogBatch:
+        """See `LogReader.take`."""
+        source, before = self._state.source, self._state.position
+        raw, starts, stops = source.buffer.take(source.accepted, _PADDING)
+        has_rare = self._ends_rare
+        source.accepted, self._accepted_bytes = 0, 0
+        self.must_take = self._at_commit = self._ends_rare = False
+        events = EventColumns(np.frombuffer(raw, np.uint8), starts, stops - source.checksum_bytes)
+        bulk = events.part(slice(0, len(events) - has_rare))
+        taken = self._take_bulk(bulk, next_seq)
+        controls = taken.controls
+        if has_rare:
+            self._move(events.part(slice(len(events) - 1, None)))
+            controls += self._rare.read(events, len(events) - 1)
+        controls += self._rare.place_marks()
+        inside, position = self._state.open is not None, self._state.position
+        boundary = None if inside or position == before else Boundary(position)
+        return LogBatch(
+            taken.rows, taken.changes, controls, boundary, inside, _NONE, taken.unholdable
+        )
+
+    def _take_bulk(self, bulk: EventColumns, next_seq: int) -> _Taken:
+        state = self._state
+        self._move(bulk)
+        begins = read_begins(bulk)
+        if state.replay is not None:  # Another transaction's GTID; ours began with its commit.
+            begins = Begins(_NONE, _NONE, _NONE)
+        rows = self._find_rows(bulk, begins)
+        taken = self._decode(bulk, rows, next_seq, frozenset())
+        state.wrote |= taken.changes > 0
+        ends = np.flatnonzero(bulk.codes == EventCode.XID)
+        ends = np.sort(np.concatenate([ends, bulk.queries()[1]]))
+        last_end = int(ends[-1]) if len(ends) else -1
+        if state.replay is None:
+            state.pass_over(bulk, begins, last_end)
+        return taken
+
+    def _move(self, events: EventColumns) -> None:
+        """Follow the log's own positions. Events made for this connection have none."""
+        stream = self._state.source
+        every = np.arange(len(events))
+        flags = events.numbers(every, 17, 2)
+        positions = events.numbers(every, 13, 4)
+        real = (positions > 0) & (flags & ARTIFICIAL_FLAG == 0)
+        real &= (events.codes != EventCode.HEARTBEAT) & (events.codes != EventCode.HEARTBEAT_V2)
+        if real.any():
+            stream.at = int(unwrap_positions(positions[real], stream.at)[-1])
+
+    def _find_rows(self, bulk: EventColumns, begins: Begins) -> _RowEvents:
+        """The row events of chosen tables, and what their transactions are."""
+        state = self._state
+        places = np.flatnonzero(OPERATIONS[bulk.codes])
+        if state.preparing is not None:
+            places = places[:0]
+        ids = table_ids(bulk.data, bulk.starts[places] + HEADER_BYTES)
+        begun = np.searchsorted(begins.places, places) - 1
+        tx, ts = begins.tx, begins.ts
+        if state.open is not None:
+            tx, ts = np.append(tx, state.open.tx), np.append(ts, state.open.ts)
+        elif len(places) and begun[0] < 0:
+            raise CorruptData("the binlog has rows outside of any transaction")
+        return _RowEvents(places, ids, tx[begun], ts[begun])
+
+    def _decode(
+        self, bulk: EventColumns, events: _RowEvents, next_seq: int, without: frozenset[str]
+    ) -> _Taken:
+        """All rows, by table. A table with a key that cannot be held is left out, and the others
+        are numbered anew: sequences must not have holes."""
+        groups, controls = self._walk(bulk, events, without)
+        counts = np.zeros(len(events.places), np.int64)
+        for group in groups:
+            counts[group.chosen] = group.walked.rows_per_event
+        first = next_seq + np.cumsum(counts) - counts
+        rows = []
+        for group in groups:
+            schema, chosen, walked = group.known.schema, group.chosen, group.walked
+            if schema is None:
+                raise InvariantBroken("rows of a table without a schema")
+            each = walked.rows_per_event
+            within = np.arange(int(each.sum())) - np.repeat(np.cumsum(each) - each, each)
+            decoded = walked.to_batch(
+                schema,
+                seq=np.repeat(first[chosen], each) + within,
+                tx=np.repeat(events.tx[chosen], each),
+                ts=np.repeat(events.ts[chosen], each),
+            )
+            if decoded.key_overflow:
+                rest = self._decode(bulk, events, next_seq, without | {schema.table})
+                left_out = ((schema.table, decoded.key_overflow[0]), *rest.unholdable)
+                return _Taken(rest.rows, rest.changes, rest.controls, left_out)
+            rows.append(
+                Rows(
+                    schema,
+                    decoded.batch,
+                    before_rows=decoded.before_rows,
+                    overflow_rows=decoded.overflow_rows,
+                )
+            )
+        return _Taken(tuple(rows), int(counts.sum()), controls)
+
+    def _walk(
+        self, bulk: EventColumns, events: _RowEvents, without: frozenset[str]
+    ) -> tuple[list[_Group], tuple[Control, ...]]:
+        """The row events of captured tables, by version of a table, walked through."""
+        by_version: dict[int, tuple[Known, list[int]]] = {}
+        for table_id in np.unique(events.ids).tolist():
+            known = self._tables.get(table_id)
+            if known is None:
+                raise CorruptData("the binlog has rows of a table that it did not describe")
+            if known.role is Role.CHOSEN and self._takes(known, without):
+                by_version.setdefault(id(known), (known, []))[1].append(table_id)
+        groups, gaps = [], []
+        for known, numbers in by_version.values():
+            if known.table is None:
+                raise known.error or InvariantBroken(f"{known.name} was not read")
+            chosen = np.flatnonzero(np.isin(events.ids, numbers))
+            areas = row_areas(bulk, events.places[chosen], len(known.table.columns))
+            if areas.partial.any():
+                gaps.append(self._refuse_partial(known))
+                chosen, starts = chosen[~areas.partial], areas.starts[~areas.partial]
+            else:
+                starts = areas.starts
+            places = events.places[chosen]
+            kinds = OPERATIONS[bulk.codes[places]]
+            if len(places):
+                walked = walk_events(bulk.data, starts, bulk.stops[places], kinds, known.table)
+                groups.append(_Group(known, chosen, walked))
+        return groups, tuple(gaps)
+
+    def _takes(self, known: Known, without: frozenset[str]) -> bool:
+        table = str(known.name)
+        return table not in without and self._rules.captures(table)
+
+    def _refuse_partial(self, known: Known) -> Control:
+        """A session may leave columns out at any time; what is not there must not become NULL."""
+        reason = f"the log has only some columns of rows of {known.name}"
+        if not self._rules.goes_on:
+            raise Misconfigured(
+                f"{reason}, before {self._state.position}: binlog_row_image was not FULL",
+                hint="SET GLOBAL binlog_row_image = 'FULL', end sessions that set another, and set"
+                ' source.on_gap = "dump" for once: the table is then dumped anew',
+            )
+        return GapSeen(reason, (str(known.name),))
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def confirm(self, position: SourcePosition) -> None:
+        """See `LogReader.confirm`. The server keeps its log by its own rule: nothing to tell."""
+        if not isinstance(position, MysqlPosition):
+            raise InvariantBroken(f"{position} is no position of a binlog")
+
+    def wait(self, timeout_s: float) -> None:
+        self._state.source.buffer.wait(timeout_s)
+
+    def close(self) -> None:
+        self._state.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _RowEvents:
+    """Row events: their places in the batch, their tables' numbers, their transactions."""
+
+    places: Int64Array
+    ids: Int64Array
+    tx: Int64Array
+    ts: Int64Array
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The row events (``chosen`` of a `_RowEvents`) of one version of a table."""
+
+    known: Known
+    chosen: Int64Array
+    walked: Walked
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    rows: tuple[Rows, ...]
+    changes: int
+    controls: tuple[Control, ...]
+    unholdable: tuple[tuple[str, str], ...] = ()
+
+
+def _stream_error(payload: bytes) -> TidelineError:
+    """Our error for a packet that is no event: the server ends the stream."""
+    if payload[0] == _ERROR:
+        number = int.from_bytes(payload[1:3], "little")
+        return stream_failed(number, payload[9:].decode(errors="replace"))
+    if payload[0] == _END:
+        return Unavailable("the server ended the replication stream")
+    return CorruptData(f"a packet of the replication stream begins with {payload[0]}")

@@ -1,0 +1,69 @@
+"""Compressed events, put into the stream as the plain events they stand for.
+
+So nothing behind this point knows of compression. Transactions that MySQL compressed as a whole are
+expanded a few MiB at a time: they may be larger than memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from capture.sources.mysql.compressed import InnerEvent, expand_payload, expand_rows, inflate
+from capture.sources.mysql.event_codes import EventCode
+from capture.sources.mysql.framing import HEADER_BYTES, packet
+
+EXPANDED_BYTES_MAX = 64 << 30
+"""Of one transaction. Its events are expanded step by step, so this is a limit against nonsense."""
+EVENT_BYTES_MAX = 1 << 30
+_STEP_BYTES = 4 << 20
+_QUERY_FIXED_BYTES = 13
+
+COMPRESSED = (
+    EventCode.TRANSACTION_PAYLOAD,
+    EventCode.QUERY_COMPRESSED,
+    EventCode.WRITE_ROWS_COMPRESSED_V1,
+    EventCode.UPDATE_ROWS_COMPRESSED_V1,
+    EventCode.DELETE_ROWS_COMPRESSED_V1,
+    EventCode.WRITE_ROWS_COMPRESSED,
+    EventCode.UPDATE_ROWS_COMPRESSED,
+    EventCode.DELETE_ROWS_COMPRESSED,
+)
+
+
+def plain_packet(code: int, header: bytes, body: bytes, *, checksum_bytes: int) -> bytes:
+    """A single compressed event of MariaDB as the packet of a plain one."""
+    if code == EventCode.QUERY_COMPRESSED:
+        plain, body = EventCode.QUERY, _plain_query(body)
+    else:
+        number, body = expand_rows(code, body, expanded_bytes_max=EVENT_BYTES_MAX)
+        plain = EventCode(number)
+    return packet(header[:4] + bytes([plain]) + header[5:] + body + bytes(checksum_bytes))
+
+
+def _plain_query(body: bytes) -> bytes:
+    """The text lies behind status variables and schema, whose lengths the fixed part tells."""
+    text_at = _QUERY_FIXED_BYTES + int.from_bytes(body[11:13], "little") + body[8] + 1
+    return body[:text_at] + inflate(body[text_at:], expanded_bytes_max=EVENT_BYTES_MAX)
+
+
+class PayloadStream:
+    """The events in a TRANSACTION_PAYLOAD event with ``header``; `step` gives the next few."""
+
+    def __init__(self, header: bytes, body: bytes, *, checksum_bytes: int) -> None:
+        self._next_position = header[13:17]
+        self._checksum = bytes(checksum_bytes)
+        self._events: Iterator[InnerEvent] = expand_payload(
+            body, expanded_bytes_max=EXPANDED_BYTES_MAX
+        )
+
+    def step(self) -> bytes:
+        """Packets of the next events; nothing when there are no more."""
+        packets, size = [], 0
+        for event in self._events:
+            # Inner events do not say where they end: the payload's end is theirs.
+            header = event.header[:13] + self._next_position + event.header[17:HEADER_BYTES]
+            packets.append(packet(header + event.body + self._checksum))
+            size += len(packets[-1])
+            if size >= _STEP_BYTES:
+                break
+        return b"".join(packets)

@@ -1,0 +1,70 @@
+"""Rounds over the catalog, each between two of our marks."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection
+from typing import Any
+
+import pymysql
+import structlog
+
+from capture.core.events import CatalogRound, MarkKind, Snapshot, TableFacts
+from capture.sources.mysql.catalog import Flavour, list_tables, read_tables
+from capture.sources.mysql.connect import query_failed
+from capture.sources.mysql.marks import Marks
+from tideline.contract.schema import TableId
+from tideline.settings import Source
+
+EVERYTHING = Snapshot(0, 0, ())
+"""What the log holds is visible in the log's order, so nothing of it is ever unseen."""
+
+log = structlog.get_logger("tideline.mysql")
+
+
+class CatalogWatch:
+    """A `Watch`. ``connection`` is one in autocommit."""
+
+    def __init__(
+        self,
+        connection: Any,
+        marks: Marks,
+        *,
+        flavour: Flavour,
+        settings: Source,
+        ours: Collection[TableId],
+    ) -> None:
+        self._connection = connection
+        self._marks = marks
+        self._flavour = flavour
+        self._settings = settings
+        self._ours = ours
+        self._told_empty = False
+
+    def round(self, register: Callable[[CatalogRound], None]) -> None:
+        """See `Watch.round`."""
+        token = uuid.uuid4().hex
+        self._marks.write(MarkKind.CATALOG_LOW, token)
+        try:
+            with self._connection.cursor() as cursor:
+                register(CatalogRound(token, tuple(self._look(cursor)), EVERYTHING))
+        except pymysql.Error as error:
+            raise query_failed(error) from None
+        self._marks.write(MarkKind.HEARTBEAT, token)
+
+    def snapshot(self) -> Snapshot:
+        """See `Watch.snapshot`."""
+        return EVERYTHING
+
+    def close(self) -> None:
+        self._marks.close()
+        self._connection.close()
+
+    def _look(self, cursor: Any) -> list[TableFacts]:
+        settings = self._settings
+        tables = list_tables(cursor, settings.tables, settings.exclude, ours=self._ours)
+        found = read_tables(cursor, tables, flavour=self._flavour, cascades=settings.cascades)
+        if not found and not self._told_empty:
+            log.warning("no table of the server matches source.tables", tables=settings.tables)
+        self._told_empty = not found
+        return [one.facts for one in found]

@@ -1,0 +1,76 @@
+"""Marks as rows: one row of a table of ours, changed in a transaction of its own.
+
+The binlog has them in commit order, and with ``binlog_order_commits = ON`` what is before a mark in
+the log was visible before the mark was written (MariaDB has no other order). Every pipeline has one
+row, by its incarnation; rows of others, and whatever else is written to the table, are no marks.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pymysql
+
+from capture.core.events import Mark, MarkKind
+from capture.sources.mysql.connect import query_failed
+from capture.sources.mysql.names import qualified
+from tideline.contract.schema import TableId
+
+TABLE = "watermark"
+COLUMNS = ("incarnation", "kind", "token", "clock_us")
+CREATE_DATABASE = "CREATE DATABASE IF NOT EXISTS {database}"
+CREATE_TABLE = """CREATE TABLE IF NOT EXISTS {table} (
+  incarnation VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY,
+  kind CHAR(1) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  token VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  clock_us BIGINT NOT NULL
+) ENGINE = InnoDB"""
+
+_WRITE = """
+INSERT INTO {table} (incarnation, kind, token, clock_us)
+VALUES (%s, %s, %s, {clock})
+ON DUPLICATE KEY UPDATE kind = VALUES(kind), token = VALUES(token), clock_us = VALUES(clock_us)
+"""
+CLOCK = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)"
+"""The server's clock, µs since 1970 UTC. SYSDATE, as the session's ``timestamp`` can be set."""
+
+
+def watermark_table(database: str) -> TableId:
+    """The table of marks in our database."""
+    return TableId(database, TABLE)
+
+
+class WrittenMarks:
+    """`Marks` on one connection in autocommit; thread-safe, as high marks come from a thread of
+    their own."""
+
+    def __init__(self, connection: Any, *, incarnation: str, database: str) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._incarnation = incarnation
+        table = qualified(watermark_table(database))
+        self._write = _WRITE.format(table=table, clock=CLOCK)
+
+    def write(self, kind: MarkKind, token: str) -> None:
+        """See `Marks.write`."""
+        try:
+            with self._lock, self._connection.cursor() as cursor:
+                cursor.execute(self._write, (self._incarnation, kind.value, token))
+        except pymysql.Error as error:
+            raise query_failed(error) from None
+
+    def begin(self, cursor: Any) -> None:
+        """See `Marks.begin`: any snapshot taken now is younger than the mark's commit."""
+        cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def parse_mark(row: dict[str, Any], incarnation: str) -> Mark | None:
+    """The mark in a row of our table, by column name, if it is one of this incarnation."""
+    kinds = {kind.value: kind for kind in MarkKind}
+    if row.get("incarnation") != incarnation or row.get("kind") not in kinds:
+        return None
+    return Mark(kinds[row["kind"]], str(row["token"]), int(row["clock_us"]))
