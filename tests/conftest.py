@@ -17,7 +17,12 @@ pytest_plugins = [
 ]
 
 # Reasons that a test may be skipped for in CI. Every entry needs a sentence that says why.
-ALLOWED_SKIPS: frozenset[str] = frozenset()
+ALLOWED_SKIPS: frozenset[str] = frozenset(
+    {
+        # It comes from Debian's unstable suite, which drifts; 8.0 runs the same tests.
+        "MySQL 9 cannot be had on this machine",
+    }
+)
 
 hypothesis.settings.register_profile("tideline", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("tideline")

@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from console.services.folders import cache_folder, rename_into_place
@@ -122,22 +122,32 @@ def _private_options(work: Path) -> list[str]:
 
 
 def _suite_source(suite: str) -> str:
-    """A source of ``suite``, at the mirror and with the key that this machine has for its own."""
-    release = _codename()
-    for path in _SOURCES:
-        for file in sorted(path.glob("*")) if path.is_dir() else [path]:
-            if file.suffix not in (".list", ".sources") or not file.is_file():
-                continue
-            lines = file.read_text(errors="replace")
-            found = _stanza(lines) if file.suffix == ".sources" else _one_line(lines, release)
-            for uri, suites, key in found:
-                if release in suites:
-                    signed = f"Signed-By: {key}\n" if key else ""
-                    return f"Types: deb\nURIs: {uri}\nSuites: {suite}\nComponents: main\n{signed}"
+    """`derive_source` from what the machine has."""
+    files = [
+        file
+        for path in _SOURCES
+        for file in (sorted(path.glob("*")) if path.is_dir() else [path])
+        if file.suffix in (".list", ".sources") and file.is_file()
+    ]
+    texts = {file.name: file.read_text(errors="replace") for file in files}
+    return derive_source(texts, release=_codename(), suite=suite)
+
+
+def derive_source(files: Mapping[str, str], *, release: str, suite: str) -> str:
+    """A source of ``suite`` in deb822 form: the mirror and the key are those of ``release``.
+
+    ``files`` are apt's own, by name (``….list`` or ``….sources``). Unavailable when none of them
+    has the release.
+    """
+    for name, text in files.items():
+        for uri, suites, key in _stanzas(text) if name.endswith(".sources") else _lines(text):
+            if release in suites:
+                signed = f"Signed-By: {key}\n" if key else ""
+                return f"Types: deb\nURIs: {uri}\nSuites: {suite}\nComponents: main\n{signed}"
     raise Unavailable(f"no package source of Debian {release} was found to derive {suite} from")
 
 
-def _stanza(text: str) -> list[tuple[str, list[str], str]]:
+def _stanzas(text: str) -> list[tuple[str, list[str], str]]:
     """(address, suites, key) of every stanza of a ``.sources`` file."""
     found = []
     for block in text.split("\n\n"):
@@ -154,7 +164,7 @@ def _stanza(text: str) -> list[tuple[str, list[str], str]]:
     return found
 
 
-def _one_line(text: str, release: str) -> list[tuple[str, list[str], str]]:
+def _lines(text: str) -> list[tuple[str, list[str], str]]:
     """(address, suites, key) of every ``deb`` line of a ``.list`` file."""
     found = []
     for line in text.splitlines():
@@ -162,7 +172,7 @@ def _one_line(text: str, release: str) -> list[tuple[str, list[str], str]]:
         if words[:1] == ["deb"] and "[" in line:
             options, _, rest = line.partition("[")[2].partition("]")
             words = ["deb", *rest.split()]
-        if words[:1] == ["deb"] and release in words[2:3]:
+        if words[:1] == ["deb"]:
             keys = [word[10:] for word in options.split() if word.startswith("signed-by=")]
             found.append((words[1], words[2:3], "".join(keys[:1])))
     return found

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from psycopg2 import sql
 
 from spark_jobs.fold_model import Change, fold
-from tests.fixtures.services import Database
+from tests.fixtures.settings import SourceDatabase
 from tests.fixtures.source_text import column_texts
 from tideline.contract.manifest import Manifest, Part, digest
-from tideline.contract.schema import TableSchema, parse_table
+from tideline.contract.position import PostgresPosition
+from tideline.contract.schema import TableSchema
 from tideline.settings import Settings
 from tideline.store.chain import Chain, Link
 from tideline.store.objects import ObjectStore, open_store
@@ -112,7 +112,7 @@ def read_links(chain: Chain) -> list[Link]:
     return links
 
 
-def check_equal(settings: Settings, database: Database, tables: Iterable[str]) -> Captured:
+def check_equal(settings: Settings, database: SourceDatabase, tables: Iterable[str]) -> Captured:
     """What the chain says of ``tables`` equals the source, row by row, column by column."""
     captured = read_chain(settings)
     for table in tables:
@@ -160,23 +160,16 @@ def stale_changes(changes: Iterable[Change]) -> list[int]:
     return stale
 
 
-def source_rows(database: Database, schema: TableSchema) -> dict[Texts, Texts]:
+def source_rows(database: SourceDatabase, schema: TableSchema) -> dict[Texts, Texts]:
     """The source's rows as text under UTC: key → values in column order."""
-    table = parse_table(schema.table)
-    columns = sql.SQL(", ").join(
-        sql.SQL("{}::text").format(sql.Identifier(name)) for name in schema.column_names
-    )
-    query = sql.SQL("SELECT {} FROM {}").format(columns, sql.Identifier(table.schema, table.name))
-    connection = database.connect()
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("SET timezone = 'UTC'")
-            cursor.execute(query)
-            rows = cursor.fetchall()
-    finally:
-        connection.close()
     places = [schema.column_names.index(name) for name in schema.key]
-    return {tuple(row[place] for place in places): row for row in rows}
+    return {tuple(row[place] for place in places): row for row in database.texts(schema)}
+
+
+def end_lsn(manifest: Manifest) -> int:
+    """Where PostgreSQL's log goes on after ``manifest``."""
+    assert isinstance(manifest.position, PostgresPosition)
+    return manifest.position.end_lsn
 
 
 def compare(wanted: dict[Texts, Texts], found: dict[Texts, Texts]) -> list[str]:

@@ -25,7 +25,7 @@ BYTES_MAX = 5_000
 
 
 @pytest.fixture
-def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
+def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline[Database]:
     """Next to the tables under traffic, one that nobody writes to: what is read of it is a dump."""
     database.run(
         *SCHEMA,
@@ -53,7 +53,7 @@ BAD: list[tuple[bytes, str | None, str]] = [
 
 
 def test_a_bad_message_is_refused_recorded_and_answered(
-    shop: Pipeline, valkey: ValkeyServer
+    shop: Pipeline[Database], valkey: ValkeyServer
 ) -> None:
     stream = stream_key(shop.settings.pipeline)
     with working(shop, seed=31) as worker, redis.Redis.from_url(valkey.url()) as client:
@@ -81,7 +81,9 @@ def test_a_bad_message_is_refused_recorded_and_answered(
     assert not set(accepted) & set(sent)
 
 
-def test_redis_is_flushed_while_a_request_is_open(shop: Pipeline, valkey: ValkeyServer) -> None:
+def test_redis_is_flushed_while_a_request_is_open(
+    shop: Pipeline[Database], valkey: ValkeyServer
+) -> None:
     request = DumpRequest("full-1", (CALM,), chunk_rows=20, delay_ms=20)
     with working(shop, seed=32), asking(shop) as asker:
         asker.ask(request)
@@ -99,7 +101,7 @@ def test_redis_is_flushed_while_a_request_is_open(shop: Pipeline, valkey: Valkey
     check_dumped_once(check(shop), answer)
 
 
-def test_redis_is_stopped_for_a_while(shop: Pipeline, valkey: ValkeyServer) -> None:
+def test_redis_is_stopped_for_a_while(shop: Pipeline[Database], valkey: ValkeyServer) -> None:
     request = DumpRequest("full-1", (CALM,), chunk_rows=20, delay_ms=20)
     with working(shop, seed=33) as worker, asking(shop) as asker:
         asker.ask(request)
@@ -116,7 +118,7 @@ def test_redis_is_stopped_for_a_while(shop: Pipeline, valkey: ValkeyServer) -> N
 
 
 @contextmanager
-def working(shop: Pipeline, *, seed: int) -> Iterator[WorkerProcess]:
+def working(shop: Pipeline[Database], *, seed: int) -> Iterator[WorkerProcess]:
     """A worker that has made the first dumps, under traffic; at the end all is drained."""
     worker = shop.start()
     with Workload(shop.database.dsn, seed=seed, pause_s=0.01):
@@ -127,7 +129,7 @@ def working(shop: Pipeline, *, seed: int) -> Iterator[WorkerProcess]:
 
 
 @contextmanager
-def asking(shop: Pipeline) -> Iterator[Asker]:
+def asking(shop: Pipeline[Database]) -> Iterator[Asker]:
     asker = shop.asker()
     try:
         yield asker
@@ -135,7 +137,7 @@ def asking(shop: Pipeline) -> Iterator[Asker]:
         asker.close()
 
 
-def answer_of(shop: Pipeline, request_id: str) -> Answer | None:
+def answer_of(shop: Pipeline[Database], request_id: str) -> Answer | None:
     with asking(shop) as asker:
         return asker.answer(request_id)
 
@@ -158,7 +160,7 @@ def ended(state: OpenState, request_id: str) -> bool:
     return request_id in {answer.request_id for answer in state.recent}
 
 
-def check(shop: Pipeline) -> Captured:
+def check(shop: Pipeline[Database]) -> Captured:
     captured = check_equal(shop.settings, shop.database, [*TABLES, CALM])
     check_history(captured, ledger="public.ledger", versioned=["public.accounts"])
     return captured

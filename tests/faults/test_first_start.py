@@ -17,7 +17,7 @@ MISCONFIGURED = 2
 
 
 @pytest.fixture
-def first(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
+def first(database: Database, pipeline_of: PipelineFactory) -> Pipeline[Database]:
     database.run(
         "CREATE TABLE t (id int PRIMARY KEY, v text)",
         "INSERT INTO t SELECT g, 'v' FROM generate_series(1, 500) g",
@@ -33,7 +33,7 @@ def slot_lsn(database: Database) -> str:
 
 @pytest.mark.parametrize("running", [True, False], ids=["running", "stopped"])
 def test_another_store_does_not_take_the_slot(
-    first: Pipeline, pipeline_of: PipelineFactory, running: bool
+    first: Pipeline[Database], pipeline_of: PipelineFactory, running: bool
 ) -> None:
     """The same pipeline with a slip in store.url: its chain is empty, and the slot is not its own.
     Neither is it after a second try."""
@@ -59,7 +59,7 @@ def test_another_store_does_not_take_the_slot(
 
 
 @pytest.mark.parametrize(("point", "count"), [("after-manifest", 1), ("after-manifest", 2)])
-def test_killed_while_the_slot_is_made(first: Pipeline, point: str, count: int) -> None:
+def test_killed_while_the_slot_is_made(first: Pipeline[Database], point: str, count: int) -> None:
     """After the manifest that announces it, and after the one that says where it begins."""
     doomed = first.start(kill=f"{point}:{count}")
     assert doomed.wait() == -signal.SIGKILL
@@ -68,7 +68,7 @@ def test_killed_while_the_slot_is_made(first: Pipeline, point: str, count: int) 
     check_equal(first.settings, first.database, [T])
 
 
-def test_a_slot_that_was_made_and_not_yet_named_is_made_again(first: Pipeline) -> None:
+def test_a_slot_that_was_made_and_not_yet_named_is_made_again(first: Pipeline[Database]) -> None:
     """A worker died between making it and saying so."""
     doomed = first.start(kill="after-manifest:1")
     assert doomed.wait() == -signal.SIGKILL
@@ -82,7 +82,7 @@ def test_a_slot_that_was_made_and_not_yet_named_is_made_again(first: Pipeline) -
     check_equal(first.settings, first.database, [T])
 
 
-def test_a_stop_while_the_slot_waits(first: Pipeline) -> None:
+def test_a_stop_while_the_slot_waits(first: Pipeline[Database]) -> None:
     """Making a slot waits for every transaction that runs; a stop does not wait for that."""
     older = psycopg2.connect(first.database.dsn)
     backend = older.get_backend_pid()

@@ -34,7 +34,7 @@ PATIENCE_S = 300.0
 
 
 @pytest.fixture
-def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
+def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline[Database]:
     """Its segments are few: what a merge of many small ones costs is not the matter here."""
     database.run(*SCHEMA)
     limits = {"flush_interval_s": 2.5, "heartbeat_s": 1.0}
@@ -42,7 +42,9 @@ def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
 
 
 @pytest.mark.timeout(900)
-def test_killed_repeated_and_raced(shop: Pipeline, spark: SparkSession, tmp_path: Path) -> None:
+def test_killed_repeated_and_raced(
+    shop: Pipeline[Database], spark: SparkSession, tmp_path: Path
+) -> None:
     """A merge dies with one table just before its commit and the other just after, once while it
     makes the tables and once later; the same plan is run again, twice; two plans that overlap run
     at once; at the end all of it is equal."""
@@ -72,7 +74,7 @@ def dumped(state: OpenState) -> bool:
     return live and not state.requests
 
 
-def more_captured(shop: Pipeline, traffic: Workload) -> None:
+def more_captured(shop: Pipeline[Database], traffic: Workload) -> None:
     """Return once there is something new to merge of every table."""
     before = shop.manifest().manifest_number
     traffic.wait_for(20)
@@ -83,7 +85,9 @@ def more_captured(shop: Pipeline, traffic: Workload) -> None:
     shop.wait_state("more of every table is captured", more)
 
 
-def killed_and_repeated(made: Plan, shop: Pipeline, spark: SparkSession, folder: Path) -> None:
+def killed_and_repeated(
+    made: Plan, shop: Pipeline[Database], spark: SparkSession, folder: Path
+) -> None:
     """The plan is run to a death between two commits, then again, then once more."""
     assert {table.table for table in made.tables} == set(TABLES)
     wanted = {table.table: table.b for table in made.tables}
@@ -115,7 +119,7 @@ def killed_and_repeated(made: Plan, shop: Pipeline, spark: SparkSession, folder:
     assert versions(again) == versions(repeated)
 
 
-def raced(shop: Pipeline, spark: SparkSession, traffic: Workload) -> None:
+def raced(shop: Pipeline[Database], spark: SparkSession, traffic: Workload) -> None:
     """Two plans from the same start, the second one longer, at their commit at the same time."""
     short = plan(shop, "short", ORDERS)
     more_captured(shop, traffic)
@@ -143,7 +147,7 @@ def raced(shop: Pipeline, spark: SparkSession, traffic: Workload) -> None:
         assert (first.applied_manifest, second.applied_manifest) == (long.b, long.b)
 
 
-def plan(shop: Pipeline, plan_id: str, *tables: str) -> Plan:
+def plan(shop: Pipeline[Database], plan_id: str, *tables: str) -> Plan:
     return plan_merge(shop.settings, plan_id=plan_id, tables=tables or None)
 
 

@@ -63,7 +63,7 @@ class TestUnderTraffic:
         finish(shop, worker)
 
 
-def in_a_dump(shop: Pipeline) -> None:
+def in_a_dump(shop: Pipeline[Database]) -> None:
     """Return while a dump is open that has got somewhere since the session began."""
 
     def chunks() -> int:
@@ -74,7 +74,7 @@ def in_a_dump(shop: Pipeline) -> None:
     assert shop.state().requests, "no dump is open"
 
 
-def finish(shop: Pipeline, worker: WorkerProcess) -> None:
+def finish(shop: Pipeline[Database], worker: WorkerProcess) -> None:
     """A clean stop, and everything is there, once, written by that worker alone."""
     worker.terminate()
     writers = {manifest.writer for manifest in shop.manifests()}

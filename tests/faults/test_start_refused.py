@@ -66,7 +66,7 @@ def forgetful() -> Iterator[tuple[str, dict[str, bytes]]]:
     server.server_close()
 
 
-def refused(shop: Pipeline, *words: str) -> str:
+def refused(shop: Pipeline[Database], *words: str) -> str:
     """The worker ends as misconfigured, names ``words``, and leaves the source alone."""
     worker = shop.start()
     code, output = worker.wait(), worker.output()

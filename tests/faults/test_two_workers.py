@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.faults.checks import Captured, check_equal, check_history
+from tests.faults.checks import Captured, check_equal, check_history, end_lsn
 from tests.faults.workload import SCHEMA, TABLES, Workload
 from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory, WorkerProcess, poll
 from tests.fixtures.services import Database
@@ -29,14 +29,14 @@ CALM_SCHEMA = (
 
 
 @pytest.fixture
-def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
+def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline[Database]:
     """Its first dump takes 30 chunks, and so a while."""
     database.run(*SCHEMA, *CALM_SCHEMA)
     limits = {"takeover_after_s": TAKEOVER_AFTER_S, "delay_ms": 10, "chunk_rows": 100}
     return pipeline_of(database, capture=limits)
 
 
-def test_the_passive_one_takes_over_after_a_kill(shop: Pipeline) -> None:
+def test_the_passive_one_takes_over_after_a_kill(shop: Pipeline[Database]) -> None:
     with Workload(shop.database.dsn, seed=11, pause_s=0.01) as traffic:
         doomed = shop.start(kill="between-chunks:8")
         doomed.wait_point("after-manifest")
@@ -60,7 +60,7 @@ def test_the_passive_one_takes_over_after_a_kill(shop: Pipeline) -> None:
     assert since == {False: left.rows, True: CALM_ROWS - left.rows}
 
 
-def test_a_worker_that_slept_is_fenced_when_it_wakes(shop: Pipeline) -> None:
+def test_a_worker_that_slept_is_fenced_when_it_wakes(shop: Pipeline[Database]) -> None:
     """It sleeps with parts uploaded whose manifest it is about to append."""
     with Workload(shop.database.dsn, seed=12, pause_s=0.01) as traffic:
         sleeper = shop.start(stop="between-parts-and-manifest:6")
@@ -105,7 +105,7 @@ def test_a_clean_stop_hands_over_to_the_one_that_waits(
     assert released == [taken[0] - 1, captured.manifests[-1].manifest_number]
 
 
-def check(shop: Pipeline, *, terms: list[int]) -> Captured:
+def check(shop: Pipeline[Database], *, terms: list[int]) -> Captured:
     """Source and chain are equal; the chain is one, and its terms are these after the first."""
     captured = check_equal(shop.settings, shop.database, [*TABLES, CALM])
     check_history(captured, ledger="public.ledger", versioned=VERSIONED)
@@ -122,7 +122,7 @@ def written_at(manifest: Manifest) -> float:
     return manifest.written_at_us / 1e6
 
 
-def statuses(shop: Pipeline) -> list[WorkerStatus]:
+def statuses(shop: Pipeline[Database]) -> list[WorkerStatus]:
     asker = shop.asker()
     try:
         return asker.workers()
@@ -130,7 +130,7 @@ def statuses(shop: Pipeline) -> list[WorkerStatus]:
         asker.close()
 
 
-def passive(shop: Pipeline, worker: WorkerProcess) -> WorkerStatus:
+def passive(shop: Pipeline[Database], worker: WorkerProcess) -> WorkerStatus:
     """What ``worker`` says of itself once it waits while another is live."""
     found: list[WorkerStatus] = []
 
@@ -145,7 +145,7 @@ def passive(shop: Pipeline, worker: WorkerProcess) -> WorkerStatus:
     return found[0]
 
 
-def live(shop: Pipeline, worker: WorkerProcess) -> WorkerStatus:
+def live(shop: Pipeline[Database], worker: WorkerProcess) -> WorkerStatus:
     """What ``worker`` says of itself once it is the one that reads."""
     found: list[WorkerStatus] = []
 
@@ -164,7 +164,7 @@ def open_dump(state: OpenState) -> TableDump:
     return dumps[0]
 
 
-def wait_takeover(shop: Pipeline, last: Manifest) -> Manifest:
+def wait_takeover(shop: Pipeline[Database], last: Manifest) -> Manifest:
     """The takeover that follows ``last``, once it is there."""
     number = last.manifest_number + 1
     poll("another worker takes over", lambda: shop.manifest().manifest_number >= number)
@@ -174,14 +174,14 @@ def wait_takeover(shop: Pipeline, last: Manifest) -> Manifest:
     return link.manifest
 
 
-def drained(shop: Pipeline) -> None:
+def drained(shop: Pipeline[Database]) -> None:
     """Return once all that the source has committed is durable, dumps included."""
     end = int(shop.database.rows("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn")[0][0])
-    poll("all is durable", lambda: shop.manifest().position.end_lsn >= end)
+    poll("all is durable", lambda: end_lsn(shop.manifest()) >= end)
     shop.wait_state("the dumps end", lambda state: not state.requests)
 
 
-def readers(shop: Pipeline) -> int:
+def readers(shop: Pipeline[Database]) -> int:
     """How many processes read the pipeline's slot."""
     query = "SELECT count(active_pid) FROM pg_replication_slots WHERE database = current_database()"
     return int(shop.database.rows(query)[0][0])

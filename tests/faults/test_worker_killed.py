@@ -18,13 +18,13 @@ VERSIONED = ("public.accounts", ORDERS, "public.pairs")
 
 
 @pytest.fixture
-def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
+def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline[Database]:
     database.run(*SCHEMA)
     return pipeline_of(database, capture={"delay_ms": 20, "takeover_after_s": 1.0})
 
 
 @pytest.fixture
-def hurried(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
+def hurried(database: Database, pipeline_of: PipelineFactory) -> Pipeline[Database]:
     """Without a pause between chunks, so that each is read ahead of the one before it."""
     database.run(*SCHEMA)
     return pipeline_of(database, capture={"chunk_rows": 25, "takeover_after_s": 1.0})
@@ -39,7 +39,7 @@ def hurried(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
         ("between-marks", 5),
     ],
 )
-def test_killed_at_a_point(shop: Pipeline, point: str, count: int) -> None:
+def test_killed_at_a_point(shop: Pipeline[Database], point: str, count: int) -> None:
     killed_at, captured = killed_and_succeeded(shop, point, count)
     takeovers = [m for m in captured.manifests if m.kind is ManifestKind.TAKEOVER]
     assert [m.manifest_number for m in takeovers] == [killed_at.manifest_number + 1]
@@ -48,7 +48,9 @@ def test_killed_at_a_point(shop: Pipeline, point: str, count: int) -> None:
 @pytest.mark.parametrize(
     ("point", "count"), [("between-marks", 20), ("between-chunks", 20), ("after-manifest", 5)]
 )
-def test_killed_with_a_chunk_read_ahead(hurried: Pipeline, point: str, count: int) -> None:
+def test_killed_with_a_chunk_read_ahead(
+    hurried: Pipeline[Database], point: str, count: int
+) -> None:
     killed_and_succeeded(hurried, point, count)
 
 
@@ -69,7 +71,7 @@ def test_killed_between_chunks_the_dump_goes_on(
 
 
 def killed_and_succeeded(
-    shop: Pipeline, point: str, count: int, *, tables: Sequence[str] = TABLES
+    shop: Pipeline[Database], point: str, count: int, *, tables: Sequence[str] = TABLES
 ) -> tuple[Manifest, Captured]:
     """The newest manifest when it was killed, and the whole chain, checked against the source."""
     with Workload(shop.database.dsn, seed=1) as traffic:

@@ -27,13 +27,15 @@ SCHEMA = (
 
 
 @pytest.fixture
-def items(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
+def items(database: Database, pipeline_of: PipelineFactory) -> Pipeline[Database]:
     database.run(*SCHEMA)
     # With a pause no chunk is read ahead: a worker that is stopped then holds no lock.
     return pipeline_of(database, capture={"chunk_rows": 20, "delay_ms": 1})
 
 
-def dump_with(items: Pipeline, point: str, meanwhile: Callable[[WorkerProcess], None]) -> Captured:
+def dump_with(
+    items: Pipeline[Database], point: str, meanwhile: Callable[[WorkerProcess], None]
+) -> Captured:
     """The first dump, stopped at ``point`` while ``meanwhile`` happens; ends equal and whole."""
     worker = items.start(stop=point, until_idle_s=IDLE_S)
     worker.wait_stopped()
@@ -61,14 +63,14 @@ def dump_with(items: Pipeline, point: str, meanwhile: Callable[[WorkerProcess], 
     ],
     ids=lambda statements: statements[0][:40].replace(" ", "-"),
 )
-def test_changes_in_a_window(items: Pipeline, statements: list[str]) -> None:
+def test_changes_in_a_window(items: Pipeline[Database], statements: list[str]) -> None:
     if statements[-1].endswith(";"):
         items.database.run("DELETE FROM items WHERE id = 46")
     dump_with(items, "between-marks:2", lambda worker: items.database.run(*statements))
     assert items.table(ITEMS).condition is TableCondition.LIVE
 
 
-def test_unchanged_large_values_of_a_window_come_as_partial_rows(items: Pipeline) -> None:
+def test_unchanged_large_values_of_a_window_come_as_partial_rows(items: Pipeline[Database]) -> None:
     captured = dump_with(
         items,
         "between-marks:1",
@@ -78,7 +80,9 @@ def test_unchanged_large_values_of_a_window_come_as_partial_rows(items: Pipeline
     assert sorted(int(str(change.key[0])) for change in partial) == list(range(1, 11))
 
 
-def test_rows_that_move_to_where_the_dump_has_been_are_read_again(items: Pipeline) -> None:
+def test_rows_that_move_to_where_the_dump_has_been_are_read_again(
+    items: Pipeline[Database],
+) -> None:
     captured = dump_with(
         items,
         "between-chunks:3",
@@ -98,11 +102,11 @@ class TestRewritingAlter:
     @pytest.mark.parametrize(
         "point", ["between-chunks:2", "between-marks:1", "between-marks:2", "between-chunks:3"]
     )
-    def test_between_the_steps(self, items: Pipeline, point: str) -> None:
+    def test_between_the_steps(self, items: Pipeline[Database], point: str) -> None:
         dump_with(items, point, lambda worker: items.database.run(self.ALTER))
         self.check(items)
 
-    def test_between_the_low_mark_and_the_snapshot(self, items: Pipeline) -> None:
+    def test_between_the_low_mark_and_the_snapshot(self, items: Pipeline[Database]) -> None:
         """The ALTER holds the table when the chunk asks for it, and commits while it waits."""
         connection = items.database.connect()
         connection.autocommit = False
@@ -118,7 +122,7 @@ class TestRewritingAlter:
         connection.close()
         self.check(items)
 
-    def check(self, items: Pipeline) -> None:
+    def check(self, items: Pipeline[Database]) -> None:
         captured = check_equal(items.settings, items.database, [ITEMS])
         finished = [m.manifest_number for m in captured.manifests if m.floors]
         assert finished
@@ -139,7 +143,7 @@ def waits_for_items(database: Database) -> bool:
 class TestRequests:
     """Requests to a worker that runs."""
 
-    def test_given_keys(self, items: Pipeline) -> None:
+    def test_given_keys(self, items: Pipeline[Database]) -> None:
         """Keys that the source lacks become deletes; the others are read, whatever they were."""
         worker = items.start()
         items.wait_state("the first dump ends", lambda s: ITEMS in s.tables and not s.requests)
@@ -159,7 +163,7 @@ class TestRequests:
         found = [(c.op, int(str(c.key[0]))) for c in captured.table(ITEMS) if c.seq >= first]
         assert sorted(found) == [("d", -3), ("d", 999), ("r", 1), ("r", 7), ("r", 50)]
 
-    def test_a_time_range(self, items: Pipeline) -> None:
+    def test_a_time_range(self, items: Pipeline[Database]) -> None:
         worker = items.start()
         items.wait_state("the first dump ends", lambda s: ITEMS in s.tables and not s.requests)
         span = TimeRange("at", "2024-01-01 10:00", "2024-01-01 20:00")
@@ -178,7 +182,7 @@ class TestRequests:
         assert not floors & {"backfill-1", "backfill-2"}
 
 
-def test_a_request_that_was_there_before_the_worker_is_served(items: Pipeline) -> None:
+def test_a_request_that_was_there_before_the_worker_is_served(items: Pipeline[Database]) -> None:
     """It waits until the first look at the catalog says which tables there are."""
     asker = items.asker()
     asker.ask(DumpRequest("early", (ITEMS,), keys=(("7",),)))

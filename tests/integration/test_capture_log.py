@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from console.services.postgres import PostgresServer
-from tests.faults.checks import check_equal, check_history
+from tests.faults.checks import check_equal, check_history, end_lsn
 from tests.faults.workload import SCHEMA, TABLES, Workload
 from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory, poll
 from tests.fixtures.services import Database
@@ -23,7 +23,7 @@ MiB = 1024 * 1024
 
 
 @pytest.fixture
-def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
+def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline[Database]:
     database.run(*SCHEMA)
     return pipeline_of(database)
 
@@ -68,13 +68,13 @@ def test_a_huge_transaction_in_flat_memory(
     assert ids.column("_tl_seq").to_pylist() == list(range(first, first + HUGE_ROWS))
 
 
-def part_rows(shop: Pipeline, part: Part, columns: list[str]) -> pa.Table:
+def part_rows(shop: Pipeline[Database], part: Part, columns: list[str]) -> pa.Table:
     data = open_store(shop.settings.store).get(part.key)
     assert data is not None
     return pq.read_table(pa.BufferReader(data), columns=columns)
 
 
-def test_messages_of_others_do_not_hold_the_position_back(shop: Pipeline) -> None:
+def test_messages_of_others_do_not_hold_the_position_back(shop: Pipeline[Database]) -> None:
     """One outside a transaction ends what is decoded at once; what was before it counts."""
     worker = shop.start()
     shop.wait_state("the first dumps end", lambda s: len(s.tables) == 4 and not s.requests)
@@ -90,7 +90,7 @@ def test_messages_of_others_do_not_hold_the_position_back(shop: Pipeline) -> Non
             cursor.execute("SELECT pg_logical_emit_message(false, 'other', 'x')")
             poll("it is captured", lambda seq=captured: shop.manifest().last_seq > seq)  # type: ignore[misc]
             holding = [m for m in shop.manifests() if m.last_seq == captured + 1]
-            assert holding[0].position.end_lsn > before
+            assert end_lsn(holding[0]) > before
     connection.close()
     worker.terminate()
     check_history(
@@ -143,7 +143,7 @@ def test_a_clean_stop_lets_the_next_worker_begin_at_once(
     assert [m.term for m in takeovers] == [2, 3]
 
 
-def test_what_is_confirmed_never_passes_the_chain(shop: Pipeline) -> None:
+def test_what_is_confirmed_never_passes_the_chain(shop: Pipeline[Database]) -> None:
     query = "SELECT confirmed_flush_lsn - '0/0'::pg_lsn FROM pg_replication_slots"
     mine = f"{query} WHERE database = current_database()"
     with Workload(shop.database.dsn, seed=5) as traffic:
@@ -151,7 +151,7 @@ def test_what_is_confirmed_never_passes_the_chain(shop: Pipeline) -> None:
         worker.wait_point("after-manifest", 5)
         for _ in range(20):
             confirmed = int(shop.database.rows(mine)[0][0])
-            assert confirmed <= shop.manifest().position.end_lsn
+            assert confirmed <= end_lsn(shop.manifest())
             traffic.wait_for(20)
         start = int(shop.database.rows(mine)[0][0])
         poll("the slot moves on", lambda: int(shop.database.rows(mine)[0][0]) > start)
@@ -161,7 +161,7 @@ def test_what_is_confirmed_never_passes_the_chain(shop: Pipeline) -> None:
 class TestLost:
     """What comes next is gone: the worker says so and exits, and nothing is appended."""
 
-    def expect(self, shop: Pipeline, *words: str) -> None:
+    def expect(self, shop: Pipeline[Database], *words: str) -> None:
         before = shop.manifest()
         worker = shop.start()
         assert worker.wait() == 4, worker.output()[-3000:]
@@ -170,11 +170,11 @@ class TestLost:
             assert word in worker.output()
         assert shop.manifest().last_seq == before.last_seq
 
-    def slot(self, shop: Pipeline) -> str:
+    def slot(self, shop: Pipeline[Database]) -> str:
         query = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
         return str(shop.database.rows(query)[0][0])
 
-    def test_the_slot_was_moved_by_someone_else(self, shop: Pipeline) -> None:
+    def test_the_slot_was_moved_by_someone_else(self, shop: Pipeline[Database]) -> None:
         shop.drain()
         slot = self.slot(shop)
         shop.database.run(
@@ -183,14 +183,14 @@ class TestLost:
         )
         self.expect(shop, slot)
 
-    def test_the_slot_was_dropped(self, shop: Pipeline) -> None:
+    def test_the_slot_was_dropped(self, shop: Pipeline[Database]) -> None:
         shop.drain()
         slot = self.slot(shop)
         shop.database.run(f"SELECT pg_drop_replication_slot('{slot}')")
         self.expect(shop, slot, "is gone")
 
     def test_another_database(
-        self, shop: Pipeline, database: Database, pipeline_of: PipelineFactory
+        self, shop: Pipeline[Database], database: Database, pipeline_of: PipelineFactory
     ) -> None:
         shop.drain()
         other = shop.database.dsn.rpartition("/")[0] + "/postgres"

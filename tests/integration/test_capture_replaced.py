@@ -13,7 +13,9 @@ from tideline.contract.manifest import TableCondition
 T, GOOD = "public.t", "public.good"
 
 
-def captured(database: Database, pipeline_of: PipelineFactory, *statements: str) -> Pipeline:
+def captured(
+    database: Database, pipeline_of: PipelineFactory, *statements: str
+) -> Pipeline[Database]:
     """A pipeline whose first dumps are done; no worker runs."""
     database.run(*statements, "CREATE TABLE good (id int PRIMARY KEY)")
     made = pipeline_of(database)

@@ -21,7 +21,7 @@ SCHEMA = (
 
 
 @pytest.fixture
-def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
+def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline[Database]:
     """A pipeline whose first dumps are done; no worker runs."""
     database.run(*SCHEMA)
     made = pipeline_of(database)
@@ -33,12 +33,12 @@ def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
     return made
 
 
-def dumps_of(shop: Pipeline, table: str) -> list[int]:
+def dumps_of(shop: Pipeline[Database], table: str) -> list[int]:
     """The floors of finished whole dumps of ``table``."""
     return [f.seq for m in shop.manifests() for f in m.floors if f.table == table]
 
 
-def test_a_new_table_appears(shop: Pipeline) -> None:
+def test_a_new_table_appears(shop: Pipeline[Database]) -> None:
     worker = shop.start()
     worker.wait_point("reading")
     shop.database.run(
@@ -53,7 +53,7 @@ def test_a_new_table_appears(shop: Pipeline) -> None:
     assert len(dumps_of(shop, "public.late")) == 1
 
 
-def test_a_transaction_older_than_the_publication_is_waited_for(shop: Pipeline) -> None:
+def test_a_transaction_older_than_the_publication_is_waited_for(shop: Pipeline[Database]) -> None:
     """What it did to the table before the table was published never comes through the log."""
     shop.database.run("CREATE TABLE late (id int PRIMARY KEY)")
     older = psycopg2.connect(shop.database.dsn)
@@ -81,14 +81,14 @@ def test_a_transaction_older_than_the_publication_is_waited_for(shop: Pipeline) 
     check_equal(shop.settings, shop.database, [ITEMS, OTHER, "public.late"])
 
 
-def test_an_empty_table_is_known(shop: Pipeline) -> None:
+def test_an_empty_table_is_known(shop: Pipeline[Database]) -> None:
     shop.database.run("CREATE TABLE late (a text PRIMARY KEY)")
     shop.drain()
     assert shop.table("public.late").schema is not None
     check_equal(shop.settings, shop.database, ["public.late"])
 
 
-def test_a_nullable_column_needs_no_dump(shop: Pipeline) -> None:
+def test_a_nullable_column_needs_no_dump(shop: Pipeline[Database]) -> None:
     worker = shop.start()
     worker.wait_point("reading")
     shop.database.run("ALTER TABLE items ADD COLUMN note text")
@@ -130,7 +130,7 @@ def test_a_nullable_column_needs_no_dump(shop: Pipeline) -> None:
 )
 @pytest.mark.parametrize("live", [True, False], ids=["while-it-runs", "while-it-is-down"])
 def test_data_that_changed_without_row_events_is_dumped_anew(
-    shop: Pipeline, statement: str, live: bool
+    shop: Pipeline[Database], statement: str, live: bool
 ) -> None:
     if live:
         worker = shop.start()
@@ -150,7 +150,7 @@ def test_data_that_changed_without_row_events_is_dumped_anew(
     assert sum(name.startswith("unproven:") for name in accepted) == 1
 
 
-def test_an_incompatible_change_blocks_until_a_full_dump(shop: Pipeline) -> None:
+def test_an_incompatible_change_blocks_until_a_full_dump(shop: Pipeline[Database]) -> None:
     worker = shop.start()
     worker.wait_point("reading")
     shop.database.run("ALTER TABLE items ALTER COLUMN v TYPE text USING 'v' || v")
@@ -172,7 +172,9 @@ def test_an_incompatible_change_blocks_until_a_full_dump(shop: Pipeline) -> None
     check_equal(shop.settings, shop.database, [ITEMS, OTHER])
 
 
-def test_a_table_without_a_key_is_parked_and_taken_up_once_it_has_one(shop: Pipeline) -> None:
+def test_a_table_without_a_key_is_parked_and_taken_up_once_it_has_one(
+    shop: Pipeline[Database],
+) -> None:
     worker = shop.start()
     worker.wait_point("reading")
     shop.database.run("CREATE TABLE bare (a int, b int)", "INSERT INTO bare VALUES (1, 1), (2, 2)")
@@ -193,7 +195,7 @@ def test_a_table_without_a_key_is_parked_and_taken_up_once_it_has_one(shop: Pipe
     assert shop.table("public.bare").condition is TableCondition.LIVE
 
 
-def test_a_dropped_table_is_parked(shop: Pipeline) -> None:
+def test_a_dropped_table_is_parked(shop: Pipeline[Database]) -> None:
     shop.database.run("DROP TABLE other", "UPDATE items SET v = -1 WHERE id = 1")
     shop.drain()
     parked = shop.table(OTHER)
@@ -202,7 +204,7 @@ def test_a_dropped_table_is_parked(shop: Pipeline) -> None:
     check_equal(shop.settings, shop.database, [ITEMS])
 
 
-def test_a_key_that_its_type_cannot_hold_parks_its_table_only(shop: Pipeline) -> None:
+def test_a_key_that_its_type_cannot_hold_parks_its_table_only(shop: Pipeline[Database]) -> None:
     shop.database.run("CREATE TABLE days (day date PRIMARY KEY, v int)")
     shop.drain()
     shop.database.run(
@@ -223,7 +225,7 @@ def test_a_key_that_its_type_cannot_hold_parks_its_table_only(shop: Pipeline) ->
     check_equal(shop.settings, shop.database, ["public.days"])
 
 
-def test_a_partitioned_table_is_one_table(shop: Pipeline) -> None:
+def test_a_partitioned_table_is_one_table(shop: Pipeline[Database]) -> None:
     shop.database.run(
         "CREATE TABLE facts (id int, day date, v int, PRIMARY KEY (id, day))"
         " PARTITION BY RANGE (day)",

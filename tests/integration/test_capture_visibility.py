@@ -148,14 +148,14 @@ class TestCommitThatIsNotVisibleYet:
         with pytest.raises(AssertionError, match="differs"):
             check_equal(hot.settings, own_database, [HOT])
 
-    def dumped(self, database: Database, pipeline_of: PipelineFactory) -> Pipeline:
+    def dumped(self, database: Database, pipeline_of: PipelineFactory) -> Pipeline[Database]:
         database.run(*SCHEMA)
         hot = pipeline_of(database)
         worker = hot.start(until_idle_s=IDLE_S)
         assert worker.wait() == 0, worker.output()[-3000:]
         return hot
 
-    def wait_captured(self, hot: Pipeline) -> None:
+    def wait_captured(self, hot: Pipeline[Database]) -> None:
         poll(
             "the commit is in the chain",
             lambda: any(part.operations.get("u") for m in hot.manifests() for part in m.parts),

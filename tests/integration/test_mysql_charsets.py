@@ -152,8 +152,13 @@ def _printed(server: BinlogServer, codes: list[bytes], charset: str) -> Iterator
             row = cursor.fetchone()
             assert row is not None
             for code, stored, text in zip(part, row[::2], row[1::2], strict=True):
-                lossy = stored != code.hex().upper() or text.count("?") > code.count(b"?")
-                yield None if lossy or "\ufffd" in text[:2] else text
+                yield text if stored == code.hex().upper() and _is_told(code, text) else None
+
+
+def _is_told(code: bytes, text: str) -> bool:
+    """Whether the server's ``text`` says which characters ``code`` has."""
+    questions = text.count("?") - code.count(b"?")
+    return text not in ("", "\ufffd") and (questions == 0 or len(text) > 2)
 
 
 def _texts(end: int) -> Iterator[str]:

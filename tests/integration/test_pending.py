@@ -21,7 +21,7 @@ DOCS = "public.docs"
 
 
 @pytest.fixture
-def pipeline(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
+def pipeline(database: Database, pipeline_of: PipelineFactory) -> Pipeline[Database]:
     """Rows that were there before capture, in a table that is not dumped at first."""
     database.run(
         "CREATE TABLE docs (id bigint, at timestamptz, code bytea, tag text, note text, body text,"
@@ -35,7 +35,7 @@ def pipeline(database: Database, pipeline_of: PipelineFactory) -> Pipeline:
 
 
 @pytest.mark.timeout(300)
-def test_they_are_read_again(pipeline: Pipeline, spark: SparkSession) -> None:
+def test_they_are_read_again(pipeline: Pipeline[Database], spark: SparkSession) -> None:
     pipeline.drain()
     pipeline.database.run("UPDATE docs SET note = 'new'")
     pipeline.drain()
@@ -62,7 +62,7 @@ def test_they_are_read_again(pipeline: Pipeline, spark: SparkSession) -> None:
     assert found.rows_equal == 3
 
 
-def merged(pipeline: Pipeline, spark: SparkSession, plan_id: str) -> Receipt:
+def merged(pipeline: Pipeline[Database], spark: SparkSession, plan_id: str) -> Receipt:
     from spark_jobs.merge import run_plan
 
     receipt = run_plan(spark, plan_merge(pipeline.settings, plan_id=plan_id))

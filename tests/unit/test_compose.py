@@ -12,10 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from pydantic import SecretStr
 
 from console.services import airflow, commands, jars
+from console.services.binlog_server import SETTINGS
+from console.services.mariadb import MariadbServer
+from console.services.mysql import MysqlServer
 from console.status_document import Status, WorkerState
-from tideline.settings import make_settings
+from tests.fixtures.mysql_servers import GRANTS
+from tideline.settings import Source, make_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICE_KEYS = {
@@ -67,6 +72,46 @@ def test_services_refer_to_what_exists(services: dict[str, Service]) -> None:
             else:
                 assert how["condition"] == "service_completed_successfully"
                 assert services[other]["restart"] == "no", f"{other} must end to complete"
+
+
+SOURCES = {"mariadb": "MARIADB", "mysql": "MYSQL"}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_source_of_the_mysql_kind_logs_all_that_capture_needs(
+    services: dict[str, Service], name: str
+) -> None:
+    """As the servers of the tests do, which the whole suite runs on."""
+    service = services[name]
+    assert service["profiles"] == [name]
+    options = dict(word.removeprefix("--").split("=") for word in service["command"][1:])
+    own = MariadbServer if name == "mariadb" else MysqlServer
+    assert options.pop("server-id") == "1"
+    wanted = {**SETTINGS, **own.OWN_SETTINGS}
+    assert {
+        key.replace("-", "_"): value for key, value in options.items()
+    }.items() <= wanted.items()
+    assert {"log-bin", "binlog-format", "binlog-row-image", "binlog-row-metadata"} <= options.keys()
+    prefix = SOURCES[name]
+    assert service["environment"][f"{prefix}_USER"] == "tideline"
+    assert f"{prefix}_DATABASE" not in service["environment"], "its user would own all of it"
+
+
+def test_the_urls_of_the_example_are_ones_that_settings_accept() -> None:
+    lines = (ROOT / ".env.example").read_text().splitlines()
+    urls = {word[11:] for line in lines for word in line.split() if word.startswith("SOURCE_URL=")}
+    found = {Source(url=SecretStr(url)).kind for url in urls}
+    assert found == {"postgres", "mysql", "mariadb"}
+
+
+def test_the_grants_are_those_that_the_tests_run_with() -> None:
+    lines = (ROOT / "scripts" / "grant-capture.sh").read_text().splitlines()
+    granted = [line.rstrip(";") for line in lines if line.startswith("GRANT")]
+    names = {"user": "tideline", "database": "shop", "watermarks": "tideline"}
+    assert granted == [grant.format(**names) for grant in GRANTS]
+    for page in ("README.md", "docs/GRANTS.md"):
+        text = (ROOT / page).read_text()
+        assert "\n".join(f"{grant};" for grant in granted) in text, page
 
 
 def test_volumes_are_declared_and_used(compose: dict[str, Any]) -> None:

@@ -46,7 +46,7 @@ def read_cascades(
     """
     direct: _Edges = {}
     asked: set[TableId] = set()
-    asking = set(tables)
+    asking = wanted = set(tables)
     while asking:
         found = _mysql_edges(cursor, asking) if flavour == "mysql" else _edges(cursor, asking)
         direct.update(found)
@@ -54,9 +54,7 @@ def read_cascades(
         asking = {parent for parents in found.values() for parent in parents} - asked
     if not direct or (flavour == "mysql" and _logs_cascades(cursor)):
         return {}
-    return {
-        child: tuple(sorted(_ancestors(child, direct))) for child in direct if child in set(tables)
-    }
+    return {child: tuple(sorted(_ancestors(child, direct))) for child in wanted & direct.keys()}
 
 
 def _mysql_edges(cursor: Any, children: Collection[TableId]) -> _Edges:

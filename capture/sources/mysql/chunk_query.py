@@ -12,11 +12,12 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from capture.core.events import ChunkOrder
-from capture.sources.mysql.columns import Code, MysqlColumn, MysqlTable
+from capture.sources.mysql.columns import BYTES, Code, MysqlColumn, MysqlTable
 from capture.sources.mysql.literals import NotAValue, by_number, kept, kept_literal, literal, typed
 from capture.sources.mysql.names import qualified, quoted
 from tideline.contract.errors import CorruptData
 
+_UNICODE = "utf8mb4"
 _EXACT_NUMBERS = 53
 """A SET of more labels has numbers that no double is, and plain comparisons are made as doubles."""
 
@@ -36,8 +37,31 @@ class ChunkQuery:
     def width(self) -> int:
         return len(self._table.columns) + len(self._numbered)
 
-    def rows(self) -> str:
-        """The chunk's rows, in key order. Raises NotAValue for a key or bound that is none."""
+    def doubtful(self) -> list[tuple[str, str]]:
+        """Asked-for texts, by column, that the column's charset may have no bytes for: compared
+        with one that it has none for, the servers refuse the statement."""
+        return [
+            (column.name, key[place])
+            for place, column in enumerate(self._key)
+            if column.charset not in ("", BYTES, _UNICODE)
+            for key in self._order.keys or ()
+            if not key[place].isascii()
+        ]
+
+    def storable(self, texts: Sequence[tuple[str, str]]) -> str:
+        """One row, of 1 where the column's charset has bytes for the text."""
+        tests = []
+        for name, text in texts:
+            sent, charset = f"X'{text.encode().hex()}'", self._columns[name].charset
+            stored = f"CONVERT(_{_UNICODE} {sent} USING {charset})"
+            tests.append(f"CAST(CONVERT({stored} USING {_UNICODE}) AS BINARY) = {sent}")
+        return f"SELECT {', '.join(tests)}"
+
+    def rows(self, impossible: frozenset[tuple[str, str]] = frozenset()) -> str:
+        """The chunk's rows, in key order. Raises NotAValue for a key or bound that is none.
+
+        ``impossible`` are those of `doubtful` that are not storable: no row has them.
+        """
         selected = [_selected(column) for column in self._table.columns]
         selected += [_number(column) for column in self._numbered]
         statement = f"SELECT {', '.join(selected)} FROM {qualified(self._table.table)} t"  # noqa: S608
@@ -46,7 +70,7 @@ class ChunkQuery:
             # Its index needs no sort, which compares the first 1,024 bytes of texts only.
             statement += " FORCE INDEX (PRIMARY)"
         if order.keys is not None:
-            return f"{statement} WHERE {self._asked(order.keys)}"
+            return f"{statement} WHERE {self._asked(order.keys, impossible)}"
         conditions = self._conditions()
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         key = ", ".join(_name(column) for column in self._key)
@@ -95,19 +119,19 @@ class ChunkQuery:
             conditions.append(f"{_name(column)} >= {start} AND {_name(column)} < {end}")
         return conditions
 
-    def _asked(self, keys: Sequence[Sequence[str]]) -> str:
+    def _asked(self, keys: Sequence[Sequence[str]], impossible: frozenset[tuple[str, str]]) -> str:
+        names = self._table.key
+        keys = [key for key in keys if impossible.isdisjoint(zip(names, key, strict=True))]
+        if not keys:
+            return "FALSE"
         if len(self._key) == 1:
             (column,) = self._key
             return f"{_name(column)} IN ({', '.join(literal(key[0], column) for key in keys)})"
-        return " OR ".join(
-            "("
-            + " AND ".join(
-                f"{_name(one)} = {literal(value, one)}"
-                for one, value in zip(self._key, key, strict=True)
-            )
-            + ")"
-            for key in keys
-        )
+        return " OR ".join(f"({self._equals(key)})" for key in keys)
+
+    def _equals(self, key: Sequence[str]) -> str:
+        pairs = zip(self._key, key, strict=True)
+        return " AND ".join(f"{_name(one)} = {literal(value, one)}" for one, value in pairs)
 
 
 def _name(column: MysqlColumn) -> str:

@@ -175,7 +175,8 @@ class RowChunkReader:
         while True:
             query = ChunkQuery(asked, table.table)
             keys = None if asked.keys is None else query.asked()
-            rows = read_rows(self._reads, query.rows(), bytes_max=order.bytes_max)
+            statement = query.rows(_impossible(cursor, query))
+            rows = read_rows(self._reads, statement, bytes_max=order.bytes_max)
             if asked.keys is None or not rows.cut:
                 break
             asked = replace(asked, keys=asked.keys[: max(1, len(asked.keys) // 2)])
@@ -218,6 +219,15 @@ def _changed(order: ChunkOrder, table: CatalogTable) -> RowChunk:
     """Nothing was read: the last key is none of the table's key as it is now. What the catalog says
     of the key lets the core begin the dump anew."""
     return RowChunk(order, table, None, order.after_key, complete=False)
+
+
+def _impossible(cursor: Any, query: ChunkQuery) -> frozenset[tuple[str, str]]:
+    """Asked-for texts that no row can have."""
+    texts = query.doubtful()
+    if not texts:
+        return frozenset()
+    cursor.execute(query.storable(texts))
+    return frozenset(pair for pair, fits in zip(texts, cursor.fetchone(), strict=True) if not fits)
 
 
 def _account(connection: Any) -> str:

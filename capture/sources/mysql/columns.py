@@ -101,13 +101,15 @@ _UNSAYABLE = re.compile(r"\\x[0-9a-f]{2}|[\U00010000-\U0010ffff]")
 class MysqlColumn:
     """One column.
 
-    ``code`` is a `Code`; VAR_STRING is folded into VARCHAR, the compressed codes into VARCHAR and
-    BLOB with ``compressed``. ``length``: CHAR, VARCHAR, BINARY, VARBINARY (and MariaDB's native
+    ``code`` is a `Code`; the compressed codes are folded into VARCHAR and BLOB, with
+    ``compressed``. ``length``: CHAR, VARCHAR, BINARY, VARBINARY (and MariaDB's native
     types, which look like BINARY): the most bytes a value has; BLOB, TEXT, JSON, GEOMETRY, VECTOR:
     the bytes of the length before a value, 1 to 4; BIT: bits; ENUM, SET: bytes stored.
     ``charset`` is the server's name of it (``latin1``, ``utf8mb4`` …), `BYTES` for bytes, empty
     where a type has none; ``char_bytes`` the most bytes of one of its characters. ``native`` is
     ``uuid``, ``inet4`` or ``inet6``. ``labels`` are those of an ENUM or SET, in order.
+    ``compressed`` (MariaDB): the length before a value counts the byte that says how, and takes
+    two bytes before any VARCHAR.
     """
 
     name: str

@@ -237,6 +237,7 @@ class Incident:
 
 @reads("INCIDENT")
 def parse_incident(body: bytes) -> Incident:
+    """What follows the message is passed over: MySQL puts a second checksum there."""
     number = body[0] | body[1] << 8
     if len(body) < 3 + body[2]:
         raise IndexError

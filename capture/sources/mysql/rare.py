@@ -191,14 +191,14 @@ class RareEvents:
         if moved and self._state.open is not None and self._state.replay is None:
             raise CorruptData(f"a transaction in {source.file} does not end in that file")
         source.file, source.at = rotate.file, rotate.position
-        self._tables.forget_ids()
+        self._tables.begin_file()
         return ()
 
     def _begin_file(self, events: EventColumns, place: int) -> tuple[Control, ...]:
         whole = _whole(events, place, self._state.source.checksum_bytes)
         description = parse_format_description(whole[HEADER_BYTES:])
         self._state.source.checksum_bytes = _CHECKSUM_BYTES if description.checksummed else 0
-        self._tables.forget_ids()
+        self._tables.begin_file(description.server_version)
         return ()
 
     def _beat(self, events: EventColumns, place: int) -> tuple[Control, ...]:

@@ -18,6 +18,7 @@ from capture.sources.mysql.executed import make_executed
 from capture.sources.mysql.log_state import LogState
 from capture.sources.mysql.marks import Marks
 from capture.sources.mysql.names import qualified, quoted
+from capture.sources.mysql.preflight import require_settings
 from capture.sources.mysql.rare import RareEvents, Rules
 from capture.sources.mysql.stream import BinlogStream, open_stream
 from capture.sources.mysql.table_cache import Role, TableCache
@@ -75,6 +76,7 @@ class MysqlSource:
         with closing(self._connect("prepare")) as connection, connection.cursor() as cursor:
             try:
                 identity = self._identify(connection)
+                require_settings(connection, read_only=self._source.read_only)
                 if not self._source.read_only:
                     self._make_table(cursor)
                 if position == self.begin():

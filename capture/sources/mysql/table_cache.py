@@ -15,7 +15,7 @@ from enum import Enum, auto
 import numpy as np
 
 from capture.core.events import Int64Array
-from capture.sources.mysql.columns import MysqlTable
+from capture.sources.mysql.columns import Code, MysqlTable
 from capture.sources.mysql.framing import HEADER_BYTES, Bytes
 from capture.sources.mysql.table_map import parse_table_map, parse_table_name
 from tideline.contract.errors import TidelineError
@@ -67,6 +67,7 @@ class TableCache:
         self._role_of = role_of
         self._natives = natives
         self._captures = captures
+        self._server = ""
         self._told: dict[TableId, Known] = {}
         self._by_id: dict[int, Known] = {}
         self._bytes_of: dict[int, Bytes] = {}
@@ -80,10 +81,14 @@ class TableCache:
         """The numbers of tables whose rows need no look of their own: all but that of marks."""
         return [one for one, known in self._by_id.items() if known.role is not Role.OURS]
 
-    def forget_ids(self) -> None:
-        """At a file's beginning: a restarted server begins to count anew."""
+    def begin_file(self, server: str | None = None) -> None:
+        """A file begins: a restarted ``server`` (its version) counts anew, and another version may
+        write other table maps."""
         self._by_id.clear()
         self._bytes_of.clear()
+        if server is not None and server != self._server:
+            self._server = server
+            self._parsed.clear()
 
     def forget(self, tables: Collection[str]) -> None:
         """A statement named these tables, maybe in other case: look their columns up again."""
@@ -159,13 +164,18 @@ class TableCache:
         if role is Role.OTHER:
             return Known(role, name)
         try:
-            table = parse_table_map(body).table
-            if any(one.length in _NATIVE_BYTES for one in table.columns):
-                natives = self._natives(name)
-                table = parse_table_map(body, natives=natives).table if natives else table
+            table = parse_table_map(body, server=self._server).table
+            natives = self._natives(name) if _may_have_natives(table) else {}
+            if natives:
+                table = parse_table_map(body, server=self._server, natives=natives).table
         except TidelineError as error:
             return Known(role, name, error=error)
         return Known(role, name, table, table.schema)
+
+
+def _may_have_natives(table: MysqlTable) -> bool:
+    sizes = _NATIVE_BYTES
+    return any(one.code == Code.STRING and one.length in sizes for one in table.columns)
 
 
 def table_ids(data: Bytes, at: Int64Array) -> Int64Array:

@@ -223,6 +223,6 @@ GRANTS = (
     "CREATE USER tideline@'127.0.0.1' IDENTIFIED BY %s",
     "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO tideline@'127.0.0.1'",
     "GRANT SELECT ON shop.* TO tideline@'127.0.0.1'",
-    "GRANT CREATE, SELECT, INSERT, UPDATE, DELETE ON tideline.* TO tideline@'127.0.0.1'",
+    "GRANT CREATE, SELECT, INSERT, UPDATE ON tideline.* TO tideline@'127.0.0.1'",
 )
 """All that capture needs of a server it does not own: what the README tells an operator."""
