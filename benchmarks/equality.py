@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.rig import Rig
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
@@ -19,18 +20,32 @@ class NotEqual(Exception):
     """What was captured is not what the source holds."""
 
 
-def assert_equal(rig: Rig, *, settings: Settings, changes: int, captured: int) -> None:
-    """The newest row of each key in the parts is the source's row: counts and column sums."""
+_POSTGRES_CLOCK = "(extract(epoch FROM max(updated_at)) * 1000000)::bigint"
+MYSQL_CLOCK = "CAST(UNIX_TIMESTAMP(MAX(updated_at)) * 1000000 AS SIGNED)"
+
+
+def assert_equal(
+    cursor: Any, *, settings: Settings, changes: int, captured: int, clock: str = _POSTGRES_CLOCK
+) -> None:
+    """The newest row of each key in the parts is the source's row: counts and column sums.
+
+    ``clock`` is the source's SQL for the greatest ``updated_at`` in µs.
+    """
     if captured != changes:
         raise NotEqual(f"{changes} changes were made, {captured} captured")
-    rig.cursor.execute(
+    cursor.execute(
         "SELECT count(*), sum(id), sum(amount), sum(weight), sum(length(note)), sum(length(city)),"
-        " sum(status), (extract(epoch FROM max(updated_at)) * 1000000)::bigint FROM orders"
+        f" sum(status), {clock} FROM orders"
     )
-    source = tuple(str(value) for value in rig.cursor.fetchone())
-    found = tuple(str(value) for value in _totals(_newest(settings)))
+    source = tuple(_plain(value) for value in cursor.fetchone())
+    found = tuple(_plain(value) for value in _totals(_newest(settings)))
     if source != found:
         raise NotEqual(f"the source says {source}, the parts {found}")
+
+
+def _plain(value: object) -> str:
+    """Servers differ in the types of sums: whole numbers are written without a point."""
+    return format(Decimal(str(value)).normalize(), "f")
 
 
 def _newest(settings: Settings) -> pa.Table:

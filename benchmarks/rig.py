@@ -90,8 +90,8 @@ class Cost:
     latencies_s: list[float] = field(default_factory=list)
 
 
-def run_until_idle(settings: Settings, rig: Rig, *, begin: str = "reading") -> Cost:
-    """Run the worker in this process until it is idle.
+def run_until_idle(settings: Settings, rig: Rig | None = None, *, begin: str = "reading") -> Cost:
+    """Run the worker in this process until it is idle; with ``rig``, watch its walsender.
 
     The wall goes from when it first reaches the point ``begin`` (it reads the log; it orders the
     first chunk: ``between-chunks``) to its last manifest that holds rows; the CPU is all that the
@@ -101,8 +101,12 @@ def run_until_idle(settings: Settings, rig: Rig, *, begin: str = "reading") -> C
     cpu = time.process_time()
     chain = Chain(open_store(settings.store), settings.pipeline)
     before = chain.tail()
-    with watch_sender(rig) as sender:
+    sender = Sender()
+    if rig is None:
         run_worker(settings, until_idle_s=IDLE_S, on_point=clock.note)
+    else:
+        with watch_sender(rig) as sender:
+            run_worker(settings, until_idle_s=IDLE_S, on_point=clock.note)
     after = chain.tail()
     number = before.manifest.manifest_number if before else 0
     links = list(chain.links(number + 1, after.manifest.manifest_number)) if after else []

@@ -41,6 +41,7 @@ SPARK = ("tests/spark/", "tests/faults/test_merge_killed.py", "tests/integration
 LONGEST = (
     "spark",
     "tests/demo/test_demo.py",
+    "tests/demo/test_demo_mariadb.py",
     "tests/airflow/test_airflow_scheduler.py",
     "tests/integration/test_by_hand.py",
 )

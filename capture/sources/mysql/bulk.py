@@ -93,12 +93,17 @@ class EventColumns:
 
 
 def numbers(data: Bytes, at: Int64Array, width: int) -> Int64Array:
-    """Little-endian unsigned numbers of ``width`` bytes (signed at 8) at the offsets ``at``."""
-    if not len(at):
-        return np.empty(0, np.int64)
-    wide = np.zeros((len(at), 8), np.uint8)
-    wide[:, :width] = data[at[:, None] + np.arange(width)]
-    return wide.view("<i8").ravel()
+    """Little-endian unsigned numbers of ``width`` bytes (signed at 8) at the offsets ``at``.
+
+    Eight bytes are read at each and cut off, so there must be as many behind every offset.
+    """
+    taken = words(data)[at]
+    return taken if width == 8 else taken & ((1 << 8 * width) - 1)
+
+
+def words(data: Bytes) -> Int64Array:
+    """The eight bytes from every offset on as one number: a gather of one instead of eight."""
+    return np.ndarray((max(0, len(data) - 7),), "<i8", data, strides=(1,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +190,8 @@ def _lacking(data: Bytes, at: Int64Array, bitmap: Bytes) -> Marks:
     return lacks
 
 
-def unwrap_positions(positions: Int64Array, before: int) -> Int64Array:
-    """The log's own positions have 32 bits: the true ones, given that they grow from ``before``."""
-    low = np.append(before & 0xFFFFFFFF, positions)
-    wraps = np.cumsum(np.diff(low) < -(1 << 31))
-    return positions + (before & ~0xFFFFFFFF) + (wraps << 32)
+def unwrapped(position: int, before: int) -> int:
+    """The true position behind its lower 32 bits, given that positions grow from ``before``, and by
+    less than 2 GiB at a time."""
+    true = (before & ~0xFFFFFFFF) + position
+    return true + (1 << 32) if true < before - (1 << 31) else true

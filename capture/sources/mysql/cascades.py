@@ -76,7 +76,7 @@ def _edges(cursor: Any, children: Collection[TableId]) -> _Edges:
     edges: _Edges = {}
     for child, parents in keys.items():
         definition = _definition(cursor, child)
-        found = {parents[name] for name in parents if _cascades(definition, name)}
+        found = {parents[name] for name in parents if is_cascading(definition, name)}
         if found:
             edges[child] = found
     return edges
@@ -93,8 +93,11 @@ def _definition(cursor: Any, table: TableId) -> str:
     return str(cursor.fetchone()[1])
 
 
-def _cascades(definition: str, constraint: str) -> bool:
-    """Whether the foreign key does anything but refuse. One that is not understood counts."""
+def is_cascading(definition: str, constraint: str) -> bool:
+    """Whether a foreign key in a CREATE TABLE of MariaDB does anything but refuse.
+
+    One that is not understood counts; one that is not there does not.
+    """
     lines = (line.strip() for line in definition.splitlines())
     begin = f"CONSTRAINT {quoted(constraint)} FOREIGN KEY "
     (line,) = [line for line in lines if line.startswith(begin)] or [""]

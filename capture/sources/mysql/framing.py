@@ -27,6 +27,8 @@ _PACKET_BYTES = 4
 LEAD_BYTES = _PACKET_BYTES + 1
 _RECEIVE_BYTES = 1 << 20
 _CAPACITY = 1 << 24
+_SLACK_BYTES = 64
+"""Always free, so that eight bytes can be read where any event has one."""
 
 _length_at = struct.Struct("<I").unpack_from
 
@@ -49,7 +51,7 @@ class EventBuffer:
         self._make_room()
         with memoryview(self._bytes) as view, view[self._end :] as free:
             try:
-                count: int = self._sock.recv_into(free, min(len(free), _RECEIVE_BYTES))
+                count: int = self._sock.recv_into(free, _RECEIVE_BYTES)
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 return 0
         if not count:
@@ -60,11 +62,11 @@ class EventBuffer:
     def frame(self, events_max: int) -> int:
         """Find the starts of up to ``events_max`` more whole events; how many there were."""
         data, at, end = self._bytes, self._framed, self._end
-        starts = self.starts
-        append, before = starts.append, len(starts)
-        last = before + events_max
-        while end - at >= LEAD_BYTES and len(starts) < last:
-            length = _length_at(data, at)[0] & PAYLOAD_MAX
+        append, before, length_at = self.starts.append, len(self.starts), _length_at
+        for _ in range(events_max):
+            if at > end - LEAD_BYTES:
+                break
+            length = length_at(data, at)[0] & PAYLOAD_MAX
             if length == PAYLOAD_MAX:
                 joined = self._join(at)
                 if joined is None:
@@ -76,7 +78,7 @@ class EventBuffer:
             append(at + LEAD_BYTES)
             at = stop
         self._framed = at
-        return len(starts) - before
+        return len(self.starts) - before
 
     def _join(self, at: int) -> int | None:
         """Make one payload of those that begin at ``at``; its length once it is whole."""
@@ -99,8 +101,9 @@ class EventBuffer:
         return total
 
     def view(self) -> Bytes:
-        """All bytes; to be let go before anything else is asked of this buffer."""
-        return np.frombuffer(self._bytes, np.uint8, self._end)
+        """All bytes, and some that mean nothing behind them; to be let go before anything else is
+        asked of this buffer."""
+        return np.frombuffer(self._bytes, np.uint8)
 
     def stops(self, first: int, count: int) -> Int64Array:
         """Where the events from place ``first`` on end."""
@@ -132,19 +135,15 @@ class EventBuffer:
         begin = self._framed if whole else self.starts[first] - LEAD_BYTES
         rest = bytes(memoryview(self._bytes)[self._framed : self._end])
         size = begin + len(packets) + len(rest)
-        bigger = bytearray(max(_CAPACITY, size + _RECEIVE_BYTES))
+        bigger = bytearray(max(_CAPACITY, size + _RECEIVE_BYTES + _SLACK_BYTES))
         bigger[:begin] = memoryview(self._bytes)[:begin]
         bigger[begin : begin + len(packets)] = packets
         bigger[begin + len(packets) : size] = rest
         self._bytes, self._end, self._framed = bigger, size, begin
         del self.starts[first:]
 
-    def take(self, count: int, padding: bytes) -> tuple[bytes, Int64Array, Int64Array]:
-        """Remove the first ``count`` events: their bytes and ``padding``, and starts and stops in
-        these."""
-        starts = np.array(self.starts[:count], np.int64)
-        stops = self.stops(0, count)
-        cut = int(stops[-1]) if count else 0
+    def take(self, count: int, cut: int, padding: bytes) -> bytes:
+        """Remove the first ``count`` events, which end at ``cut``: their bytes and ``padding``."""
         with memoryview(self._bytes) as view:
             taken = b"".join((view[:cut], padding))
             rest = bytes(view[cut : self._end])
@@ -154,7 +153,7 @@ class EventBuffer:
         self._end = len(rest)
         self._framed -= cut
         self.starts = [start - cut for start in self.starts[count:]]
-        return taken, starts, stops
+        return taken
 
     def wait(self, timeout_s: float) -> None:
         """Return when something has arrived, or after ``timeout_s``."""
@@ -164,7 +163,7 @@ class EventBuffer:
 
     def _make_room(self) -> None:
         """Space for more: what is not framed yet may be the beginning of a large event."""
-        if len(self._bytes) - self._end >= _RECEIVE_BYTES:
+        if len(self._bytes) - self._end >= _RECEIVE_BYTES + _SLACK_BYTES:
             return
         bigger = bytearray(2 * len(self._bytes))
         bigger[: self._end] = memoryview(self._bytes)[: self._end]

@@ -129,7 +129,7 @@ def _side_by_side(data: Bytes, starts: Places, ends: Places, shape: Shape) -> tu
     at, limits = starts, ends
     found: list[Places] = []
     owners: list[Places] = []
-    while len(at) >= LANES_MIN or (len(at) and not found):
+    while len(at) and (len(at) >= LANES_MIN or not found):
         found.append(at)
         owners.append(lanes)
         at = step.over(at)

@@ -132,7 +132,8 @@ def _printed(text: str, column: MysqlColumn) -> str | bytes:
 
 def _double(value: float, *, single: bool) -> str:
     """The double that is stored for ``value``."""
-    stored = float(np.float32(value)) if single else value
+    with np.errstate(over="ignore"):
+        stored = float(np.float32(value)) if single else value
     if stored in (float("inf"), float("-inf")):
         raise NotAValue
     return repr(stored)

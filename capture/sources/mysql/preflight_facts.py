@@ -78,6 +78,7 @@ _WRITE = """
 INSERT INTO {table} (incarnation, kind, token, clock_us) VALUES ('', '', '', 0)
 ON DUPLICATE KEY UPDATE kind = VALUES(kind), token = VALUES(token), clock_us = VALUES(clock_us)
 """
+"""It needs SELECT as well, because of VALUES()."""
 _ALL_DATABASES = re.compile(r"GRANT (.+) ON \*\.\* TO ")
 
 
@@ -191,7 +192,9 @@ def read_mark_table(connection: Any, table: TableId) -> MarkTableFacts:
             exists=bool(found),
             sound=sound,
             may_create=_may(cursor, CREATE_TABLE.format(table=qualified(table))),
-            may_write=_may(cursor, _WRITE.format(table=qualified(table))),
+            may_write=all(
+                _may(cursor, one.format(table=qualified(table))) for one in (_READ, _WRITE)
+            ),
         )
 
 

@@ -80,7 +80,7 @@ def assign(server: ServerFacts, name: str, value: str) -> str:
     text = value if value.isdecimal() or value in ("ON", "OFF") else f"'{value}'"
     if server.flavour == "mysql":
         return f"SET PERSIST {name} = {text};"
-    return f"SET GLOBAL {name} = {text}; -- and {name} = {value} in the server's configuration;"
+    return f"SET GLOBAL {name} = {text}; -- and {name} = {value} in the server's configuration"
 
 
 def _check_gtids(server: ServerFacts, *, read_only: bool) -> Iterator[Finding]:

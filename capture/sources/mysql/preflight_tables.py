@@ -100,11 +100,21 @@ def _check_names(captured: Sequence[TableReport]) -> Iterator[Finding]:
 
 
 def check_mark_table(marks: MarkTableFacts, server: ServerFacts) -> Iterator[Finding]:
-    """Our table of watermarks is there or can be made, and can be written."""
+    """Our table of watermarks can be written, and is there or can be made.
+
+    Without any grant on it one cannot see whether it is there: so the grants come first.
+    """
     name = qualified(marks.table)
     if server.on("read_only"):
         fix = f"SET GLOBAL read_only = OFF; -- {_READ_ONLY}"
         yield error("read_only", "the server is read-only: it takes no watermarks", fix)
+    if not marks.may_write:
+        yield error(
+            "watermark_grants",
+            f"the user {server.user} may not read and write watermarks in {name}",
+            f"GRANT SELECT, INSERT, UPDATE ON {quoted(marks.table.schema)}.* TO {server.user};"
+            f" -- {_READ_ONLY}",
+        )
     if marks.exists and not marks.sound:
         text = f"the table {name} is not of the form that Tideline makes"
         yield error("watermarks", text, f"DROP TABLE {name}; {create_statements(marks.table)}")
@@ -121,13 +131,6 @@ def check_mark_table(marks: MarkTableFacts, server: ServerFacts) -> Iterator[Fin
         yield ok("watermarks", f"the table {name} is there")
     else:
         yield ok("watermarks", f"Tideline will create the table {name}")
-    if not marks.may_write:
-        yield error(
-            "watermark_grants",
-            f"the user {server.user} may not write watermarks to {name}",
-            f"GRANT INSERT, UPDATE ON {quoted(marks.table.schema)}.* TO {server.user};"
-            f" -- {_READ_ONLY}",
-        )
 
 
 def create_statements(table: TableId) -> str:

@@ -23,6 +23,7 @@ import pymysql
 from pymysql.constants import CR
 from pymysql.protocol import MysqlPacket
 
+from capture.sources.mysql.arrays import values_array
 from tideline.contract.errors import CorruptData, InvariantBroken
 
 Bytes = npt.NDArray[np.uint8]
@@ -283,7 +284,7 @@ class _Cut:
         both = pa.Array.from_buffers(
             pa.binary(), 2 * len(start), [None, pa.py_buffer(offsets), self._buffer]
         )
-        return both.take(pa.array(self._even, mask=null))
+        return both.take(values_array(pa.int32(), self._even, null))
 
     def check_end(self) -> None:
         if (self._at != self._ends).any():

@@ -13,9 +13,11 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pymysql
 from pymysqlreplication import BinLogStreamReader
 
+from capture.core.events import Int64Array
 from capture.sources.mysql.connect import connect, query_failed
 from capture.sources.mysql.framing import EventBuffer
 from capture.sources.mysql.gtid import GtidSet
@@ -38,6 +40,37 @@ _BY_GTID = (
 )
 
 
+class Accepted:
+    """The first events of a buffer, those that wait to be taken: how many, where they start and
+    stop (checksums included), and the place of the last of them that ends a transaction, or -1."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.last_end = -1
+        self._starts: list[Int64Array] = []
+        self._stops: list[Int64Array] = []
+
+    @property
+    def bytes(self) -> int:
+        return int(self._stops[-1][-1]) if self.count else 0
+
+    def add(self, starts: Int64Array, stops: Int64Array, last_end: int) -> None:
+        """More of them; ``last_end`` is a place among these."""
+        if last_end >= 0:
+            self.last_end = self.count + last_end
+        self.count += len(starts)
+        self._starts.append(starts)
+        self._stops.append(stops)
+
+    def take(self, count: int) -> tuple[Int64Array, Int64Array]:
+        """Remove the first ``count`` of them; the others then begin where these did."""
+        starts, stops = np.concatenate(self._starts), np.concatenate(self._stops)
+        cut, rest = stops[count - 1], self.count - count
+        self._starts, self._stops = [starts[count:] - cut], [stops[count:] - cut]
+        self.count, self.last_end = rest, -1
+        return starts[:count], stops[:count]
+
+
 class BinlogStream:
     """An open stream. ``file`` and ``at`` are where its next event begins, ``checksum_bytes`` what
     stands behind every event; both follow the events that are read."""
@@ -46,8 +79,7 @@ class BinlogStream:
         self.file = position.file
         self.at = position.offset
         self.checksum_bytes = 0
-        self.accepted = 0
-        """How many of the buffer's events wait to be taken."""
+        self.accepted = Accepted()
         self._connection = connection
         sock = getattr(connection, SOCKET)
         sock.setblocking(False)

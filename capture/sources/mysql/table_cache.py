@@ -15,6 +15,7 @@ from enum import Enum, auto
 import numpy as np
 
 from capture.core.events import Int64Array
+from capture.sources.mysql.bulk import numbers, words
 from capture.sources.mysql.columns import Code, MysqlTable
 from capture.sources.mysql.framing import HEADER_BYTES, Bytes
 from capture.sources.mysql.table_map import parse_table_map, parse_table_name
@@ -77,9 +78,10 @@ class TableCache:
         """The table that ``table_id`` stands for now."""
         return self._by_id.get(table_id)
 
-    def bulk_ids(self) -> list[int]:
-        """The numbers of tables whose rows need no look of their own: all but that of marks."""
-        return [one for one, known in self._by_id.items() if known.role is not Role.OURS]
+    def is_bulk(self, table_id: int) -> bool:
+        """Whether rows of this table need no look of their own: all known ones but marks."""
+        known = self._by_id.get(table_id)
+        return known is not None and known.role is not Role.OURS
 
     def begin_file(self, server: str | None = None) -> None:
         """A file begins: a restarted ``server`` (its version) counts anew, and another version may
@@ -149,7 +151,9 @@ class TableCache:
             return int(places[0])
         same = stops[places] - begin == len(known)
         if same.all():
-            same = (data[begin[:, None] + np.arange(len(known))] == known).all(axis=1)
+            # Word by word; the last one may lie over the one before it.
+            at = np.append(np.arange(0, len(known) - 8, 8), len(known) - 8)
+            same = (words(data)[begin[:, None] + at] == words(known)[at]).all(axis=1)
         return len(starts) if same.all() else int(places[np.flatnonzero(~same)[0]])
 
     def _is_told(self, known: Known) -> bool:
@@ -180,8 +184,4 @@ def _may_have_natives(table: MysqlTable) -> bool:
 
 def table_ids(data: Bytes, at: Int64Array) -> Int64Array:
     """The six-byte numbers at the offsets ``at``."""
-    if not len(at):
-        return np.empty(0, np.int64)
-    wide = np.zeros((len(at), 8), np.uint8)
-    wide[:, :_ID_BYTES] = data[at[:, None] + np.arange(_ID_BYTES)]
-    return wide.view("<i8").ravel()
+    return numbers(data, at, _ID_BYTES)

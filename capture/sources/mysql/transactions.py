@@ -26,9 +26,10 @@ from capture.sources.mysql.bulk import (
     OPERATIONS,
     Begins,
     EventColumns,
+    numbers,
     read_begins,
     row_areas,
-    unwrap_positions,
+    unwrapped,
 )
 from capture.sources.mysql.connect import stream_failed
 from capture.sources.mysql.decode import Walked, walk_events
@@ -50,6 +51,10 @@ from tideline.contract.position import MysqlPosition, SourcePosition
 
 _NONE: Int64Array = np.empty(0, np.int64)
 _PADDING = bytes(PADDING)
+_EVENTS_PER_CHANGE = 4
+"""Of a transaction with one change: GTID, table map, rows, end."""
+_PACKED = np.zeros(256, np.bool_)
+_PACKED[list(COMPRESSED)] = True
 _PASSED = np.zeros(256, np.bool_)
 """Codes of events that need no look of their own."""
 _PASSED[[code for code, kind in EVENT_KINDS.items() if kind.treatment is Treatment.IGNORED]] = True
@@ -64,6 +69,7 @@ _PASSED[
         EventCode.MARIADB_GTID_LIST,
     ]
 ] = True
+_BEATS = (EventCode.HEARTBEAT, EventCode.HEARTBEAT_V2)
 _ERROR, _END = 0xFF, 0xFE
 
 
@@ -83,39 +89,38 @@ class BinlogReader:
         self._rare = rare
         self._rules = rules
         self._payload: PayloadStream | None = None
-        self._at_commit = False
         self._ends_rare = False
-        self._accepted_bytes = 0
 
     @property
     def buffered_bytes(self) -> int:
         """See `LogReader.buffered_bytes`."""
-        return self._accepted_bytes
+        return self._state.source.accepted.bytes
 
     @property
     def at_commit(self) -> bool:
         """See `LogReader.at_commit`."""
-        return self._at_commit
+        accepted = self._state.source.accepted
+        return accepted.count > 0 and accepted.last_end == accepted.count - 1
 
     # -- reading -------------------------------------------------------------------------------
 
     def poll(self, messages_max: int, *, until_commit: bool) -> int:
-        """See `LogReader.poll`. Messages are events."""
+        """See `LogReader.poll`. What is counted is row events, at least one if anything came: most
+        other events come with every transaction."""
+        messages_max *= _EVENTS_PER_CHANGE
         source = self._state.source
         buffer = source.buffer
-        waiting = len(buffer.starts) - source.accepted
+        waiting = len(buffer.starts) - source.accepted.count
         if waiting < messages_max:
             waiting += buffer.frame(messages_max - waiting)
-        if self._rare.has_marks and (source.accepted or self._rare.marks_ready):
+        if self._rare.has_marks and (source.accepted.count or self._rare.marks_ready):
             self.must_take = True
             return 1
         if not waiting:
             waiting = self._receive(messages_max)
         if not waiting:
             return 0
-        count = self._look(min(waiting, messages_max), until_commit=until_commit)
-        source.accepted += count
-        return count
+        return self._look(min(waiting, messages_max), until_commit=until_commit)
 
     def _receive(self, messages_max: int) -> int:
         buffer = self._state.source.buffer
@@ -134,9 +139,9 @@ class BinlogReader:
         return buffer.frame(messages_max)
 
     def _look(self, count: int, *, until_commit: bool) -> int:
-        """How many of the next ``count`` events belong to the batch; sets `must_take`."""
+        """Accept those of the next ``count`` events that belong to the batch; how many."""
         source = self._state.source
-        first = source.accepted
+        first = source.accepted.count
         data = source.buffer.view()
         starts = np.array(source.buffer.starts[first : first + count], np.int64)
         stops = source.buffer.stops(first, count)
@@ -146,7 +151,7 @@ class BinlogReader:
                 raise _stream_error(data[starts[0] - 1 : stops[0]].tobytes())
             count = int(failed[0])
         events = EventColumns(data, starts[:count], stops[:count] - source.checksum_bytes)
-        packed = np.flatnonzero(np.isin(events.codes, COMPRESSED))
+        packed = np.flatnonzero(_PACKED[events.codes])
         if len(packed):
             if not packed[0]:
                 self._unpack(events, stops[:count], first)
@@ -158,9 +163,10 @@ class BinlogReader:
         if until_commit and len(commits) and commits[0] < taken:
             taken = int(commits[0]) + 1
         self.must_take = self._ends_rare = taken == rare + 1
-        self._at_commit = bool(len(commits)) and taken - 1 in commits
-        self._accepted_bytes = int(stops[taken - 1])
-        return taken
+        ends = commits[commits < taken]
+        last_end = int(ends[-1]) if len(ends) else -1
+        source.accepted.add(starts[:taken], stops[:taken], last_end)
+        return max(1, int(np.count_nonzero(OPERATIONS[events.codes[:taken]])))
 
     def _unpack(self, events: EventColumns, stops: Int64Array, first: int) -> None:
         """Put plain events in the place of these, the first of which is compressed."""
@@ -194,7 +200,10 @@ class BinlogReader:
         rows = np.flatnonzero(OPERATIONS[events.codes])
         if len(rows):
             ids = table_ids(events.data, events.starts[rows] + HEADER_BYTES)
-            passed[rows] = np.isin(ids, self._tables.bulk_ids())
+            passed[rows] = True
+            for table_id in np.unique(ids).tolist():
+                if not self._tables.is_bulk(table_id):
+                    passed[rows[ids == table_id]] = False
         waiting = np.flatnonzero(~passed)
         rare = int(waiting[0]) if len(waiting) else len(events)
         ends = np.concatenate([np.flatnonzero(events.codes == EventCode.XID), commits])
@@ -205,10 +214,15 @@ class BinlogReader:
     def take(self, next_seq: int) -> LogBatch:
         """See `LogReader.take`."""
         source, before = self._state.source, self._state.position
-        raw, starts, stops = source.buffer.take(source.accepted, _PADDING)
-        has_rare = self._ends_rare
-        source.accepted, self._accepted_bytes = 0, 0
-        self.must_take = self._at_commit = self._ends_rare = False
+        accepted, has_rare = source.accepted, self._ends_rare
+        self.must_take = self._ends_rare = False
+        count = accepted.count
+        if not has_rare and accepted.last_end >= 0:
+            count = accepted.last_end + 1  # What is behind the last end may end with the next.
+        if not count:
+            return LogBatch((), 0, self._rare.place_marks(), None, self._inside, _NONE)
+        starts, stops = accepted.take(count)
+        raw = source.buffer.take(count, int(stops[-1]), _PADDING)
         events = EventColumns(np.frombuffer(raw, np.uint8), starts, stops - source.checksum_bytes)
         bulk = events.part(slice(0, len(events) - has_rare))
         taken = self._take_bulk(bulk, next_seq)
@@ -217,11 +231,15 @@ class BinlogReader:
             self._move(events.part(slice(len(events) - 1, None)))
             controls += self._rare.read(events, len(events) - 1)
         controls += self._rare.place_marks()
-        inside, position = self._state.open is not None, self._state.position
+        inside, position = self._inside, self._state.position
         boundary = None if inside or position == before else Boundary(position)
         return LogBatch(
             taken.rows, taken.changes, controls, boundary, inside, _NONE, taken.unholdable
         )
+
+    @property
+    def _inside(self) -> bool:
+        return self._state.open is not None
 
     def _take_bulk(self, bulk: EventColumns, next_seq: int) -> _Taken:
         state = self._state
@@ -240,15 +258,16 @@ class BinlogReader:
         return taken
 
     def _move(self, events: EventColumns) -> None:
-        """Follow the log's own positions. Events made for this connection have none."""
+        """Follow the log's own positions, which have 32 bits: events are far smaller than that, so
+        one that is less by much has wrapped around. Events made for this connection have none."""
         stream = self._state.source
-        every = np.arange(len(events))
-        flags = events.numbers(every, 17, 2)
-        positions = events.numbers(every, 13, 4)
-        real = (positions > 0) & (flags & ARTIFICIAL_FLAG == 0)
-        real &= (events.codes != EventCode.HEARTBEAT) & (events.codes != EventCode.HEARTBEAT_V2)
-        if real.any():
-            stream.at = int(unwrap_positions(positions[real], stream.at)[-1])
+        for place in range(len(events) - 1, -1, -1):
+            at = events.starts[place : place + 1]
+            position = int(numbers(events.data, at + 13, 4)[0])
+            artificial = int(numbers(events.data, at + 17, 2)[0]) & ARTIFICIAL_FLAG
+            if position and not artificial and events.codes[place] not in _BEATS:
+                stream.at = unwrapped(position, stream.at)
+                return
 
     def _find_rows(self, bulk: EventColumns, begins: Begins) -> _RowEvents:
         """The row events of chosen tables, and what their transactions are."""
@@ -314,10 +333,10 @@ class BinlogReader:
             if known.role is Role.CHOSEN and self._takes(known, without):
                 by_version.setdefault(id(known), (known, []))[1].append(table_id)
         groups, gaps = [], []
-        for known, numbers in by_version.values():
+        for known, table_numbers in by_version.values():
             if known.table is None:
                 raise known.error or InvariantBroken(f"{known.name} was not read")
-            chosen = np.flatnonzero(np.isin(events.ids, numbers))
+            chosen = np.flatnonzero(np.isin(events.ids, table_numbers))
             areas = row_areas(bulk, events.places[chosen], len(known.table.columns))
             if areas.partial.any():
                 gaps.append(self._refuse_partial(known))

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import struct
 import uuid
-import zlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from capture.sources.mysql.compressed import expand_payload, expand_rows, inflate, parse_payload
+from capture.sources.mysql.compressed import expand_payload, expand_rows, parse_payload
 from capture.sources.mysql.event_codes import (
     EVENT_KINDS,
-    IGNORABLE_FLAG,
     EventCode,
-    Treatment,
-    event_name,
     is_gap,
     refusal,
 )
@@ -414,111 +409,3 @@ def test_heartbeats() -> None:
 
 def test_an_incident_without_a_message() -> None:
     assert parse_incident(b"\x01\x00\x00") == Incident(1, "")
-
-
-def _compressed(plain: bytes, size: int) -> bytes:
-    return b"\x82" + size.to_bytes(2, "big") + zlib.compress(plain)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"\x02\0\x05" + zlib.compress(b"12345"),
-        b"\x92\0\x05" + zlib.compress(b"12345"),
-        _compressed(b"12345", 4),
-        _compressed(b"12345", 6),
-        _compressed(b"12345", 5)[:-1],
-        b"\x82\0\x05nothing",
-        _compressed(b"x" * 101, 101),
-    ],
-)
-def test_what_does_not_expand_to_what_it_says_is_refused(data: bytes) -> None:
-    assert inflate(_compressed(b"12345", 5), expanded_bytes_max=100) == b"12345"
-    with pytest.raises(CorruptData):
-        inflate(data, expanded_bytes_max=100)
-
-
-def _payload(data: bytes, size: int, algorithm: bytes = b"\0") -> bytes:
-    fields = b"\x02" + bytes((len(algorithm),)) + algorithm
-    fields += b"\x03\x03\xfc" + size.to_bytes(2, "little")
-    return fields + b"\x01\x03\xfc" + len(data).to_bytes(2, "little") + b"\0" + data
-
-
-def _event(code: int, body: bytes) -> bytes:
-    return struct.pack("<IBIIIH", 0, code, 1, 19 + len(body), 0, 0) + body
-
-
-def test_a_payload_may_be_plain() -> None:
-    plain = _event(30, b"rows") + _event(16, bytes(8))
-    for data, algorithm in ((plain, b"\xfc\xff\0"), (pa.compress(plain, "zstd", True), b"\0")):
-        inner = list(expand_payload(_payload(data, len(plain), algorithm), expanded_bytes_max=99))
-        assert [(event.code, event.body) for event in inner] == [(30, b"rows"), (16, bytes(8))]
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        _payload(_event(30, b"rows"), 22, b"\xfc\xff\0"),
-        _payload(_event(30, b"rows"), 24, b"\xfc\xff\0"),
-        _payload(_event(30, b"rows")[:-1], 22, b"\xfc\xff\0"),
-        _payload(struct.pack("<IBIIIH", 0, 30, 1, 18, 0, 0), 19, b"\xfc\xff\0"),
-        _payload(b"not zstd", 8),
-        _payload(b"x", 1, b"\x07"),
-        b"\x09\x01\x00" + _payload(b"x", 1),
-        _payload(b"x", 1)[:-1],
-        b"\0",
-        b"",
-    ],
-)
-def test_a_payload_that_contradicts_itself_is_refused(body: bytes) -> None:
-    with pytest.raises(CorruptData):
-        list(expand_payload(body, expanded_bytes_max=1000))
-
-
-def test_events_larger_than_a_block_are_whole() -> None:
-    rows = bytes(range(256)) * 10_000
-    plain = _event(30, b"small") + _event(30, rows) + _event(16, bytes(8))
-    data = pa.compress(plain, "zstd", True)
-    body = b"\x02\x01\0\x03\x09\xfe" + len(plain).to_bytes(8, "little")
-    body += b"\x01\x09\xfe" + len(data).to_bytes(8, "little") + b"\0" + data
-    inner = list(expand_payload(body, expanded_bytes_max=len(plain)))
-    assert [event.body for event in inner] == [b"small", rows, bytes(8)]
-
-
-# -- the table of events -------------------------------------------------------------------------
-
-
-def test_codes_have_the_same_names_everywhere() -> None:
-    for code in EventCode:
-        assert event_name(code) == code.name
-    assert event_name(200) == "event 200"
-
-
-def test_what_is_ignored_or_stopped_at_says_why() -> None:
-    for kind in EVENT_KINDS.values():
-        assert bool(kind.why) == (kind.treatment in (Treatment.IGNORED, Treatment.STOP))
-
-
-@pytest.mark.parametrize("code", [0, 43, 159, 173, 255])
-def test_unknown_events_stop_even_where_a_replica_may_skip_them(code: int) -> None:
-    error = refusal(code, IGNORABLE_FLAG)
-    assert isinstance(error, CorruptData)
-    assert f"code {code}" in error.message
-    assert "ignorable" in error.message
-    assert not is_gap(code)
-
-
-@pytest.mark.parametrize("code", [9, 17, 18])
-def test_load_data_in_statement_form_is_a_gap(code: int) -> None:
-    error = refusal(code)
-    assert isinstance(error, Misconfigured)
-    assert error.hint == "SET GLOBAL binlog_format = 'ROW'"
-    assert is_gap(code)
-
-
-def test_fragments_of_rows_are_named() -> None:
-    error = refusal(EventCode.PARTIAL_ROW_DATA)
-    assert isinstance(error, Misconfigured)
-    assert "PARTIAL_ROW_DATA" in error.message
-    assert not is_gap(EventCode.TABLE_MAP)

@@ -18,7 +18,7 @@ Row = Sequence[bytes | None]
 
 FULL = 0xFFFFFF
 END = b"\xfe\x00\x00\x22\x00"
-ERROR = b"\xff\x29\x05#70100Query execution was interrupted"
+ERROR = b"\xff\x25\x05#70100Query execution was interrupted"
 LENGTHS = (0, 1, 3, 250, 251, 252, 255, 256, 65535, 65536)
 
 
@@ -129,10 +129,13 @@ def test_a_row_of_several_packets_is_one_row(length: int, bytes_max: int | None)
 
 
 def test_what_looks_like_an_end_in_a_long_row_is_none() -> None:
-    payload = value(b"x" * (FULL - 4) + END)
+    row = (b"y" * 10, b"x" * (FULL - 15) + END)
+    payload = b"".join(map(value, row))
     assert payload[FULL:] == END
-    connection = Connection(packets([payload, END]), [])
-    assert rows_of(read_rows(connection, "SELECT"), 1) == [(b"x" * (FULL - 4) + END,)]
+    for bytes_max in (None, 1):
+        connection = Connection(packets([payload, payload, END]), [])
+        read = read_rows(connection, "SELECT", bytes_max=bytes_max)
+        assert rows_of(read, 2) == ([row, row] if bytes_max is None else [row])
 
 
 def test_a_value_that_begins_like_an_end_is_a_row() -> None:

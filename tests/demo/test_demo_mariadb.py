@@ -1,0 +1,46 @@
+"""`tideline demo --source mariadb` from end to end: the same scenes, the same comparison."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from console.demo.databases.base import NAMES
+
+PROGRAM = Path(sys.executable).parent / "tideline"
+PLAY_TIMEOUT_S = 1_000
+
+
+@pytest.mark.timeout(1_200)
+def test_the_same_scenes_end_in_equality(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [str(PROGRAM), "demo", "--source", "mariadb"],
+        env={**os.environ, "DEMO_FOLDER": str(tmp_path / "run"), "DEMO_EXIT": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PLAY_TIMEOUT_S,
+        check=False,
+    )
+    found = re.search(r"demo: ok, (\d+) tables, (\d+) rows equal", done.stdout)
+    assert done.returncode == 0 and found, done.stdout
+    assert int(found[1]) == len(NAMES) and int(found[2]) > 300_000
+    damage = re.search(r"(\d+) rows overwritten, (\d+) deleted, (\d+) invented", done.stdout)
+    assert damage and all(int(number) > 0 for number in damage.groups())
+    assert "tideline_repair merged after" in done.stdout
+    changes = re.search(r"([\d,]+) changes: ", done.stdout)
+    assert changes and int(changes[1].replace(",", "")) >= 20_000
+    assert not list((tmp_path / "run").glob("**/*.pid.json"))
+
+
+def test_a_source_that_there_is_not_is_named() -> None:
+    done = subprocess.run(
+        [str(PROGRAM), "demo", "--source", "oracle"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and "postgres, mariadb" in done.stderr, done.stderr
