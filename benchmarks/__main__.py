@@ -7,12 +7,26 @@ import sys
 
 import structlog
 
-from benchmarks import merge, mysql_capture, postgres_capture, postgres_dump, postgres_latency
+from benchmarks import (
+    merge,
+    mysql_capture,
+    mysql_dump,
+    postgres_capture,
+    postgres_dump,
+    postgres_latency,
+)
 from benchmarks.result import encode
 
 _ALL = {
     module.NAME: module.run
-    for module in (postgres_capture, postgres_dump, postgres_latency, mysql_capture, merge)
+    for module in (
+        postgres_capture,
+        postgres_dump,
+        postgres_latency,
+        mysql_capture,
+        mysql_dump,
+        merge,
+    )
 }
 
 

@@ -33,10 +33,11 @@ def assert_equal(
     """
     if captured != changes:
         raise NotEqual(f"{changes} changes were made, {captured} captured")
-    cursor.execute(
+    totals = (
         "SELECT count(*), sum(id), sum(amount), sum(weight), sum(length(note)), sum(length(city)),"
-        f" sum(status), {clock} FROM orders"
+        " sum(status), "
     )
+    cursor.execute(f"{totals} {clock} FROM orders")
     source = tuple(_plain(value) for value in cursor.fetchone())
     found = tuple(_plain(value) for value in _totals(_newest(settings)))
     if source != found:

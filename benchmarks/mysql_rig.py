@@ -63,13 +63,15 @@ class MysqlRig:
     valkey: ValkeyServer
     cursor: Any
 
-    def settings(self, *, initial: str = "log-only", **capture: Any) -> Settings:
-        """Settings of the pipeline ``shop`` into a local store."""
+    def settings(
+        self, *, initial: str = "log-only", pipeline: str = "shop", **capture: Any
+    ) -> Settings:
+        """Settings of ``pipeline`` into a local store."""
         limits = {"heartbeat_s": 1.0, "takeover_after_s": 2.0, **capture}
         source = {"url": self.server.url(), "tables": ["shop.orders"], "initial": initial}
         return make_settings(
             {
-                "pipeline": "shop",
+                "pipeline": pipeline,
                 "source": source,
                 "store": {"url": f"file://{self.folder}/store"},
                 "control": {"url": self.valkey.url()},
@@ -82,15 +84,14 @@ class MysqlRig:
         """The table ``orders``, empty."""
         self.cursor.execute(f"CREATE TABLE orders ({', '.join(_COLUMNS)})")
         self.cursor.execute("CREATE TABLE numbers (n int primary key)")
-        values = ", ".join(f"({number})" for number in range(1000))
-        self.cursor.execute(f"INSERT INTO numbers VALUES {values}")
+        self.cursor.executemany("INSERT INTO numbers VALUES (%s)", [(n,) for n in range(1000)])
         self.cursor.execute(_ONE_BY_ONE)
 
     def insert_in_bulk(self, rows: int) -> None:
         """W1: ``rows`` inserts in transactions of 1,000."""
         for first in range(1, rows + 1, 1000):
             wanted = f"n < {min(1000, rows + 1 - first):d}"
-            numbers = f"SELECT n + {first:d} AS g FROM numbers WHERE {wanted}"
+            numbers = f"SELECT n + {first:d} AS g FROM numbers WHERE {wanted}"  # noqa: S608
             self.cursor.execute(f"INSERT INTO orders {_ROW} FROM ({numbers}) AS s")
 
     def update_one_by_one(self, rows: int, changes: int) -> None:

@@ -5,9 +5,11 @@ Every step mints or states what a successor must know, in the segment that is be
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from capture.core.events import GapSeen, StatementSeen
+from capture.core.requests import CASCADE
 from capture.core.tables import CATALOG, VALUE, Adopted
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import SchemaEvent, TableCondition
@@ -106,6 +108,19 @@ class Conditions:
         for table in core.tables.states if gap.tables is None else gap.tables:
             if core.tables.captures(table):
                 self.doubt(table, since=core.sequencer.last, reason=gap.reason)
+
+    def cascaded(self, tables: Iterable[str]) -> None:
+        """Rows of ``tables`` may have changed unseen. A dump that is under way goes on, or dumps of
+        a busy table would never end; another one follows it."""
+        core = self._core
+        for table in tables:
+            if not core.tables.captures(table):
+                continue
+            reason = "a change of another table may have cascaded to it"
+            core.tables.unprove(table, since=core.sequencer.last, reason=reason)
+            core.draft.state_changed = True
+            if not core.requests.awaits_dump(table):
+                core.intake.request_dump(CASCADE, [table])
 
     def unpark(self, table: str) -> None:
         """Capture ``table`` again, with the schema the log announced meanwhile."""

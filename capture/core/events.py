@@ -97,7 +97,15 @@ class HeldSeen:
     position: SourcePosition | None
 
 
-Control = Mark | SchemaSeen | Truncated | StatementSeen | GapSeen | HeldSeen
+@dataclass(frozen=True, slots=True)
+class CascadeSeen:
+    """Changes of other tables may have been carried over to ``tables``, which the log does not
+    tell: a dump that begins after this makes up for it."""
+
+    tables: tuple[str, ...]
+
+
+Control = Mark | SchemaSeen | Truncated | StatementSeen | GapSeen | HeldSeen | CascadeSeen
 
 
 @dataclass(frozen=True, slots=True)

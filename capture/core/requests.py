@@ -11,6 +11,8 @@ from tideline.contract.manifest import OpenRequest, TableDump
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 
 OPEN = ("accepted", "running")
+CASCADE = "cascade"
+"""Begins the ids of dumps that make up for changes the log does not tell."""
 REREAD = "reread:"
 
 
@@ -125,6 +127,19 @@ class OpenRequests:
                     self.update(item.request.request_id, TableDump(table))
                     found = True
         return found
+
+    def awaits_dump(self, table: str, why: str = "") -> bool:
+        """Whether a dump of the whole ``table``, asked for by an id that begins with ``why``, is
+        open and has not begun."""
+        return any(
+            item.request.whole
+            and dump.table == table
+            and dump.state in OPEN
+            and item.request.request_id.startswith(why)
+            for item in self._open.values()
+            for dump in item.dumps
+            if dump.first_low_seq is None
+        )
 
     def fail_table(self, table: str, error: str) -> bool:
         """End every open dump of ``table`` with ``error``; whether there was one."""

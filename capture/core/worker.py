@@ -15,6 +15,7 @@ from capture.core.conditions import Conditions
 from capture.core.draft import Draft, Sealed, Spill
 from capture.core.dumps import Dumps
 from capture.core.events import (
+    CascadeSeen,
     CatalogRound,
     Chunk,
     ChunkFailed,
@@ -116,6 +117,8 @@ class Worker:
             self.conditions.stated(control)
         elif isinstance(control, HeldSeen):
             self._on_held(control)
+        elif isinstance(control, CascadeSeen):
+            self.conditions.cascaded(control.tables)
         else:
             self.conditions.missed(control)
 

@@ -183,11 +183,13 @@ class BinlogServer(ABC):
         )
 
     def connect(self, **options: Any) -> pymysql.Connection[Any]:
-        """A superuser's connection in autocommit; ``options`` are PyMySQL's, the caller closes."""
+        """A superuser's connection in autocommit, without TLS, which PyMySQL would try first.
+
+        ``options`` are PyMySQL's; the caller closes.
+        """
         login = {"user": SUPERUSER, "password": self.password, "autocommit": True}
-        return pymysql.connect(
-            **{"host": LOOPBACK, "port": self.port, "charset": "utf8mb4", **login, **options}
-        )
+        where = {"host": LOOPBACK, "port": self.port, "charset": "utf8mb4", "ssl_disabled": True}
+        return pymysql.connect(**{**where, **login, **options})
 
     def run(self, *statements: str) -> None:
         """Run statements as the superuser."""

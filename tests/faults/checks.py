@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from tests.fixtures.settings import SourceDatabase
 from tests.fixtures.source_text import column_texts
 from tideline.contract.manifest import Manifest, Part, digest
 from tideline.contract.position import PostgresPosition
-from tideline.contract.schema import TableSchema
+from tideline.contract.schema import TableSchema, Verdict
 from tideline.settings import Settings
 from tideline.store.chain import Chain, Link
 from tideline.store.objects import ObjectStore, open_store
@@ -30,11 +30,13 @@ Texts = tuple[str | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A whole chain, read and checked. ``changes`` by table, in seq order."""
+    """A whole chain, read and checked. ``changes`` by table, in seq order. ``added`` are columns
+    that older rows have NULL in, by the chain's own word."""
 
     manifests: list[Manifest]
     changes: dict[str, list[Change]]
     schemas: dict[str, TableSchema]
+    added: dict[str, set[str]] = field(default_factory=dict)
 
     def table(self, name: str) -> list[Change]:
         return self.changes.get(name, [])
@@ -47,7 +49,7 @@ class Captured:
             name: [change for change in found if change.seq <= last]
             for name, found in self.changes.items()
         }
-        return Captured(manifests, changes, self.schemas)
+        return Captured(manifests, changes, self.schemas, self.added)
 
     def rows(self, name: str) -> dict[Texts, Texts]:
         """The rows of a table that folding the whole chain gives: key → values in column order.
@@ -64,10 +66,11 @@ class Captured:
         for key, state in states.items():
             if state.gone:
                 continue
-            absent = state.absent & set(columns)
+            absent = (state.absent & set(columns)) - self.added.get(name, set())
             assert not absent, f"{name}: {sorted(absent)} of a row came with no event or dump"
-            texts = {column: text for column, (_, text) in state.values.items()}
-            texts |= dict(zip(schema.key, key, strict=True))  # type: ignore[arg-type]
+            texts = dict.fromkeys(schema.column_names)
+            texts |= {column: text for column, (_, text) in state.values.items()}
+            texts |= dict(zip(schema.key, key, strict=True))
             rows[key] = tuple(texts[column] for column in schema.column_names)  # type: ignore[index]
         return rows
 
@@ -100,7 +103,18 @@ def read_chain(settings: Settings) -> Captured:
         assert np.array_equal(np.sort(np.concatenate(seqs)), expected), f"sequences of {number}"
     for found in changes.values():
         found.sort(key=lambda change: change.seq)
-    return Captured(manifests, changes, schemas)
+    return Captured(manifests, changes, schemas, _added(chain, manifests))
+
+
+def _added(chain: Chain, manifests: Iterable[Manifest]) -> dict[str, set[str]]:
+    """The columns that came with schema events of the verdict neutral, by table."""
+    added: dict[str, set[str]] = {}
+    for event in (event for manifest in manifests for event in manifest.schema_events):
+        if event.verdict == Verdict.NEUTRAL.value and event.before is not None:
+            now, before = chain.read_schema(event.after), chain.read_schema(event.before)
+            news = set(now.column_names) - set(before.column_names)
+            added.setdefault(event.table, set()).update(news)
+    return added
 
 
 def read_links(chain: Chain) -> list[Link]:

@@ -19,6 +19,9 @@ from pathlib import Path
 
 from capture.app import run_worker
 from capture.core import dumps
+from capture.sources.mysql import source
+from capture.sources.mysql.board import PlacedMarks
+from capture.sources.mysql.chunks import RowChunkReader
 from capture.sources.postgres.fence import Fence
 from console.errors import exit_code, report
 from tideline.contract.errors import TidelineError
@@ -68,8 +71,7 @@ def work(errand: Errand) -> None:
     os.dup2(log, 2)
     faulthandler.register(signal.SIGUSR1)
     if errand.blind:
-        vars(dumps)["invisible"] = lambda transactions, snapshot: transactions[:0]
-        Fence.pass_ = lambda self, on_waiting: None  # type: ignore[method-assign]
+        _go_blind()
     try:
         run_worker(
             load_settings(errand.config),
@@ -80,3 +82,12 @@ def work(errand: Errand) -> None:
         print(f"{type(error).__name__}:", file=sys.stderr)
         report(error)
         sys.exit(exit_code(error))
+
+
+def _go_blind() -> None:
+    vars(dumps)["invisible"] = lambda transactions, snapshot: transactions[:0]
+    Fence.pass_ = lambda self, on_waiting: None  # type: ignore[method-assign]
+    RowChunkReader._check_order = lambda self, cursor: None  # type: ignore[method-assign]
+    vars(source)["require_settings"] = lambda connection, **_: None
+    PlacedMarks._await_visible = lambda self, cursor, gtids: None  # type: ignore[method-assign]
+    PlacedMarks._shows = lambda self, cursor, low: True  # type: ignore[method-assign]

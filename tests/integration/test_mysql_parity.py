@@ -134,7 +134,7 @@ def rows_of_the_library(database: MysqlDatabase) -> Iterator[dict[str, Any]]:
             "host": "127.0.0.1",
             "port": server.port,
             "user": "root",
-            "passwd": server.password,
+            "password": server.password,
         },
         server_id=4_000_000 + server.port % 10_000,
         log_file=server.rows("SHOW BINARY LOGS")[-1][0],

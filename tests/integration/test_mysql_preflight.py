@@ -5,17 +5,16 @@ from __future__ import annotations
 import dataclasses
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Literal
 
 import pytest
 
-from capture.sources.finding import Finding
 from capture.sources.mysql.connect import flavour as flavour_of
-from capture.sources.mysql.preflight import Plan, require_settings, run_preflight
-from capture.sources.mysql.watermarks import watermark_table
+from capture.sources.mysql.preflight import require_settings, run_preflight
 from console.services.binlog_server import BinlogServer
+from tests.fixtures.mysql_preflight import bad, check, make_shop, only, plan_of, statements
 from tests.fixtures.mysql_servers import (
     Flavour,
     MysqlDatabase,
@@ -26,71 +25,20 @@ from tests.fixtures.mysql_servers import (
 )
 from tideline.contract.errors import Misconfigured
 from tideline.contract.position import MysqlPosition
-from tideline.contract.schema import TableId
 
 MARIADB_ONLY = pytest.mark.parametrize("flavour", ["mariadb"])
 MYSQL_ONLY = pytest.mark.parametrize("flavour", ["mysql8", "mysql9"])
-PASSWORD = "canary-77aa"
 
 
 @pytest.fixture
 def shop(mysql_database: MysqlDatabase) -> MysqlDatabase:
-    """Two good tables; nothing else."""
-    mysql_database.run(
-        "CREATE TABLE orders (id INT PRIMARY KEY, note TEXT)",
-        "CREATE TABLE items (id INT, line INT, PRIMARY KEY (id, line))",
-    )
-    return mysql_database
-
-
-def plan_of(database: MysqlDatabase) -> Plan:
-    return Plan(
-        flavour="mariadb" if database.flavour == "mariadb" else "mysql",
-        tables=(f"{database.name}.*",),
-        exclude=(),
-        marks=watermark_table("tideline"),
-    )
-
-
-def check(
-    database: MysqlDatabase,
-    plan: Plan | None = None,
-    login: tuple[str, str] | None = None,
-) -> list[Finding]:
-    """Findings for the user with exactly the documented grants, or for ``login``."""
-    user, password = login or (database.cdc_user, database.cdc_password)
-    with closing(database.server.connect(user=user, password=password)) as connection:
-        return run_preflight(connection, plan or plan_of(database))
-
-
-def only(findings: Sequence[Finding], name: str, level: str) -> Finding:
-    found = [finding for finding in findings if finding.name == name]
-    assert [one.level for one in found] == [level], found
-    return found[0]
-
-
-def bad(findings: Sequence[Finding]) -> set[tuple[str, str]]:
-    return {(one.name, one.level) for one in findings if one.level != "ok"}
-
-
-def statements(finding: Finding) -> list[str]:
-    """The fix as it would be pasted into a client, without its remarks."""
-    assert finding.fix is not None
-    lines = finding.fix.partition(" --")[0]
-    return [one.strip() for one in lines.split(";") if one.strip()]
-
-
-DEFAULTS: dict[Flavour, set[tuple[str, str]]] = {
-    "mariadb": set(),
-    "mysql8": set(),
-    "mysql9": set(),
-}
+    return make_shop(mysql_database)
 
 
 def test_a_good_source(shop: MysqlDatabase) -> None:
     """The user has exactly the grants that are documented."""
     findings = check(shop)
-    assert bad(findings) == DEFAULTS[shop.flavour]
+    assert bad(findings) == set()
     assert only(findings, "tables", "ok").message == "2 tables can be captured"
     assert "Maria" in only(findings, "version", "ok").message or shop.flavour != "mariadb"
     assert "5.5.5-" not in only(findings, "version", "ok").message
@@ -185,12 +133,27 @@ def test_a_short_retention(shop: MysqlDatabase) -> None:
         assert "until somebody" in only(check(shop), "retention", "ok").message
 
 
-@MYSQL_ONLY
-def test_no_gtids(start_server: ServerFactory, flavour: Flavour) -> None:
-    """A warning with watermarks; without them there is nothing else to go by."""
-    server = start_server(flavour, gtid_mode="OFF", enforce_gtid_consistency="OFF")
+# -- settings that only a start sets, all on one server --------------------------------------------
+
+
+def test_a_server_started_wrong(start_server: ServerFactory, flavour: Flavour) -> None:
+    gtids = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
+    wrong = {} if flavour == "mariadb" else gtids
+    server = start_server(flavour, binlog_ignore_db="quiet", **wrong)
+    server.run("CREATE DATABASE quiet", "CREATE TABLE quiet.t (id INT PRIMARY KEY)")
     database = make_mysql_database(server, flavour)
     database.run("CREATE TABLE orders (id INT PRIMARY KEY)")
+    if flavour != "mariadb":
+        check_without_gtids(database)
+    check_prepared(database)
+    check_purged(database)
+    check_filters(database)
+    server.restart({"skip_log_bin": "1"})
+    only(check(database), "log_bin", "error")
+
+
+def check_without_gtids(database: MysqlDatabase) -> None:
+    """A warning with watermarks; without them there is nothing else to go by."""
     plan = plan_of(database)
     only(check(database, plan), "gtid", "warning")
     finding = only(check(database, dataclasses.replace(plan, marks=None)), "gtid", "error")
@@ -198,31 +161,69 @@ def test_no_gtids(start_server: ServerFactory, flavour: Flavour) -> None:
     only(check(database, plan), "gtid", "ok")
 
 
-def test_no_log(start_server: ServerFactory, flavour: Flavour) -> None:
-    word = "skip_log_bin"
-    extra = {} if flavour == "mariadb" else {"log_replica_updates": "OFF"}
-    server = start_server(flavour, **{word: "1"}, **(extra if flavour == "mysql9" else {}))
-    database = make_mysql_database(server, flavour)
-    database.run("CREATE TABLE orders (id INT PRIMARY KEY)")
-    assert "log_bin" in {name for name, level in bad(check(database)) if level == "error"}
+def check_prepared(database: MysqlDatabase) -> None:
+    """MySQL shows them to few."""
+    root = ("root", database.server.password)
+    with closing(database.connect()) as connection, connection.cursor() as cursor:
+        for statement in ("XA START 'x'", "INSERT INTO orders VALUES (1)", "XA END 'x'"):
+            cursor.execute(statement)
+        cursor.execute("XA PREPARE 'x'")
+    only(check(database, login=root), "prepared", "warning")
+    shown = ("prepared", "warning") in bad(check(database))
+    assert shown is (database.flavour == "mariadb")
+    chained = dataclasses.replace(plan_of(database), chain=now(database))
+    assert "prepared" not in {one.name for one in check(database, chained, root)}
+    database.run("XA ROLLBACK 'x'")
+    assert "prepared" not in {one.name for one in check(database, login=root)}
 
 
-def test_filters(start_server: ServerFactory, flavour: Flavour) -> None:
-    server = start_server(flavour, binlog_ignore_db="quiet")
-    server.run("CREATE DATABASE quiet", "CREATE TABLE quiet.t (id INT PRIMARY KEY)")
-    database = make_mysql_database(server, flavour)
-    database.run("CREATE TABLE orders (id INT PRIMARY KEY)")
-    login = ("root", server.password)
+def check_purged(database: MysqlDatabase) -> None:
+    """By GTID and by file; of another server's files nothing can be said."""
+    database.run("INSERT INTO orders VALUES (2)")
+    position, name = now(database)
+    assert position.gtids
+    by_file = MysqlPosition(position.file, position.offset)
+    plan = dataclasses.replace(plan_of(database), chain=(position, name))
+    plain = dataclasses.replace(plan, chain=(by_file, name))
+    other = dataclasses.replace(plan, chain=(by_file, "another server"))
+    only(check(database, plan), "position", "ok")
+    only(check(database, plain), "position", "ok")
+    only(check(database, other), "position", "warning")
+    database.run("INSERT INTO orders VALUES (3)", "FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
+    purge(database.server, position.file)
+    assert "is lost" in only(check(database, plan), "position", "error").message
+    assert "is lost" in only(check(database, plain), "position", "error").message
+
+
+def check_filters(database: MysqlDatabase) -> None:
+    root = ("root", database.server.password)
     plan = plan_of(database)
-    only(check(database, plan, login), "filters", "ok")
+    only(check(database, plan, root), "filters", "ok")
     both = dataclasses.replace(plan, tables=("quiet.*", f"{database.name}.*"))
-    finding = only(check(database, both, login), "filters", "error")
+    finding = only(check(database, both, root), "filters", "error")
     assert "binlog_ignore_db keeps changes of databases out of the log: `quiet`" in finding.message
-    server.restart({"binlog_do_db": database.name})
-    finding = only(check(database, plan, login), "filters", "error")
+    database.server.restart({"binlog_do_db": database.name})
+    finding = only(check(database, plan, root), "filters", "error")
     assert finding.message.endswith("out of the log: `tideline`")
-    unmarked = dataclasses.replace(plan, marks=None)
-    only(check(database, unmarked, login), "filters", "ok")
+    only(check(database, dataclasses.replace(plan, marks=None), root), "filters", "ok")
+
+
+def now(database: MysqlDatabase) -> tuple[MysqlPosition, str]:
+    """The end of the log, and the server's name for itself."""
+    rows, mariadb = database.server.rows, database.flavour == "mariadb"
+    status = "SHOW BINARY LOG STATUS" if database.flavour == "mysql9" else "SHOW MASTER STATUS"
+    gtids = rows(f"SELECT @@GLOBAL.{'gtid_binlog_pos' if mariadb else 'gtid_executed'}")
+    name = rows(f"SELECT @@GLOBAL.{'server_uid' if mariadb else 'server_uuid'}")
+    file, offset = rows(status)[0][:2]
+    return MysqlPosition(file, offset, gtids[0][0].replace("\n", "")), name[0][0]
+
+
+def purge(server: BinlogServer, file: str) -> None:
+    """Remove all logs but the newest; MariaDB keeps one until InnoDB does not need it any more."""
+    end = time.monotonic() + 30
+    while file in (logs := [row[0] for row in server.rows("SHOW BINARY LOGS")]):
+        assert time.monotonic() < end
+        server.run(f"PURGE BINARY LOGS TO '{logs[-1]}'")
 
 
 def test_a_read_only_server(shop: MysqlDatabase) -> None:
@@ -237,41 +238,28 @@ def test_a_read_only_server(shop: MysqlDatabase) -> None:
         assert bad(check(shop)) == set()
 
 
-@MYSQL_ONLY
 def test_a_replica(start_server: ServerFactory, flavour: Flavour) -> None:
+    """It must log what it applies, in the order of its source."""
     word = "replica" if flavour == "mysql9" else "slave"
-    primary = start_server(flavour)
-    replica = start_server(
-        flavour,
-        **{
-            f"{word}_parallel_workers": "4",
-            f"{word}_preserve_commit_order": "OFF",
-            f"{word}_parallel_type" if word == "slave" else "skip_name_resolve": (
-                "LOGICAL_CLOCK" if word == "slave" else "ON"
-            ),
-        },
-    )
-    follow(replica, primary)
+    settings = {f"log_{word}_updates": "OFF"}
+    if flavour != "mariadb":
+        settings |= {f"{word}_parallel_workers": "4", f"{word}_preserve_commit_order": "OFF"}
+    if flavour == "mysql8":
+        settings["slave_parallel_type"] = "LOGICAL_CLOCK"
+    primary, replica = start_server(flavour), start_server(flavour, **settings)
     database = make_mysql_database(primary, flavour)
     database.run("CREATE TABLE orders (id INT PRIMARY KEY)")
-    catch_up(replica, primary)
     behind = dataclasses.replace(database, server=replica)
-    finding = only(check(behind), "replica_order", "error")
-    replica.run(*statements(finding))
-    only(check(behind), "replica", "ok")
-
-
-def test_a_replica_that_keeps_no_log(start_server: ServerFactory, flavour: Flavour) -> None:
-    word = "log_replica_updates" if flavour == "mysql9" else "log_slave_updates"
-    primary, replica = start_server(flavour), start_server(flavour, **{word: "OFF"})
-    database = make_mysql_database(replica, flavour)
-    database.run("CREATE TABLE orders (id INT PRIMARY KEY)")
-    if flavour != "mariadb":
-        replica.run("RESET BINARY LOGS AND GTIDS" if flavour == "mysql9" else "RESET MASTER")
-    assert "replica_log" not in {name for name, _ in bad(check(database))}
+    root = ("root", replica.password)
+    assert "replica_log" not in {one.name for one in check(behind, login=root)}
     follow(replica, primary)
     catch_up(replica, primary)
-    assert "is OFF" in only(check(database), "replica_log", "error").message
+    assert "is OFF" in only(check(behind), "replica_log", "error").message
+    replica.restart({f"log_{word}_updates": "ON"})
+    catch_up(replica, primary)
+    if flavour != "mariadb":
+        replica.run(*statements(only(check(behind), "replica_order", "error")))
+    only(check(behind), "replica", "ok")
 
 
 def test_the_other_server(shop: MysqlDatabase) -> None:
@@ -280,128 +268,6 @@ def test_the_other_server(shop: MysqlDatabase) -> None:
     assert only(check(shop, plan), "flavour", "error").fix is not None
     with closing(shop.connect()) as connection:
         assert flavour_of(connection) != other
-
-
-# -- grants ----------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class Login:
-    """A user without any grant, and the schema of marks that it is to use."""
-
-    database: MysqlDatabase
-    name: str
-    marks: str
-
-    @property
-    def sql(self) -> str:
-        return f"'{self.name}'@'127.0.0.1'"
-
-    def grant(self, *grants: str) -> None:
-        self.database.run(*(f"GRANT {grant} TO {self.sql}" for grant in grants))
-
-    def check(self, *, marks: bool = True) -> list[Finding]:
-        plan = plan_of(self.database)
-        table = TableId(self.marks, "watermark") if marks else None
-        return check(self.database, dataclasses.replace(plan, marks=table), (self.name, PASSWORD))
-
-
-@pytest.fixture
-def login(shop: MysqlDatabase) -> Iterator[Login]:
-    tag = uuid.uuid4().hex[:8]
-    user = Login(shop, f"user_{tag}", f"marks_{tag}")
-    shop.run(f"CREATE USER {user.sql} IDENTIFIED BY '{PASSWORD}'")
-    yield user
-    shop.run(f"DROP USER {user.sql}", f"DROP DATABASE IF EXISTS {user.marks}")
-
-
-def documented(login: Login) -> dict[str, str]:
-    """The grants of docs/GRANTS.md, and the finding that names one that is missing."""
-    return {
-        "REPLICATION SLAVE ON *.*": "replication_slave",
-        "REPLICATION CLIENT ON *.*": "replication_client",
-        f"SELECT ON {login.database.name}.*": "tables",
-        f"CREATE ON {login.marks}.*": "watermarks",
-        f"SELECT ON {login.marks}.*": "watermark_grants",
-        f"INSERT ON {login.marks}.*": "watermark_grants",
-        f"UPDATE ON {login.marks}.*": "watermark_grants",
-    }
-
-
-def test_each_documented_grant_is_needed(login: Login) -> None:
-    grants = documented(login)
-    for missing, name in grants.items():
-        login.grant(*(grant for grant in grants if grant != missing))
-        assert [level for found, level in bad(login.check()) if found == name] == ["error"]
-        login.database.run(
-            f"REVOKE ALL PRIVILEGES, GRANT OPTION FROM {login.sql}",
-        )
-    login.grant(*grants)
-    assert bad(login.check()) == set()
-
-
-def test_each_missing_grant_is_shown(login: Login) -> None:
-    """From nothing to everything, by running what the findings say."""
-    names = []
-    while findings := [one for one in login.check() if one.level == "error"]:
-        names.append(findings[0].name)
-        assert len(names) < 10, names
-        grants = [one for one in statements(findings[0]) if one.startswith("GRANT")]
-        if findings[0].name == "tables":
-            assert findings[0].fix is not None
-            grants = [findings[0].fix.partition("; or ")[2].strip(";")]
-        if findings[0].name == "watermarks":
-            grants = statements(findings[0])
-        login.database.run(*grants)
-    expected = {"replication_slave", "replication_client", "tables"}
-    assert set(names) == expected | {"watermarks", "watermark_grants"}
-    assert bad(login.check()) == set()
-
-
-def test_without_watermarks_nothing_is_written(login: Login) -> None:
-    login.grant(*list(documented(login))[:3])
-    assert bad(login.check(marks=False)) == set()
-
-
-def test_grants_by_a_role(login: Login) -> None:
-    role = f"role_{login.name}"
-    run = login.database.run
-    run(f"CREATE ROLE {role}", *(f"GRANT {grant} TO {role}" for grant in documented(login)))
-    try:
-        login.grant(role)
-        assert ("replication_slave", "error") in bad(login.check())
-        if login.database.flavour == "mariadb":
-            run(f"SET DEFAULT ROLE {role} FOR {login.sql}")
-        else:
-            run(f"SET DEFAULT ROLE {role} TO {login.sql}")
-        assert bad(login.check()) == set()
-    finally:
-        run(f"DROP ROLE {role}")
-
-
-def test_a_table_made_by_hand(login: Login) -> None:
-    login.grant(*(grant for grant in documented(login) if not grant.startswith("CREATE")))
-    finding = only(login.check(), "watermarks", "error")
-    login.database.run(*statements(finding))
-    assert only(login.check(), "watermarks", "ok").message.endswith("is there")
-    login.database.run(f"ALTER TABLE {login.marks}.watermark DROP COLUMN clock_us")
-    finding = only(login.check(), "watermarks", "error")
-    assert "not of the form" in finding.message
-    login.database.run(*statements(finding))
-    assert bad(login.check()) == set()
-    login.database.run(f"ALTER TABLE {login.marks}.watermark DROP PRIMARY KEY")
-    only(login.check(), "watermarks", "error")
-
-
-def test_a_part_of_a_table(login: Login) -> None:
-    """With grants on some columns the others are not even to be seen."""
-    grants = [grant for grant in documented(login) if not grant.startswith("SELECT")]
-    name = login.database.name
-    login.grant(*grants, f"SELECT ON {name}.items", f"SELECT (id) ON {name}.orders")
-    finding = only(login.check(), "select", "error")
-    assert f"`{name}`.`orders`" in finding.message
-    login.database.run(*statements(finding))
-    assert bad(login.check()) == set()
 
 
 def test_a_table_that_is_being_altered_counts_as_readable(shop: MysqlDatabase) -> None:
@@ -452,64 +318,11 @@ def test_nothing_can_be_captured(mysql_database: MysqlDatabase) -> None:
     only(check(mysql_database), "tables", "error")
 
 
-# -- where the chain ends --------------------------------------------------------------------------
-
-
-def now(server: BinlogServer, flavour: Flavour) -> tuple[MysqlPosition, str]:
-    """The end of the log, and the server's name for itself."""
-    statement = "SHOW BINARY LOG STATUS" if flavour == "mysql9" else "SHOW MASTER STATUS"
-    mariadb = flavour == "mariadb"
-    gtids = server.rows(f"SELECT @@GLOBAL.{'gtid_binlog_pos' if mariadb else 'gtid_executed'}")
-    name = server.rows(f"SELECT @@GLOBAL.{'server_uid' if mariadb else 'server_uuid'}")
-    file, offset = server.rows(statement)[0][:2]
-    return MysqlPosition(file, offset, gtids[0][0].replace("\n", "")), name[0][0]
-
-
-def purge(server: BinlogServer, file: str) -> None:
-    """Remove all logs but the newest; MariaDB keeps one until InnoDB does not need it any more."""
-    end = time.monotonic() + 30
-    while file in (logs := [row[0] for row in server.rows("SHOW BINARY LOGS")]):
-        assert time.monotonic() < end
-        server.run(f"PURGE BINARY LOGS TO '{logs[-1]}'")
-
-
-def test_purged_logs(start_server: ServerFactory, flavour: Flavour) -> None:
-    server = start_server(flavour)
-    database = make_mysql_database(server, flavour)
-    database.run("CREATE TABLE orders (id INT PRIMARY KEY)")
-    position, name = now(server, flavour)
-    plan = dataclasses.replace(plan_of(database), chain=(position, name))
-    only(check(database, plan), "position", "ok")
-    by_file = MysqlPosition(position.file, position.offset)
-    other = dataclasses.replace(plan, chain=(by_file, "another server"))
-    only(check(database, other), "position", "warning")
-    database.run("INSERT INTO orders VALUES (1)", "FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
-    purge(server, position.file)
-    assert "is lost" in only(check(database, plan), "position", "error").message
-    plain = dataclasses.replace(plan, chain=(by_file, name))
-    assert "is lost" in only(check(database, plain), "position", "error").message
-
-
 @MYSQL_ONLY
 def test_a_server_with_another_history(shop: MysqlDatabase) -> None:
     position = MysqlPosition("binlog.000001", 4, f"{uuid.uuid4()}:1-5")
     plan = dataclasses.replace(plan_of(shop), chain=(position, "another server"))
     assert "another history" in only(check(shop, plan), "position", "error").message
-
-
-def test_prepared_transactions(start_server: ServerFactory) -> None:
-    server = start_server("mariadb")
-    database = make_mysql_database(server, "mariadb")
-    database.run("CREATE TABLE orders (id INT PRIMARY KEY)")
-    with closing(database.connect()) as connection, connection.cursor() as cursor:
-        for statement in ("XA START 'x'", "INSERT INTO orders VALUES (1)", "XA END 'x'"):
-            cursor.execute(statement)
-        cursor.execute("XA PREPARE 'x'")
-    only(check(database), "prepared", "warning")
-    chained = dataclasses.replace(plan_of(database), chain=now(server, "mariadb"))
-    assert "prepared" not in {one.name for one in check(database, chained)}
-    database.run("XA ROLLBACK 'x'")
-    assert bad(check(database)) == set()
 
 
 def test_an_unencrypted_connection_from_afar(shop: MysqlDatabase) -> None:

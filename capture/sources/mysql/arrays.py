@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from capture.sources.mysql.images import Bytes, Marks, Variable
-
-Int64Array = npt.NDArray[np.int64]
+from capture.core.events import Int64Array
+from capture.sources.mysql.fields import Variable
+from capture.sources.mysql.gather import Bytes, Marks
 
 
 def values_array(kind: pa.DataType, values: npt.NDArray[Any], nulls: Marks | None) -> pa.Array:

@@ -24,8 +24,9 @@ from capture.sources.mysql.watermarks import CLOCK
 from tideline.contract.errors import Unavailable
 from tideline.contract.position import MysqlPosition
 
-_PLACE_TIMEOUT_S = 60.0
+_VISIBLE_TIMEOUT_S = 60.0
 _PAUSE_S = 0.01
+_UNSEEN = "what the log holds does not become visible"
 _OPENING = (MarkKind.LOW, MarkKind.CATALOG_LOW)
 
 Reached = Callable[[MysqlPosition], bool]
@@ -45,6 +46,7 @@ class Board:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._wanted: list[_Wanted] = []
+        self._closed = False
 
     @property
     def empty(self) -> bool:
@@ -55,7 +57,16 @@ class Board:
         wanted = _Wanted(mark, reached)
         with self._lock:
             self._wanted.append(wanted)
+            if self._closed:
+                wanted.placed.set()
         return wanted
+
+    def close(self) -> None:
+        """The log is no longer read: whoever waits for a mark goes away without one."""
+        with self._lock:
+            self._closed = True
+            for wanted in self._wanted:
+                wanted.placed.set()
 
     def has_place(self, position: MysqlPosition) -> bool:
         """Whether the place of some mark is here."""
@@ -97,32 +108,41 @@ class PlacedMarks:
 
     def begin(self, cursor: Any) -> None:
         """See `Marks.begin`."""
-        low, end = self._low, time.monotonic() + _PLACE_TIMEOUT_S
+        low, end = self._low, time.monotonic() + _VISIBLE_TIMEOUT_S
         while True:
             cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
-            if self._flavour == "mysql" or low is None or _snapshot(cursor).order >= low.order:
+            if self._flavour == "mysql" or low is None or self._shows(cursor, low):
                 return
             cursor.execute("ROLLBACK")
             if time.monotonic() > end:
-                raise Unavailable("what the log holds does not become visible")
+                raise Unavailable(_UNSEEN)
             time.sleep(_PAUSE_S)
 
     def close(self) -> None:
         self._connection.close()
 
     def _open(self, cursor: Any, kind: MarkKind, token: str) -> None:
+        # However long it takes: the reader may be in the middle of a huge transaction.
         wanted = self._board.ask(Mark(kind, token, 0), lambda position: True)
-        if not wanted.placed.wait(_PLACE_TIMEOUT_S):
-            raise Unavailable("the log reader did not get to the end of a transaction")
+        wanted.placed.wait()
+        if wanted.position is None:
+            raise Unavailable("the log is no longer read")
         if kind is MarkKind.LOW:
             self._low = wanted.position
-        position = wanted.position
-        if self._flavour == "mysql" and position is not None and position.gtids:
-            cursor.execute(
-                "SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)", (position.gtids, _PLACE_TIMEOUT_S)
-            )
-            if cursor.fetchone()[0]:
-                raise Unavailable("what the log holds does not become visible")
+        if self._flavour == "mysql":
+            self._await_visible(cursor, wanted.position.gtids)
+
+    def _await_visible(self, cursor: Any, gtids: str) -> None:
+        """MySQL sends a transaction before it makes it visible, and counts it as executed after."""
+        if not gtids:
+            return
+        cursor.execute("SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)", (gtids, _VISIBLE_TIMEOUT_S))
+        if cursor.fetchone()[0]:
+            raise Unavailable(_UNSEEN)
+
+    def _shows(self, cursor: Any, low: MysqlPosition) -> bool:
+        """Whether MariaDB's snapshot shows all that the log holds before ``low``."""
+        return _snapshot(cursor).order >= low.order
 
     def _close(self, cursor: Any, kind: MarkKind, token: str) -> None:
         # The clock first: all that was committed until then is before the mark.
@@ -132,7 +152,8 @@ class PlacedMarks:
 
     def _reached(self, cursor: Any) -> Reached:
         if self._flavour == "mysql":
-            cursor.execute("SELECT @@GLOBAL.gtid_executed")
+            # What was purged may never have been in this server's log.
+            cursor.execute("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged)")
             wanted = str(cursor.fetchone()[0]).replace("\n", "")
             return lambda position: make_executed("mysql", position.gtids).covers(wanted)
         cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from capture.core.events import Int64Array
 from capture.sources.mysql.event_codes import EventCode
 from capture.sources.mysql.framing import HEADER_BYTES, Bytes
-from capture.sources.mysql.gtid_events import parse_tagged_gtid
+from capture.sources.mysql.gtid_events import parse_mariadb_gtid, parse_tagged_gtid
 from tideline.contract.errors import CorruptData
 
 Marks = npt.NDArray[np.bool_]
@@ -27,6 +27,13 @@ _STAMP_MASK = (1 << 55) - 1
 _IN_COMMIT_ORDER = 2
 """``lt_type`` of a GTID event that goes on with numbers of its commit order, then the time."""
 
+_FLAGS_AT = 12
+_GROUP_COMMIT, _XA = 2, 64 | 128
+_USUAL_EXTRA = 1
+"""Of MariaDB's GTID events: several engines took part, which changes nothing."""
+
+_MARIADB_FLAGS_AT = HEADER_BYTES + 12
+_PREPARED_XA = 64
 _BEGIN, _COMMIT, _SAVEPOINT = b"BEGIN", b"COMMIT", b"SAVEPOINT"
 GTID_CODES = (
     EventCode.GTID,
@@ -124,7 +131,29 @@ def read_begins(events: EventColumns) -> Begins:
     mysql = codes != EventCode.MARIADB_GTID
     if mysql.any():
         _read_mysql(events, places, codes, tx, ts)
+    if not mysql.all():
+        _check_flags(events, places[~mysql])
     return Begins(places, tx, ts)
+
+
+def _check_flags(events: EventColumns, places: Int64Array) -> None:
+    """MariaDB's GTID events that say more than usual are read in full: CorruptData names what is
+    not known."""
+    body = events.starts[places] + HEADER_BYTES
+    flags = numbers(events.data, body + _FLAGS_AT, 1)
+    at = body + _FLAGS_AT + 1 + np.where(flags & _GROUP_COMMIT, 8, 0)
+    extra = np.where(at < events.stops[places], numbers(events.data, at, 1), 0)
+    unusual = (extra & ~_USUAL_EXTRA != 0) | (flags & _XA != 0)
+    for place in places[unusual].tolist():
+        parse_mariadb_gtid(events.body(place))
+
+
+def prepares(events: EventColumns, places: Int64Array) -> Marks:
+    """Which of MariaDB's GTID events at ``places`` begin an XA transaction that is prepared only:
+    its name stands in that very event, and no statement says XA START."""
+    flags = events.data[events.starts[places] + _MARIADB_FLAGS_AT]
+    prepared: Marks = flags & _PREPARED_XA != 0
+    return prepared
 
 
 def _read_mysql(

@@ -76,11 +76,35 @@ def _kind_problem(suspect: Suspect) -> Problem | None:
 
 def _key_problem(suspect: Suspect) -> Problem | None:
     if suspect.table.key:
-        return None
+        return _padding_problem(suspect)
     firm = next((key for key in suspect.keys if key.firm), None)
     columns = ", ".join(map(quoted, firm.columns)) if firm else "…"
     fix = f"ALTER TABLE {qualified(suspect.table.table)} ADD PRIMARY KEY ({columns});"
     return "it has no primary key", fix
+
+
+def _padding_problem(suspect: Suspect) -> Problem | None:
+    """MariaDB's CHAR in a collation without padding: the index orders values with their blanks,
+    comparisons are made without them, and a dump that goes on behind a key would skip rows."""
+    unsteady = [
+        row
+        for row in suspect.rows
+        if row.name in suspect.table.key
+        and row.data_type.lower() == "char"
+        and "_nopad_" in (row.collation or "")
+    ]
+    if not unsteady:
+        return None
+    changes = [
+        f"MODIFY {quoted(row.name)} VAR{row.column_type.upper()} CHARACTER SET {row.charset}"
+        f" COLLATE {row.collation} NOT NULL"
+        for row in unsteady
+    ]
+    return (
+        "CHAR columns of its key have a collation without padding, in whose order MariaDB skips"
+        f" rows: {_few([f'{row.name} ({row.collation})' for row in unsteady])}",
+        f"ALTER TABLE {qualified(suspect.table.table)} {', '.join(changes)}; -- {_REFUSED}",
+    )
 
 
 def _columns_problem(suspect: Suspect) -> Problem | None:

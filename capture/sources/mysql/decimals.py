@@ -15,14 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from capture.arrow_types import Converted
-from capture.sources.mysql.arrays import (
-    Int64Array,
-    big_endian,
-    bytes_array,
-    values_array,
-    with_nulls,
-)
-from capture.sources.mysql.images import Bytes, Fixed, Marks, Variable
+from capture.core.events import Int64Array
+from capture.sources.mysql.arrays import big_endian, bytes_array, values_array, with_nulls
+from capture.sources.mysql.fields import Fixed, Variable
+from capture.sources.mysql.gather import Bytes, Marks
 from tideline.contract.types import DECIMAL_PRECISION_MAX
 
 _GROUP_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)

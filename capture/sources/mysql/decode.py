@@ -1,8 +1,9 @@
 """Row events of one table, in bulk, into a record batch of a part's shape.
 
-No row object is ever built: `images` finds where each value stands, `values` turns a column's bytes
-into typed values, and here they are put together with Tideline's own columns. The walk comes first,
-because only it tells how many rows the events hold, and with that which sequence each has.
+No row object is ever built: `images` and `fields` find where each value stands, `values` turns a
+column's bytes into typed values, and here they are put together with Tideline's own columns. The
+walk comes first, because only it tells how many rows the events hold, and with that which sequence
+each has.
 """
 
 from __future__ import annotations
@@ -24,20 +25,12 @@ from capture.arrow_types import (
     overflow_maps,
     part_schema,
 )
-from capture.sources.mysql.arrays import Int64Array, bytes_array, fixed_texts
+from capture.core.events import Int64Array
+from capture.sources.mysql.arrays import bytes_array, fixed_texts
 from capture.sources.mysql.columns import MysqlTable
-from capture.sources.mysql.images import (
-    PADDING,
-    Bytes,
-    Field,
-    Fixed,
-    Marks,
-    Places,
-    Shape,
-    Variable,
-    image_starts,
-    locate,
-)
+from capture.sources.mysql.fields import Field, Fixed, Variable, locate
+from capture.sources.mysql.gather import Bytes, Marks, Places
+from capture.sources.mysql.images import PADDING, Shape, image_starts
 from capture.sources.mysql.values import fixed_values, slot, variable_values
 from tideline.contract.errors import CorruptData, InvariantBroken
 from tideline.contract.schema import TableSchema

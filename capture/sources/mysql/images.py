@@ -1,31 +1,25 @@
-"""Where row images begin, and where the values in them stand.
+"""Where row images begin.
 
 A row image is a bitmap of NULLs (one bit per column, lowest first, to whole bytes), then the values
 that are not NULL: of a fixed width each, or behind their length. So an image's end is only known by
 walking it, but a batch holds many events, and one pass of numpy walks the first image of all of
-them at once, the next the second, and so on. Once the images are known, one more pass locates each
-column's values in all of them. `image_starts_loop` finds the images by a plain loop, which is
-quicker for the few events that have many; both answer the same.
+them at once, the next the second, and so on. `image_starts_loop` does it by a plain loop, which is
+quicker for the few events that have many images; both answer the same.
 
-Fixed-width values that follow each other stand at the same distance from one place per row (their
-anchor), so one gather fetches them together.
+`fields` then finds the values in images that are known.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from capture.sources.mysql.gather import Bytes, Places, lengths, window
 from tideline.contract.errors import CorruptData
-
-Bytes = npt.NDArray[np.uint8]
-Places = npt.NDArray[np.int64]
-Marks = npt.NDArray[np.bool_]
 
 PADDING = 512
 """Bytes that must lie behind the last image: what is gathered in one go may reach beyond it."""
@@ -33,7 +27,6 @@ PADDING = 512
 LANES_MIN = 24
 """From here on walking events side by side beats the loop (measured with 10 columns)."""
 
-_WINDOW_MAX = 256
 _PATTERNS_MAX = 4096
 _NULLS_IN_WORD = 64
 
@@ -56,27 +49,6 @@ class Shape:
     @property
     def null_bytes(self) -> int:
         return (len(self.slots) + 7) // 8
-
-
-@dataclass(frozen=True, slots=True)
-class Fixed:
-    """A column's values of a fixed width: ``raw`` has one row of bytes per image (any bytes where
-    ``nulls``); ``nulls`` is None when there are none."""
-
-    raw: Bytes
-    nulls: Marks | None
-
-
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """A column's values of any length: where each begins, and its length (0 where ``nulls``)."""
-
-    at: Places
-    length: Places
-    nulls: Marks | None
-
-
-Field = Fixed | Variable
 
 
 def image_starts(data: Bytes, starts: Places, ends: Places, shape: Shape) -> tuple[Places, Places]:
@@ -105,14 +77,6 @@ def image_starts_loop(
     counts = np.fromiter(map(len, found), np.int64, len(found))
     places = [place for places in found for place in places]
     return np.array(places, np.int64), counts
-
-
-def locate(data: Bytes, images: Places, shape: Shape, wanted: Sequence[int]) -> dict[int, Field]:
-    """Where the values of the ``wanted`` columns stand, by column."""
-    locator = _Locator(data, images, shape)
-    for column in range(max(wanted, default=-1) + 1):
-        locator.pass_by(column, wanted=column in wanted)
-    return locator.fields()
 
 
 def _overrun() -> CorruptData:
@@ -273,97 +237,3 @@ def _pattern(shape: Shape, nulls: int) -> tuple[list[tuple[int, int]], int]:
             steps.append((distance, slot.length_bytes))
             distance = 0
     return steps, distance
-
-
-# The values --------------------------------------------------------------------------------------
-
-
-class _Locator:
-    """Passes the columns of all images one after the other."""
-
-    def __init__(self, data: Bytes, images: Places, shape: Shape) -> None:
-        self._data = data
-        self._shape = shape
-        self._nulls = take(data, images, 0, shape.null_bytes)
-        self._seen = np.bitwise_or.reduce(self._nulls, axis=0).tobytes()
-        self._anchors = [images]
-        self._distance = shape.null_bytes
-        self._fixed: list[tuple[int, int, int, Marks | None]] = []
-        self._fields: dict[int, Field] = {}
-
-    def pass_by(self, column: int, *, wanted: bool) -> None:
-        slot = self._shape.slots[column]
-        byte, bit = column >> 3, 1 << (column & 7)
-        nulls = (self._nulls[:, byte] & bit) != 0 if self._seen[byte] & bit else None
-        if slot.width:
-            if wanted:
-                self._fixed.append((column, len(self._anchors) - 1, self._distance, nulls))
-            if nulls is None:
-                self._distance += slot.width
-            else:
-                self._anchor(self._anchors[-1] + np.where(nulls, 0, slot.width), self._distance)
-            return
-        length = lengths(self._data, self._anchors[-1], self._distance, slot.length_bytes)
-        length = length.astype(np.int64)
-        begin = self._anchors[-1] + (self._distance + slot.length_bytes)
-        if nulls is not None:
-            length[nulls] = 0
-            begin[nulls] -= slot.length_bytes
-        if wanted:
-            self._fields[column] = Variable(begin, length, nulls)
-        self._anchor(begin + length, 0)
-
-    def fields(self) -> dict[int, Field]:
-        """What was wanted; columns at one anchor are fetched together."""
-        together: list[tuple[int, int, int, Marks | None]] = []
-        for one in self._fixed:
-            if together and not self._near(together[0], one):
-                self._fetch(together)
-                together = []
-            together.append(one)
-        if together:
-            self._fetch(together)
-        return self._fields
-
-    def _anchor(self, at: Places, distance: int) -> None:
-        self._anchors.append(at)
-        self._distance = distance
-
-    def _near(
-        self, first: tuple[int, int, int, Marks | None], one: tuple[int, int, int, Marks | None]
-    ) -> bool:
-        end = one[2] + self._shape.slots[one[0]].width
-        return first[1] == one[1] and end - first[2] <= _WINDOW_MAX
-
-    def _fetch(self, together: Sequence[tuple[int, int, int, Marks | None]]) -> None:
-        _, anchor, begin, _ = together[0]
-        end = together[-1][2] + self._shape.slots[together[-1][0]].width
-        rows = take(self._data, self._anchors[anchor], begin, end - begin)
-        for column, _, distance, nulls in together:
-            width = self._shape.slots[column].width
-            self._fields[column] = Fixed(rows[:, distance - begin :][:, :width], nulls)
-
-
-def window(data: Bytes, dtype: str) -> npt.NDArray[Any]:
-    """``data`` as overlapping items of ``dtype``, one at each byte: a gather of many bytes costs
-    little more than one of a single byte."""
-    kind = np.dtype(dtype)
-    return np.ndarray(len(data) - kind.itemsize + 1, kind, data.data, strides=(1,))
-
-
-def take(data: Bytes, at: Places, distance: int, width: int) -> Bytes:
-    """The ``width`` bytes ``distance`` behind each place, a row each."""
-    if not width:
-        return np.empty((len(at), 0), np.uint8)
-    rows = window(data[distance:], f"V{width}")[at]
-    return rows.view(np.uint8).reshape(len(at), width)
-
-
-def lengths(data: Bytes, at: Places, distance: int, length_bytes: int) -> npt.NDArray[Any]:
-    """The little-endian numbers of ``length_bytes`` bytes (1 to 4), ``distance`` behind ``at``."""
-    if length_bytes == 1:
-        return data[distance:][at]
-    if length_bytes == 2:
-        return window(data[distance:], "<u2")[at]
-    numbers = window(data[distance:], "<u4")[at]
-    return numbers & 0xFFFFFF if length_bytes == 3 else numbers

@@ -36,7 +36,7 @@ class LogState:
 
     ``preparing`` names the XA transaction whose rows pass by and are left for its commit.
     ``replay`` is the stream that its rows are then read from, ``stream`` the log itself.
-    ``wrote``: rows of the open transaction were given away already.
+    ``wrote``: the tables that rows of the open transaction were given away of already.
     """
 
     stream: BinlogStream
@@ -44,7 +44,7 @@ class LogState:
     open: Transaction | None = None
     preparing: str | None = None
     replay: BinlogStream | None = None
-    wrote: bool = False
+    wrote: frozenset[str] = frozenset()
 
     @property
     def source(self) -> BinlogStream:
@@ -61,7 +61,7 @@ class LogState:
         none did)."""
         self.executed.begin_all(events, begins.places, last_end)
         if last_end >= 0:
-            self.open, self.wrote = None, False
+            self.open, self.wrote = None, frozenset()
         if len(begins.places) and begins.places[-1] > last_end:
             tx, ts = int(begins.tx[-1]), int(begins.ts[-1])
             last = int(begins.places[-1])
@@ -82,8 +82,8 @@ class LogState:
     def end(self) -> None:
         """The open transaction has ended."""
         self.executed.end()
-        self.open = None
-        self.wrote = False
+        self.open = self.preparing = None
+        self.wrote = frozenset()
 
     def close(self) -> None:
         for stream in (self.replay, self.stream):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from capture.sources.mysql.arrays import fixed_texts, texts_of, values_array
-from capture.sources.mysql.images import Bytes, Marks
+from capture.sources.mysql.gather import Bytes, Marks
 
 _HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.uint8).reshape(256, 2)
 _UUID_GROUPS = ((0, 4), (4, 6), (6, 8), (8, 10), (10, 16))

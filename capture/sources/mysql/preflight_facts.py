@@ -1,8 +1,7 @@
 """What preflight looks at on a MySQL or MariaDB server: plain facts, read over one SQL connection.
 
 Reading and judging are apart: `capture.sources.mysql.preflight` judges these values and can be
-tested without a server. What a user may do is asked of the server itself: PREPARE checks the grants
-of a statement, whatever roles and wildcards they come from, and does not run it.
+tested without a server.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pymysql
-from pymysql.constants import ER
 
 from capture.sources.mysql.catalog import Flavour, list_tables, read_tables
 from capture.sources.mysql.catalog_problems import Policy
 from capture.sources.mysql.connect import flavour
 from capture.sources.mysql.names import qualified
+from capture.sources.mysql.probes import may, rows_if_allowed
 from capture.sources.mysql.watermarks import COLUMNS, CREATE_TABLE
 from tideline.contract.position import MysqlPosition
 from tideline.contract.schema import TableId
@@ -51,20 +50,6 @@ VARIABLES = (
 )
 """Global variables that are judged; a server has only some of them."""
 
-_DENIED = {
-    ER.DBACCESS_DENIED_ERROR,
-    ER.TABLEACCESS_DENIED_ERROR,
-    ER.COLUMNACCESS_DENIED_ERROR,
-    ER.SPECIFIC_ACCESS_DENIED_ERROR,
-}
-_LATER = {
-    ER.BAD_DB_ERROR,
-    ER.NO_SUCH_TABLE,
-    ER.TABLE_EXISTS_ERROR,
-    ER.BAD_FIELD_ERROR,
-    ER.LOCK_WAIT_TIMEOUT,
-}
-"""What a statement that the grants allow can still fail for."""
 _ER_XAER_RMERR = 1401
 """MySQL's answer to XA RECOVER of a user without XA_RECOVER_ADMIN."""
 _MASTER_STATUS_UNTIL = (8, 2, 0)
@@ -191,9 +176,9 @@ def read_mark_table(connection: Any, table: TableId) -> MarkTableFacts:
             table=table,
             exists=bool(found),
             sound=sound,
-            may_create=_may(cursor, CREATE_TABLE.format(table=qualified(table))),
+            may_create=may(cursor, CREATE_TABLE.format(table=qualified(table))),
             may_write=all(
-                _may(cursor, one.format(table=qualified(table))) for one in (_READ, _WRITE)
+                may(cursor, one.format(table=qualified(table))) for one in (_READ, _WRITE)
             ),
         )
 
@@ -209,7 +194,7 @@ def read_reports(
             TableReport(
                 table=one.table.table,
                 engine=one.engine,
-                readable=_may(cursor, _READ.format(table=qualified(one.table.table))),
+                readable=may(cursor, _READ.format(table=qualified(one.table.table))),
                 problem=one.facts.problem,
                 hint=one.facts.hint,
                 cascades_from=one.cascades_from,
@@ -238,7 +223,7 @@ def read_place(connection: Any, position: MysqlPosition, *, same_server: bool) -
             cursor.execute(_GTIDS, (position.gtids, position.gtids))
             held, known = cursor.fetchone()
             return PlaceFacts(held=bool(held), known=bool(known))
-        rows = _rows_if_allowed(cursor, "SHOW BINARY LOGS")
+        rows = rows_if_allowed(cursor, "SHOW BINARY LOGS")
     if not same_server or not rows:
         return PlaceFacts(held=None, known=None)
     return PlaceFacts(held=position.file in {row[0] for row in rows}, known=None)
@@ -268,7 +253,7 @@ def _value(cursor: Any, query: str) -> str:
 def _status(cursor: Any, version: tuple[int, ...], kind: Flavour) -> tuple[Any, ...] | None:
     """File, offset, logged and ignored databases; None without the right to see it."""
     old = kind == "mariadb" or version < _MASTER_STATUS_UNTIL
-    rows = _rows_if_allowed(cursor, "SHOW MASTER STATUS" if old else "SHOW BINARY LOG STATUS")
+    rows = rows_if_allowed(cursor, "SHOW MASTER STATUS" if old else "SHOW BINARY LOG STATUS")
     if rows is None:
         return None
     return rows[0] if rows else ("", 0, "", "")
@@ -283,7 +268,7 @@ def _is_replica(cursor: Any, kind: Flavour, version: tuple[int, ...]) -> bool:
     if kind == "mariadb":
         return int(_value(cursor, "SHOW GLOBAL STATUS LIKE 'Slaves\\_running'") or 0) > 0
     old = version < (8, 0, 22)
-    return bool(_rows_if_allowed(cursor, f"SHOW {'SLAVE' if old else 'REPLICA'} STATUS"))
+    return bool(rows_if_allowed(cursor, f"SHOW {'SLAVE' if old else 'REPLICA'} STATUS"))
 
 
 def _may_stream(cursor: Any, kind: Flavour) -> bool:
@@ -293,7 +278,7 @@ def _may_stream(cursor: Any, kind: Flavour) -> bool:
     there it is in the list of grants, which has those of the role in force, too.
     """
     if kind == "mysql":
-        return _rows_if_allowed(cursor, "SHOW BINLOG EVENTS LIMIT 1") is not None
+        return rows_if_allowed(cursor, "SHOW BINLOG EVENTS LIMIT 1") is not None
     cursor.execute("SHOW GRANTS")
     found = [_ALL_DATABASES.match(row[0]) for row in cursor.fetchall()]
     grants = {grant for one in found if one for grant in one[1].split(", ")}
@@ -308,34 +293,3 @@ def _prepared(cursor: Any) -> int | None:
             raise
         return None
     return len(cursor.fetchall())
-
-
-def _rows_if_allowed(cursor: Any, query: str) -> Sequence[tuple[Any, ...]] | None:
-    """The rows; () when the server keeps no log, None when the user may not see them."""
-    try:
-        cursor.execute(query)
-    except pymysql.MySQLError as error:
-        if error.args[0] in _DENIED:
-            return None
-        if error.args[0] in (ER.NO_BINARY_LOGGING, ER.ERROR_WHEN_EXECUTING_COMMAND):
-            return ()
-        raise
-    rows: Sequence[tuple[Any, ...]] = cursor.fetchall()
-    return rows
-
-
-def _may(cursor: Any, statement: str) -> bool:
-    """Whether the user has the grants for ``statement``, which is not run.
-
-    The grants are looked at first: a statement that then fails for another reason was allowed.
-    """
-    try:
-        cursor.execute("PREPARE tideline_probe FROM %s", (statement,))
-    except pymysql.MySQLError as error:
-        if error.args[0] in _DENIED:
-            return False
-        if error.args[0] not in _LATER:
-            raise
-        return True
-    cursor.execute("DEALLOCATE PREPARE tideline_probe")
-    return True

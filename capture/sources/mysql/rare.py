@@ -22,11 +22,12 @@ from capture.core.events import (
     Truncated,
 )
 from capture.sources.mysql.board import Board
-from capture.sources.mysql.bulk import OPERATIONS, EventColumns, row_areas
+from capture.sources.mysql.bulk import OPERATIONS, EventColumns, read_begins, row_areas
 from capture.sources.mysql.charsets import charset_of
 from capture.sources.mysql.decode import walk_events
-from capture.sources.mysql.event_codes import EventCode, refusal
+from capture.sources.mysql.event_codes import EventCode, is_gap, refusal
 from capture.sources.mysql.framing import HEADER_BYTES
+from capture.sources.mysql.gtid_events import parse_mariadb_gtid
 from capture.sources.mysql.log_events import (
     Query,
     parse_format_description,
@@ -43,6 +44,7 @@ from capture.sources.mysql.table_cache import Role, TableCache
 from capture.sources.mysql.watermarks import parse_mark
 from tideline.contract.errors import CorruptData, Misconfigured, SourceLost, TidelineError
 from tideline.contract.position import MysqlPosition, SourcePosition
+from tideline.contract.schema import TableId
 
 HELD_MAX = 1_000
 _DUMMY_ID = 0xFFFFFF
@@ -62,28 +64,20 @@ _WITHIN = frozenset(
 """Statements that never end a transaction."""
 _NO_ROWS = _WITHIN | {Kind.COMMIT, Kind.XA_COMMIT, Kind.OTHER}
 _CHECKSUM_BYTES = 4
-_LOAD_DATA = (6, 8, 9, 10, 12, 17, 18)
-_GAPS = frozenset(
-    {
-        EventCode.INCIDENT,
-        EventCode.PARTIAL_UPDATE_ROWS,
-        EventCode.PARTIAL_ROW_DATA,
-        *_LOAD_DATA,
-    }
-)
-"""Events that are known to tell less than what was changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What the reader may do. ``goes_on``: after a gap everything it may concern is dumped anew;
     otherwise it is a stop. ``holds_xa``: prepared transactions wait for their end; otherwise the
-    first one is a stop. ``open_replay`` reads the log once more from a place in it."""
+    first one is a stop. ``open_replay`` reads the log once more from a place in it.
+    ``children_of`` are the tables that changes of one are carried over to, unlogged."""
 
     goes_on: bool
     holds_xa: bool
     captures: Callable[[str], bool]
     open_replay: Callable[[MysqlPosition], BinlogStream]
+    children_of: Callable[[TableId], frozenset[str]]
 
 
 class RareEvents:
@@ -126,6 +120,10 @@ class RareEvents:
             return ()
         return self._board.place(self._state.position)
 
+    def close(self) -> None:
+        """No mark will be placed any more."""
+        self._board.close()
+
     # -- events --------------------------------------------------------------------------------
 
     def read(self, events: EventColumns, place: int) -> tuple[Control, ...]:
@@ -143,6 +141,8 @@ class RareEvents:
             return self._begin_file(events, place)
         if code == EventCode.XA_PREPARE:
             return self._prepare(events.body(place))
+        if code == EventCode.MARIADB_GTID:
+            return self._begin_xa(events.part(slice(place, place + 1)))
         if code in (EventCode.HEARTBEAT, EventCode.HEARTBEAT_V2):
             return self._beat(events, place)
         if code == EventCode.STOP:
@@ -216,16 +216,26 @@ class RareEvents:
         """Events that do not tell what was changed, or are not known at all."""
         code = int(events.codes[place])
         flags = int(events.numbers(np.array([place]), 17, 2)[0])
-        tables: tuple[str, ...] | None = None
-        if code == EventCode.PARTIAL_UPDATE_ROWS:
-            known = self._tables.get(int(events.numbers(np.array([place]), HEADER_BYTES, 6)[0]))
-            if known is not None and known.role is not Role.CHOSEN:
-                return ()
-            tables = None if known is None else (str(known.name),)
         error = refusal(code, flags)
-        if code not in _GAPS:
+        if not is_gap(code):
             raise error
-        return (self._gap(error, error.message, tables),)
+        if code == EventCode.PARTIAL_UPDATE_ROWS:
+            return self._refuse_partial(events, place, error)
+        gap = self._gap(error, error.message)
+        if code == EventCode.INCIDENT:  # All that its transaction has.
+            self._state.end()
+        return (gap,)
+
+    def _refuse_partial(
+        self, events: EventColumns, place: int, error: TidelineError
+    ) -> tuple[Control, ...]:
+        known = self._tables.get(int(events.numbers(np.array([place]), HEADER_BYTES, 6)[0]))
+        if known is None:
+            raise CorruptData("the binlog has rows of a table that it did not describe")
+        if known.role is not Role.CHOSEN or not self._captures(str(known.name)):
+            return ()
+        reason = f"{error.message}, of {known.name}"
+        return (self._gap(error, reason, (str(known.name),)),)
 
     def _gap(
         self, error: TidelineError, reason: str, tables: tuple[str, ...] | None = None
@@ -234,7 +244,7 @@ class RareEvents:
         if self._rules.goes_on:
             return GapSeen(reason, tables)
         raise type(error)(
-            f"{error.message}, at {self._state.position}",
+            f"{reason}, at {self._state.position}",
             hint=f'{error.hint or "look at the server"}; then set source.on_gap = "dump" to go'
             " on with dumps of what it may concern",
         )
@@ -253,7 +263,7 @@ class RareEvents:
             return self._commit(str(statement.xid))
         controls: tuple[Control, ...] = ()
         if kind is Kind.XA_ROLLBACK and statement.xid is not None:
-            controls = (HeldSeen(str(statement.xid), None),)
+            controls = (HeldSeen(str(statement.xid), None), *self._rolled_back())
         elif kind in (Kind.ROLLBACK, Kind.ROLLBACK_TO):
             controls = self._rolled_back()
         elif kind in (Kind.DML, Kind.UNKNOWN):
@@ -318,9 +328,18 @@ class RareEvents:
             return ()
         what = "rows of the log were rolled back after they had been logged"
         error = SourceLost(what, hint="keep tables without transactions out of transactions")
-        return (self._gap(error, what),)
+        return (self._gap(error, what, None if state.preparing else tuple(sorted(state.wrote))),)
 
     # -- XA ------------------------------------------------------------------------------------
+
+    def _begin_xa(self, event: EventColumns) -> tuple[Control, ...]:
+        """MariaDB's beginning of an XA transaction that is prepared only; in a replay it is the one
+        whose commit is being read."""
+        state, gtid = self._state, parse_mariadb_gtid(event.body(0))
+        if state.replay is None:
+            state.pass_over(event, read_begins(event), -1)
+            state.preparing = str(gtid.xid)
+        return ()
 
     def _prepare(self, body: bytes) -> tuple[Control, ...]:
         state, prepared = self._state, parse_xa_prepare(body)

@@ -11,7 +11,7 @@ import pymysql
 import structlog
 
 from capture.sources.mysql.board import Board, PlacedMarks
-from capture.sources.mysql.catalog import Flavour, natives
+from capture.sources.mysql.catalog import Flavour, list_tables, natives, read_tables
 from capture.sources.mysql.chunks import RowChunkReader
 from capture.sources.mysql.connect import connect, flavour, query_failed
 from capture.sources.mysql.executed import make_executed
@@ -23,7 +23,7 @@ from capture.sources.mysql.rare import RareEvents, Rules
 from capture.sources.mysql.stream import BinlogStream, open_stream
 from capture.sources.mysql.table_cache import Role, TableCache
 from capture.sources.mysql.transactions import BinlogReader
-from capture.sources.mysql.watch import CatalogWatch
+from capture.sources.mysql.watch import Cascades, CatalogWatch
 from capture.sources.mysql.watermarks import (
     CREATE_DATABASE,
     CREATE_TABLE,
@@ -40,6 +40,9 @@ from tideline.settings import Settings
 _ANEW = "start the pipeline anew under another name, which dumps every table"
 _PARSE_ERROR = 1064
 _SERVER_IDS = 1 << 31
+_MARK_LOCK_TIMEOUT_S = 30
+_BY_GTID = 0
+"""The offset of a position that only its GTIDs tell: no event begins there."""
 
 log = structlog.get_logger("tideline.mysql")
 
@@ -54,6 +57,7 @@ class MysqlSource:
         self._application = f"tideline {settings.pipeline}"
         self._ours = watermark_table(self._source.watermark_database)
         self._board = Board()
+        self._cascades = Cascades()
         self._flavour: Flavour = "mysql"
         self._term = 0
         self._by_gtid = False
@@ -122,7 +126,15 @@ class MysqlSource:
             raise Misconfigured(
                 "the server writes no binary log", hint="set log_bin, and restart the server"
             )
-        return MysqlPosition(str(row[0]), int(row[1]), self._gtids(cursor))
+        file, offset = str(row[0]), int(row[1])
+        if self._flavour == "mariadb":
+            cursor.execute("SELECT BINLOG_GTID_POS(%s, %s)", (file, offset))
+            return MysqlPosition(file, offset, str(cursor.fetchone()[0] or ""))
+        # What is in the log and not visible yet is no part of the GTIDs: they and an offset never
+        # fit each other while anybody writes, and only the log itself can say which is which.
+        gtids = self._gtids(cursor)
+        cursor.execute("SELECT @@GLOBAL.gtid_mode")
+        return MysqlPosition(file, _BY_GTID if cursor.fetchone()[0] == "ON" else offset, gtids)
 
     def _gtids(self, cursor: Any) -> str:
         variable = "gtid_binlog_pos" if self._flavour == "mariadb" else "gtid_executed"
@@ -190,8 +202,10 @@ class MysqlSource:
     ) -> BinlogReader:
         """See `Source.log_reader`."""
         begin = _binlog(position)
+        self._learn_cascades()
         self._board = Board()
-        stream = self._open(begin, incarnation, by_gtid=self._by_gtid)
+        by_gtid = self._by_gtid or begin.offset == _BY_GTID
+        stream = self._open(begin, incarnation, by_gtid=by_gtid)
         state = LogState(stream, make_executed(self._flavour, begin.gtids))
         tables = TableCache(self._role, self._natives, captures)
         rules = Rules(
@@ -199,6 +213,7 @@ class MysqlSource:
             holds_xa=self._source.xa == "hold",
             captures=captures,
             open_replay=lambda place: self._open(place, f"{incarnation} replay"),
+            children_of=self._cascades.children_of,
         )
         rare = RareEvents(
             state, tables, self._board, incarnation=incarnation, held=held, rules=rules
@@ -223,10 +238,11 @@ class MysqlSource:
             flavour=self._flavour,
             settings=self._source,
             ours=(self._ours,),
+            cascades=self._cascades,
         )
 
     def _marks(self, incarnation: str) -> Marks:
-        connection = self._connect("marks")
+        connection = self._connect("marks", {"lock_wait_timeout": str(_MARK_LOCK_TIMEOUT_S)})
         if self._source.read_only:
             return PlacedMarks(connection, self._board, flavour=self._flavour)
         database = self._source.watermark_database
@@ -242,6 +258,19 @@ class MysqlSource:
             by_gtid=by_gtid,
         )
 
+    def _learn_cascades(self) -> None:
+        """Before anything is read: the first look at the catalog comes later."""
+        if self._source.cascades == "refuse":
+            return
+        with closing(self._connect("cascades")) as connection, connection.cursor() as cursor:
+            try:
+                source = self._source
+                tables = list_tables(cursor, source.tables, source.exclude, ours=(self._ours,))
+                found = read_tables(cursor, tables, flavour=self._flavour, cascades="redump")
+            except pymysql.Error as error:
+                raise query_failed(error) from None
+        self._cascades.learn(found)
+
     def _role(self, table: TableId) -> Role:
         if table == self._ours:
             return Role.OURS
@@ -255,8 +284,9 @@ class MysqlSource:
         with closing(self._connect("types")) as connection, connection.cursor() as cursor:
             return natives(cursor, [table]).get(table, {})
 
-    def _connect(self, role: str) -> Any:
-        return connect(self._source, application_name=f"{self._application} {role}")
+    def _connect(self, role: str, settings: Mapping[str, str] | None = None) -> Any:
+        name = f"{self._application} {role}"
+        return connect(self._source, application_name=name, settings=settings)
 
 
 def _server_id(name: str, term: int) -> int:

@@ -18,15 +18,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from capture.arrow_types import UTC_MICROSECONDS, Converted
+from capture.core.events import Int64Array
 from capture.sources.mysql.arrays import (
-    Int64Array,
     big_endian,
     little_endian,
     texts_of,
     values_array,
     with_nulls,
 )
-from capture.sources.mysql.images import Fixed, Marks
+from capture.sources.mysql.fields import Fixed
+from capture.sources.mysql.gather import Marks
 from tideline.contract.errors import CorruptData
 
 _SECOND_US = 1_000_000

@@ -16,6 +16,7 @@ import numpy as np
 
 from capture.core.events import (
     Boundary,
+    CascadeSeen,
     Control,
     GapSeen,
     Int64Array,
@@ -27,6 +28,7 @@ from capture.sources.mysql.bulk import (
     Begins,
     EventColumns,
     numbers,
+    prepares,
     read_begins,
     row_areas,
     unwrapped,
@@ -204,6 +206,8 @@ class BinlogReader:
             for table_id in np.unique(ids).tolist():
                 if not self._tables.is_bulk(table_id):
                     passed[rows[ids == table_id]] = False
+        gtids = np.flatnonzero(events.codes == EventCode.MARIADB_GTID)
+        passed[gtids[prepares(events, gtids)]] = False
         waiting = np.flatnonzero(~passed)
         rare = int(waiting[0]) if len(waiting) else len(events)
         ends = np.concatenate([np.flatnonzero(events.codes == EventCode.XID), commits])
@@ -249,13 +253,19 @@ class BinlogReader:
             begins = Begins(_NONE, _NONE, _NONE)
         rows = self._find_rows(bulk, begins)
         taken = self._decode(bulk, rows, next_seq, frozenset())
-        state.wrote |= taken.changes > 0
         ends = np.flatnonzero(bulk.codes == EventCode.XID)
         ends = np.sort(np.concatenate([ends, bulk.queries()[1]]))
         last_end = int(ends[-1]) if len(ends) else -1
         if state.replay is None:
             state.pass_over(bulk, begins, last_end)
+        state.wrote |= self._tables_taken(rows.ids[rows.places > last_end])
         return taken
+
+    def _tables_taken(self, ids: Int64Array) -> frozenset[str]:
+        """Those of these tables whose rows are taken."""
+        known = [self._tables.get(table_id) for table_id in np.unique(ids).tolist()]
+        taken = [one for one in known if one is not None and self._takes(one, frozenset())]
+        return frozenset(str(one.name) for one in taken)
 
     def _move(self, events: EventColumns) -> None:
         """Follow the log's own positions, which have 32 bits: events are far smaller than that, so
@@ -274,6 +284,8 @@ class BinlogReader:
         state = self._state
         places = np.flatnonzero(OPERATIONS[bulk.codes])
         if state.preparing is not None:
+            if len(begins.places):
+                raise CorruptData("the binlog has no end of an XA transaction")
             places = places[:0]
         ids = table_ids(bulk.data, bulk.starts[places] + HEADER_BYTES)
         begun = np.searchsorted(begins.places, places) - 1
@@ -290,6 +302,7 @@ class BinlogReader:
         """All rows, by table. A table with a key that cannot be held is left out, and the others
         are numbered anew: sequences must not have holes."""
         groups, controls = self._walk(bulk, events, without)
+        controls += self._cascaded(bulk, events)
         counts = np.zeros(len(events.places), np.int64)
         for group in groups:
             counts[group.chosen] = group.walked.rows_per_event
@@ -330,7 +343,7 @@ class BinlogReader:
             known = self._tables.get(table_id)
             if known is None:
                 raise CorruptData("the binlog has rows of a table that it did not describe")
-            if known.role is Role.CHOSEN and self._takes(known, without):
+            if self._takes(known, without):
                 by_version.setdefault(id(known), (known, []))[1].append(table_id)
         groups, gaps = [], []
         for known, table_numbers in by_version.values():
@@ -350,9 +363,20 @@ class BinlogReader:
                 groups.append(_Group(known, chosen, walked))
         return groups, tuple(gaps)
 
+    def _cascaded(self, bulk: EventColumns, events: _RowEvents) -> tuple[Control, ...]:
+        """What updates and deletes of these rows may have changed elsewhere."""
+        changed = OPERATIONS[bulk.codes[events.places]] != ord("c")
+        children: set[str] = set()
+        for table_id in np.unique(events.ids[changed]).tolist():
+            known = self._tables.get(table_id)
+            if known is not None:
+                children |= self._rules.children_of(known.name)
+        return (CascadeSeen(tuple(sorted(children))),) if children else ()
+
     def _takes(self, known: Known, without: frozenset[str]) -> bool:
         table = str(known.name)
-        return table not in without and self._rules.captures(table)
+        chosen = known.role is Role.CHOSEN and table not in without
+        return chosen and self._rules.captures(table)
 
     def _refuse_partial(self, known: Known) -> Control:
         """A session may leave columns out at any time; what is not there must not become NULL."""
@@ -376,6 +400,7 @@ class BinlogReader:
         self._state.source.buffer.wait(timeout_s)
 
     def close(self) -> None:
+        self._rare.close()
         self._state.close()
 
 

@@ -26,7 +26,9 @@ from capture.sources.mysql.arrays import (
 )
 from capture.sources.mysql.charsets import decode_texts
 from capture.sources.mysql.columns import BYTES, Code, MysqlColumn
-from capture.sources.mysql.images import Bytes, Fixed, Slot, Variable, take
+from capture.sources.mysql.fields import Fixed, Variable
+from capture.sources.mysql.gather import Bytes, take
+from capture.sources.mysql.images import Slot
 from capture.sources.mysql.json_binary import json_text
 from capture.sources.mysql.natives import native_texts
 from tideline.contract.errors import CorruptData

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import pymysql
 import structlog
 
 from capture.core.events import CatalogRound, MarkKind, Snapshot, TableFacts
-from capture.sources.mysql.catalog import Flavour, list_tables, read_tables
+from capture.sources.mysql.catalog import CatalogTable, Flavour, list_tables, read_tables
 from capture.sources.mysql.connect import query_failed
 from capture.sources.mysql.marks import Marks
 from tideline.contract.schema import TableId
@@ -20,6 +20,25 @@ EVERYTHING = Snapshot(0, 0, ())
 """What the log holds is visible in the log's order, so nothing of it is ever unseen."""
 
 log = structlog.get_logger("tideline.mysql")
+
+
+class Cascades:
+    """Which captured tables change when another one does, without a word in the log; learnt from
+    the catalog, asked by the log reader."""
+
+    def __init__(self) -> None:
+        self._children: Mapping[TableId, frozenset[str]] = {}
+
+    def learn(self, found: Iterable[CatalogTable]) -> None:
+        children: dict[TableId, set[str]] = {}
+        for one in found:
+            for parent in one.cascades_from:
+                children.setdefault(parent, set()).add(one.facts.table)
+        self._children = {parent: frozenset(names) for parent, names in children.items()}
+
+    def children_of(self, parent: TableId) -> frozenset[str]:
+        """The tables that changes of ``parent`` may be carried over to."""
+        return self._children.get(parent, frozenset())
 
 
 class CatalogWatch:
@@ -33,12 +52,14 @@ class CatalogWatch:
         flavour: Flavour,
         settings: Source,
         ours: Collection[TableId],
+        cascades: Cascades,
     ) -> None:
         self._connection = connection
         self._marks = marks
         self._flavour = flavour
         self._settings = settings
         self._ours = ours
+        self._cascades = cascades
         self._told_empty = False
 
     def round(self, register: Callable[[CatalogRound], None]) -> None:
@@ -67,4 +88,5 @@ class CatalogWatch:
         if not found and not self._told_empty:
             log.warning("no table of the server matches source.tables", tables=settings.tables)
         self._told_empty = not found
+        self._cascades.learn(found)
         return [one.facts for one in found]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from capture.core.draft import Sealed, Spill
 from capture.core.events import Rows
 from capture.uploader import Restart, Uploader
-from tests.fixtures.core import SCHEMA, TABLE, first_manifest, make_rows
+from tests.fixtures.core import IDENTITY, SCHEMA, TABLE, first_manifest, make_rows
 from tests.fixtures.troubled_store import Failing, TroubledStore
 from tideline.contract.errors import Fenced, TidelineError, Unavailable
 from tideline.contract.manifest import (
@@ -49,6 +49,7 @@ EMPTY = Sealed(
     state=STATE,
     state_changed=False,
     messages=(),
+    identity=IDENTITY,
 )
 
 

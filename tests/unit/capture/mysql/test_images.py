@@ -1,4 +1,4 @@
-"""Row images are found where they are, and whatever does not add up is refused."""
+"""Row images and their values are found where they are, and whatever does not add up is refused."""
 
 from __future__ import annotations
 
@@ -10,22 +10,14 @@ import pytest
 
 from capture.sources.mysql import images
 from capture.sources.mysql.columns import Code, MysqlColumn
-from capture.sources.mysql.images import (
-    Fixed,
-    Shape,
-    Slot,
-    Variable,
-    image_starts,
-    image_starts_loop,
-    locate,
-)
+from capture.sources.mysql.fields import Fixed, Variable, locate
+from capture.sources.mysql.gather import Bytes, Places
+from capture.sources.mysql.images import Shape, Slot, image_starts, image_starts_loop
 from tests.fixtures.mysql_binlog import joined
 from tests.fixtures.mysql_images import behind_length, image
 from tideline.contract.errors import CorruptData
 
-Walk = Callable[
-    [images.Bytes, images.Places, images.Places, Shape], tuple[images.Places, images.Places]
-]
+Walk = Callable[[Bytes, Places, Places, Shape], tuple[Places, Places]]
 SHAPE = Shape((Slot(8), Slot(0, 1), Slot(3), Slot(0, 2), Slot(4)))
 COLUMNS = [MysqlColumn(f"c{at}", Code.BLOB) for at in range(len(SHAPE.slots))]
 

@@ -11,9 +11,10 @@ import pytest
 
 from capture.arrow_types import Converted, arrow_type
 from capture.sources.mysql.columns import BYTES, Code, MysqlColumn
-from capture.sources.mysql.images import Fixed, Variable
+from capture.sources.mysql.fields import Fixed, Variable
 from capture.sources.mysql.values import fixed_values, slot, variable_values
 from tests.fixtures.mysql_binlog import joined
+from tests.fixtures.mysql_images import stored_decimal
 from tideline.contract.errors import CorruptData
 
 
@@ -82,6 +83,14 @@ def test_decimals_of_128_bits() -> None:
     assert texts(fixed(column, largest, flipped, "-", zero, minus_one)) == [
         Decimal("9" * 38), Decimal("-" + "9" * 38), None, Decimal(0), Decimal(-1)
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [2**64, 2**64 - 1, 2**96, 3 * 2**64, 10**37])
+def test_both_words_of_a_negative_decimal(value: int) -> None:
+    """The lower one may be zero, and then carries."""
+    column = MysqlColumn("v", Code.NEWDECIMAL, precision=38, scale=0)
+    stored = [stored_decimal(Decimal(sign * value), 38, 0).hex() for sign in (1, -1)]
+    assert texts(fixed(column, *stored)) == [Decimal(value), Decimal(-value)]
 
 
 def test_decimals_too_wide_for_one_are_text() -> None:

@@ -1,0 +1,91 @@
+"""What only logs with statements tell: DDL, gaps, cascades, prepared transactions."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from capture.core.events import (
+    CascadeSeen,
+    Control,
+    GapSeen,
+    HeldSeen,
+    StatementSeen,
+)
+from capture.core.worker import Worker
+from tests.fixtures.core import FACTS, SCHEMA, TABLE, Driver
+from tideline.contract.manifest import OpenState, TableCondition, TableState
+from tideline.contract.position import MysqlPosition
+
+PLACE = MysqlPosition("binlog.000007", 400)
+
+
+@pytest.fixture
+def core() -> Worker:
+    """A core with one live table."""
+    return Driver.of(OpenState(tables={TABLE: TableState(schema=SCHEMA.fingerprint)}), FACTS).core
+
+
+def tell(core: Worker, *controls: Control) -> None:
+    Driver(core).log(None, *controls)
+
+
+def open_dumps(core: Worker) -> list[str]:
+    return [item.request.request_id.partition(":")[0] for item in core.requests.open]
+
+
+def test_a_neutral_statement_is_recorded_with_its_sequence(core: Worker) -> None:
+    last = core.sequencer.last
+    tell(core, StatementSeen("ALTER TABLE t ADD n INT", (TABLE.upper(), "x.other"), True))
+    (event,) = core.draft.schema_events
+    assert (event.seq, event.table) == (last + 1, TABLE)
+    assert (event.before, event.verdict) == (event.after, "neutral")
+    assert event.statement == "ALTER TABLE t ADD n INT"
+    assert open_dumps(core) == []
+    assert core.tables.states[TABLE].condition is TableCondition.LIVE
+
+
+def test_any_other_statement_has_its_tables_dumped(core: Worker) -> None:
+    tell(core, StatementSeen("RENAME TABLE …", (TABLE,), False))
+    state = core.tables.states[TABLE]
+    assert state.condition is TableCondition.UNPROVEN
+    assert state.since_seq == core.draft.schema_events[0].seq
+    assert open_dumps(core) == ["unproven"]
+
+
+def test_a_statement_about_a_database_concerns_all_of_its_tables(core: Worker) -> None:
+    tell(core, StatementSeen("DROP DATABASE x", (), False, schema="nothing"))
+    assert not core.draft.schema_events
+    tell(core, StatementSeen("DROP DATABASE x", (), False, schema=TABLE.partition(".")[0].upper()))
+    assert [event.table for event in core.draft.schema_events] == [TABLE]
+
+
+def test_a_gap_concerns_all_tables_or_the_named_ones(core: Worker) -> None:
+    tell(core, GapSeen("something is missing", ("x.other",)))
+    assert core.tables.states[TABLE].condition is TableCondition.LIVE
+    tell(core, GapSeen("something is missing"))
+    state = core.tables.states[TABLE]
+    assert (state.condition, state.reason) == (TableCondition.UNPROVEN, "something is missing")
+    assert open_dumps(core) == ["unproven"]
+
+
+def test_prepared_transactions_are_in_the_open_state_until_they_end(core: Worker) -> None:
+    tell(core, HeldSeen("a", PLACE), HeldSeen("b", PLACE))
+    sealed = core.seal(now=100.0, force=True)
+    assert sealed is not None and sealed.state_changed
+    assert dict(sealed.state.held) == {"a": PLACE, "b": PLACE}
+    tell(core, HeldSeen("a", None))
+    assert dict(core.open_state().held) == {"b": PLACE}
+
+
+def test_a_cascade_lets_a_running_dump_end_and_has_another_one_follow(core: Worker) -> None:
+    tell(core, CascadeSeen((TABLE,)))
+    tell(core, CascadeSeen((TABLE,)))
+    assert open_dumps(core) == ["cascade"]
+    (item,) = core.requests.open
+    begun = replace(item.dumps[0], state="running", first_low_seq=core.sequencer.last)
+    core.requests.update(item.request.request_id, begun)
+    tell(core, CascadeSeen((TABLE,)))
+    assert open_dumps(core) == ["cascade", "cascade"]
+    assert core.requests.open[0].dumps[0].first_low_seq is not None
+    assert core.tables.states[TABLE].condition is TableCondition.UNPROVEN
