@@ -44,7 +44,8 @@ class TestWidth:
         fill(mysql_database, f"id int PRIMARY KEY, v text|{wide_rows(40)}")
         chunks = read_all(reader, mysql_database, rows_max=20, bytes_max=5000)
         assert values(chunks, "id") == list(range(1, 41))
-        assert {chunk.batch.num_rows for chunk in chunks[:-1]} == {5}
+        assert chunks[0].batch.num_rows <= 5  # by the server's statistics, if it has any yet
+        assert {chunk.batch.num_rows for chunk in chunks[1:-1]} == {5}
 
     def test_narrow_rows_after_wide_ones_fill_chunks_again(
         self, mysql_database: MysqlDatabase, reader: RowChunkReader
