@@ -11,7 +11,13 @@ import pymysql
 import structlog
 
 from capture.sources.mysql.board import Board, PlacedMarks
-from capture.sources.mysql.catalog import Flavour, list_tables, natives, read_tables
+from capture.sources.mysql.catalog import (
+    Flavour,
+    is_chosen,
+    list_tables,
+    natives,
+    read_tables,
+)
 from capture.sources.mysql.chunks import RowChunkReader
 from capture.sources.mysql.connect import connect, flavour, query_failed
 from capture.sources.mysql.executed import make_executed
@@ -32,7 +38,6 @@ from capture.sources.mysql.watermarks import (
 )
 from tideline.contract.errors import Misconfigured, SourceLost
 from tideline.contract.manifest import Manifest
-from tideline.contract.patterns import matches
 from tideline.contract.position import MysqlPosition, SourceIdentity, SourcePosition
 from tideline.contract.schema import TableId
 from tideline.settings import Settings
@@ -275,7 +280,7 @@ class MysqlSource:
         if table == self._ours:
             return Role.OURS
         source = self._source
-        chosen = matches(table, source.tables, source.exclude)
+        chosen = is_chosen(table, source.tables, source.exclude)
         return Role.CHOSEN if chosen else Role.OTHER
 
     def _natives(self, table: TableId) -> Mapping[str, str]:

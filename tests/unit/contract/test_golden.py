@@ -88,7 +88,7 @@ def test_the_manifests_are_a_chain() -> None:
         decode_manifest(path.read_bytes())
         for path in sorted((GOLDEN / "manifest" / "v1").glob("*.json"))
     ]
-    assert len(manifests) == 5
+    assert len(manifests) == 6
     for previous, manifest in itertools.pairwise(manifests):
         check_link(previous, encode_manifest(previous), manifest)
 
