@@ -15,7 +15,7 @@ from tests.fixtures.mysql_readers import reading_only
 from tests.fixtures.mysql_servers import MysqlDatabase
 from tideline.contract.request import DumpRequest, RequestState
 
-KEYS = 64
+KEYS = 256
 WRITERS = 8
 ROUNDS = 20
 SCHEMA = (
@@ -69,12 +69,12 @@ def dumped_while_hot(
     database.run(*SCHEMA)
     table = f"{database.name}.hot"
     source = reading_only(database) if read_only else {}
-    hot = pipeline_of(database, source=source, capture={"chunk_rows": 8})
+    hot = pipeline_of(database, source=source, capture={"chunk_rows": 32})
     with writers(database, pause_s=pause_s):
         worker = hot.start(blind=blind)
         hot.wait_state("the first dump ends", lambda s: table in s.tables and not s.requests)
         keys = tuple((str(key),) for _ in range(rounds) for key in range(1, KEYS + 1))
-        answer = hot.ask(DumpRequest("hot", (table,), keys=keys, chunk_rows=16))
+        answer = hot.ask(DumpRequest("hot", (table,), keys=keys, chunk_rows=KEYS))
         assert answer.state is RequestState.DONE, answer
     worker.terminate()
     return hot

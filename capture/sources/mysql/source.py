@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any
@@ -26,6 +25,7 @@ from capture.sources.mysql.marks import Marks
 from capture.sources.mysql.names import qualified, quoted
 from capture.sources.mysql.preflight import require_settings
 from capture.sources.mysql.rare import RareEvents, Rules
+from capture.sources.mysql.server_ids import free_server_id
 from capture.sources.mysql.stream import BinlogStream, open_stream
 from capture.sources.mysql.table_cache import Role, TableCache
 from capture.sources.mysql.transactions import BinlogReader
@@ -44,7 +44,6 @@ from tideline.settings import Settings
 
 _ANEW = "start the pipeline anew under another name, which dumps every table"
 _PARSE_ERROR = 1064
-_SERVER_IDS = 1 << 31
 _MARK_LOCK_TIMEOUT_S = 30
 _BY_GTID = 0
 """The offset of a position that only its GTIDs tell: no event begins there."""
@@ -254,11 +253,14 @@ class MysqlSource:
         return WrittenMarks(connection, incarnation=incarnation, database=database)
 
     def _open(self, position: MysqlPosition, name: str, *, by_gtid: bool = False) -> BinlogStream:
+        with closing(self._connect("server id")) as connection, connection.cursor() as cursor:
+            name = f"{self._settings.pipeline} {name}"
+            server_id = free_server_id(cursor, name, self._term)
         return open_stream(
             self._source,
             position,
             flavour=self._flavour,
-            server_id=_server_id(f"{self._settings.pipeline} {name}", self._term),
+            server_id=server_id,
             application_name=f"{self._application} log",
             by_gtid=by_gtid,
         )
@@ -292,12 +294,6 @@ class MysqlSource:
     def _connect(self, role: str, settings: Mapping[str, str] | None = None) -> Any:
         name = f"{self._application} {role}"
         return connect(self._source, application_name=name, settings=settings)
-
-
-def _server_id(name: str, term: int) -> int:
-    """Another for every pipeline and term, and out of the range that people number servers in."""
-    digest = hashlib.sha256(name.encode()).digest()
-    return _SERVER_IDS + (int.from_bytes(digest[:4], "little") + term) % (_SERVER_IDS - 1)
 
 
 def _binlog(position: SourcePosition) -> MysqlPosition:
