@@ -25,8 +25,8 @@ SERVERS = ("mariadb", "mysql")
 def prepare(servers: Collection[str] = ()) -> None:
     """Fetch the base and ``servers`` (of `SERVERS`).
 
-    Raises Misconfigured or Unavailable, with what the operator can do. MySQL 9 drifts with the
-    suite that it comes from: when it cannot be had, that is said, and its tests are skipped.
+    Raises Misconfigured or Unavailable, with what the operator can do. Not every machine can have
+    a MySQL: when one cannot be had that is said, and its tests are skipped.
     """
     if find_java() is None:
         print("setup: Java, this takes a minute", flush=True)
@@ -38,11 +38,15 @@ def prepare(servers: Collection[str] = ()) -> None:
     if "mariadb" in servers:
         _fetch("MariaDB", mariadb_is_there(), mariadb_root)
     if "mysql" in servers:
-        _fetch("MySQL 8.0", mysql_is_there("8.0"), mysql8_root)
-        try:
-            _fetch("MySQL 9", mysql_is_there("9"), mysql9_root)
-        except Unavailable as error:
-            print(f"setup: no MySQL 9, its tests will be skipped: {error}", flush=True)
+        _try("MySQL 8.0", mysql_is_there("8.0"), mysql8_root)
+        _try("MySQL 9", mysql_is_there("9"), mysql9_root)
+
+
+def _try(name: str, is_there: bool, fetch: Callable[[], object]) -> None:
+    try:
+        _fetch(name, is_there, fetch)
+    except Unavailable as error:
+        print(f"setup: no {name}, its tests will be skipped: {error}", flush=True)
 
 
 def _fetch(name: str, is_there: bool, fetch: Callable[[], object]) -> None:

@@ -15,7 +15,7 @@ from tests.fixtures.mysql_readers import reading_only
 from tests.fixtures.mysql_servers import MysqlDatabase
 from tideline.contract.request import DumpRequest, RequestState
 
-KEYS = 256
+KEYS = 2000
 WRITERS = 8
 ROUNDS = 20
 SCHEMA = (
