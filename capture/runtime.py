@@ -140,7 +140,12 @@ class Session:
         for answer in self.core.requests.recent:
             self._crew.desk.answer(answer)
         while True:
-            tail = replace(self._tail.manifest, position=self.core.position)
+            tail = replace(
+                self._tail.manifest,
+                position=self.core.position,
+                identity=self.core.identity,
+                state=self.core.open_state(),
+            )
             position = self._source.resume(tail, self._on_waiting)
             self.core.identity = self._source.identity()
             if position == self.core.position:

@@ -25,11 +25,16 @@ class MysqlPosition(msgspec.Struct, frozen=True, tag="mysql"):
     32. ``gtids`` says the same in the words that hold on other servers too: MySQL's set of executed
     GTIDs, MariaDB's last GTID of each domain; empty when the server has none. File names end in a
     number that grows: only that and ``offset`` are an order, and only on one server.
+
+    ``by_gtid``: the log is to be found by ``gtids`` alone. After a failover, and where a server
+    cannot say both at one moment, there may be transactions behind ``offset`` that are contained,
+    or before it some that are not; while ``file`` is empty there is no place in a file yet.
     """
 
     file: str
     offset: int
     gtids: str = ""
+    by_gtid: bool = False
 
     @property
     def order(self) -> tuple[int, int]:
@@ -39,7 +44,7 @@ class MysqlPosition(msgspec.Struct, frozen=True, tag="mysql"):
 
     def __str__(self) -> str:
         gtids = f" ({self.gtids})" if self.gtids else ""
-        return f"{self.file}:{self.offset}{gtids}" if self.file else "the beginning"
+        return f"{self.file}:{self.offset}{gtids}" if self.file else gtids[1:] or "the beginning"
 
 
 SourcePosition = PostgresPosition | MysqlPosition

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from capture.sources.mysql.bulk import Begins, EventColumns
 from capture.sources.mysql.event_codes import EventCode
@@ -12,6 +13,7 @@ from capture.sources.mysql.executed import Executed
 from capture.sources.mysql.stream import BinlogStream
 from tideline.contract.position import MysqlPosition
 
+_NOWHERE = MysqlPosition("", 0)
 STANDALONE = 1
 """MariaDB's flag of a GTID event that one statement follows, and no commit."""
 _MARIADB_FLAGS_AT = 19 + 12
@@ -44,6 +46,7 @@ class LogState:
     open: Transaction | None = None
     preparing: str | None = None
     replay: BinlogStream | None = None
+    least: MysqlPosition = _NOWHERE
     wrote: frozenset[str] = frozenset()
 
     @property
@@ -53,8 +56,16 @@ class LogState:
 
     @property
     def position(self) -> MysqlPosition:
-        """Where the log itself stands; may be resumed from when no transaction is open."""
-        return MysqlPosition(self.stream.file, self.stream.at, str(self.executed))
+        """Where the log itself stands; may be resumed from when no transaction is open.
+
+        A stream that was found by GTID begins with a whole file. What it says of its place until it
+        is where the one before it was would be a step back: that place is ``least``.
+        """
+        stream, by_gtid = self.stream, self.least.by_gtid
+        here = MysqlPosition(stream.file, stream.at, str(self.executed), by_gtid)
+        if by_gtid and here.order < self.least.order:
+            return replace(here, file=self.least.file, offset=self.least.offset)
+        return here
 
     def pass_over(self, events: EventColumns, begins: Begins, last_end: int) -> None:
         """Transactions began, and the last one that ended did so at the place ``last_end`` (-1:

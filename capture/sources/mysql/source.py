@@ -26,7 +26,7 @@ from capture.sources.mysql.names import qualified, quoted
 from capture.sources.mysql.preflight import require_settings
 from capture.sources.mysql.rare import RareEvents, Rules
 from capture.sources.mysql.server_ids import free_server_id
-from capture.sources.mysql.stream import BinlogStream, open_stream
+from capture.sources.mysql.stream import OFFSET_MAX, BinlogStream, open_stream
 from capture.sources.mysql.table_cache import Role, TableCache
 from capture.sources.mysql.transactions import BinlogReader
 from capture.sources.mysql.watch import Cascades, CatalogWatch
@@ -45,7 +45,6 @@ from tideline.settings import Settings
 _ANEW = "start the pipeline anew under another name, which dumps every table"
 _PARSE_ERROR = 1064
 _MARK_LOCK_TIMEOUT_S = 30
-_BY_GTID = 0
 """The offset of a position that only its GTIDs tell: no event begins there."""
 
 log = structlog.get_logger("tideline.mysql")
@@ -64,7 +63,6 @@ class MysqlSource:
         self._cascades = Cascades()
         self._flavour: Flavour = "mysql"
         self._term = 0
-        self._by_gtid = False
 
     def identity(self) -> SourceIdentity:
         """The server, by its own name for itself."""
@@ -88,7 +86,6 @@ class MysqlSource:
                 if not self._source.read_only:
                     self._make_table(cursor)
                 if position == self.begin():
-                    self._by_gtid = False
                     return self._now(cursor)
                 if identity != tail.identity:
                     return self._fail_over(cursor, position, tail, identity)
@@ -138,7 +135,9 @@ class MysqlSource:
         # fit each other while anybody writes, and only the log itself can say which is which.
         gtids = self._gtids(cursor)
         cursor.execute("SELECT @@GLOBAL.gtid_mode")
-        return MysqlPosition(file, _BY_GTID if cursor.fetchone()[0] == "ON" else offset, gtids)
+        if cursor.fetchone()[0] == "ON":
+            return MysqlPosition("", 0, gtids, by_gtid=True)
+        return MysqlPosition(file, offset, gtids)
 
     def _gtids(self, cursor: Any) -> str:
         variable = "gtid_binlog_pos" if self._flavour == "mariadb" else "gtid_executed"
@@ -147,6 +146,9 @@ class MysqlSource:
 
     def _check_log(self, cursor: Any, position: MysqlPosition) -> None:
         """The server's files still hold what comes next, and it has not forgotten what was."""
+        if position.by_gtid:
+            self._check_gtids(cursor, position)
+            return
         cursor.execute("SHOW BINARY LOGS")
         files = {str(row[0]): int(row[1]) for row in cursor.fetchall()}
         if position.file not in files:
@@ -161,6 +163,24 @@ class MysqlSource:
                 f"the server's log is not the one that it was: it ends before {position}",
                 hint=f"was the server restored, or its log reset? {_ANEW}",
             )
+
+    def _check_gtids(self, cursor: Any, position: MysqlPosition) -> None:
+        """MySQL tells which transactions its files no longer hold; MariaDB only when it is asked
+        for the log."""
+        if not self._covers(cursor, position.gtids):
+            raise SourceLost(
+                f"the server's log is not the one that it was: it does not have {position.gtids}",
+                hint=f"was the server restored, or its log reset? {_ANEW}",
+            )
+        if self._flavour == "mysql":
+            cursor.execute("SELECT @@GLOBAL.gtid_purged")
+            purged = str(cursor.fetchone()[0] or "").replace("\n", "")
+            if purged and not make_executed(self._flavour, position.gtids).covers(purged):
+                raise SourceLost(
+                    f"the server purged its log: the chain ends at {position}, and {purged} is no"
+                    " longer held; changes between them are lost",
+                    hint=f"keep the log for longer (binlog_expire_logs_seconds), then {_ANEW}",
+                )
 
     def _fail_over(
         self, cursor: Any, position: MysqlPosition, tail: Manifest, identity: SourceIdentity
@@ -187,9 +207,8 @@ class MysqlSource:
                 f"{what}, and it does not have all of {position.gtids}: it is no replica, or lags",
                 hint=f"wait until it has caught up, point source.url at a replica, or {_ANEW}",
             )
-        self._by_gtid = True
         log.warning("another server: the log is followed by GTID", server=identity.system_id)
-        return position
+        return MysqlPosition("", 0, position.gtids, by_gtid=True)
 
     def _covers(self, cursor: Any, gtids: str) -> bool:
         """Whether the server's log, or what it forgot of it, has everything in ``gtids``."""
@@ -208,9 +227,9 @@ class MysqlSource:
         begin = _binlog(position)
         self._learn_cascades()
         self._board = Board()
-        by_gtid = self._by_gtid or begin.offset == _BY_GTID
-        stream = self._open(begin, incarnation, by_gtid=by_gtid)
-        state = LogState(stream, make_executed(self._flavour, begin.gtids))
+        far = begin.offset > OFFSET_MAX and bool(begin.gtids)
+        stream = self._open(begin, incarnation, by_gtid=begin.by_gtid or far)
+        state = LogState(stream, make_executed(self._flavour, begin.gtids), least=begin)
         tables = TableCache(self._role, self._natives, captures)
         rules = Rules(
             goes_on=self._source.on_gap == "dump",

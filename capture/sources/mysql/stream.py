@@ -30,7 +30,7 @@ CONNECT = "_BinLogStreamReader__connect_to_stream"
 CONNECTION = "_stream_connection"
 SOCKET = "_sock"
 _FILE_START = 4
-_OFFSET_MAX = 2**32 - 1
+OFFSET_MAX = 2**32 - 1
 _DUMP_BY_GTID = 0x1E
 _THROUGH_GTID = 0x04
 _CHECKSUM = "SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'"
@@ -112,7 +112,7 @@ def open_stream(
         connection = _prepared(source, application_name, statements)
         _ask_by_gtid(connection, server_id, GtidSet.parse(position.gtids))
         return BinlogStream(connection, position)
-    elif position.offset > _OFFSET_MAX:
+    elif position.offset > OFFSET_MAX:
         raise SourceLost(
             f"the log cannot be asked for from {position} on: an offset has 32 bits there",
             hint="switch GTIDs on: they name such places",
