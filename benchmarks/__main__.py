@@ -11,6 +11,7 @@ from benchmarks import (
     merge,
     mysql_capture,
     mysql_dump,
+    mysql_memory,
     postgres_capture,
     postgres_dump,
     postgres_latency,
@@ -25,6 +26,7 @@ _ALL = {
         postgres_latency,
         mysql_capture,
         mysql_dump,
+        mysql_memory,
         merge,
     )
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,11 +64,16 @@ class MysqlRig:
     cursor: Any
 
     def settings(
-        self, *, initial: str = "log-only", pipeline: str = "shop", **capture: Any
+        self,
+        *,
+        initial: str = "log-only",
+        pipeline: str = "shop",
+        tables: Sequence[str] = ("shop.orders",),
+        **capture: Any,
     ) -> Settings:
         """Settings of ``pipeline`` into a local store."""
         limits = {"heartbeat_s": 1.0, "takeover_after_s": 2.0, **capture}
-        source = {"url": self.server.url(), "tables": ["shop.orders"], "initial": initial}
+        source = {"url": self.server.url(), "tables": list(tables), "initial": initial}
         return make_settings(
             {
                 "pipeline": pipeline,

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from tests.faults.checks import check_equal, read_chain
-from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory, poll
+from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory
 from tests.fixtures.mysql_servers import Flavour, MysqlDatabase, ServerFactory, make_mysql_database
 from tests.fixtures.mysql_writes import run_sessions
 from tideline.contract.manifest import TableCondition
@@ -119,8 +120,8 @@ def test_larger_than_a_segment(mysql_database: MysqlDatabase, pipeline_of: Pipel
             "one: XA COMMIT 'one' ONE PHASE",
         ],
     )
-    killed = shop.start(kill="after-part-put:2")
-    poll("it is killed or done", lambda: killed.points()["after-part-put"] >= 2 or not killed.pid)
+    worker = shop.start(kill="before-part-put:3")
+    assert worker.wait() == -signal.SIGKILL, worker.output()[-3000:]
     shop.drain()
     equal(shop)
 
