@@ -7,6 +7,7 @@ import pytest
 from tests.faults.checks import check_equal
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.mysql_servers import MysqlDatabase
+from tideline.contract.manifest import TableCondition
 
 
 @pytest.fixture
@@ -33,3 +34,40 @@ def test_dump_and_log_become_the_source(shop: Pipeline[MysqlDatabase]) -> None:
     shop.drain()
     captured = check_equal(shop.settings, shop.database, items(shop))
     assert [change.op for change in captured.table(items(shop)[0])] == ["r", "r", *"cudu"]
+
+
+CASCADING = (
+    "CREATE TABLE parents (id INT PRIMARY KEY, v INT)",
+    "CREATE TABLE children (id INT PRIMARY KEY, parent INT, FOREIGN KEY (parent)"
+    " REFERENCES parents (id) ON DELETE CASCADE ON UPDATE CASCADE)",
+    "INSERT INTO parents VALUES (1, 1), (2, 2), (3, 3)",
+    "INSERT INTO children VALUES (10, 1), (11, 1), (20, 2), (30, 3)",
+)
+
+
+@pytest.mark.parametrize("flavour", ["mariadb", "mysql8"])
+def test_what_cascades_is_dumped_after_the_fact(
+    mysql_database: MysqlDatabase, pipeline_of: PipelineFactory
+) -> None:
+    mysql_database.run(*CASCADING)
+    shop = pipeline_of(mysql_database, source={"cascades": "redump"})
+    shop.drain()
+    mysql_database.run("DELETE FROM parents WHERE id = 1", "UPDATE parents SET id = 9 WHERE id = 2")
+    shop.drain()
+    tables = [f"{mysql_database.name}.{name}" for name in ("parents", "children")]
+    captured = check_equal(shop.settings, mysql_database, tables)
+    assert [change.op for change in captured.table(tables[1])].count("r") > 4
+    assert shop.table(tables[1]).condition is TableCondition.LIVE
+
+
+@pytest.mark.parametrize("flavour", ["mariadb", "mysql8"])
+def test_what_cascades_is_refused_by_name_otherwise(
+    mysql_database: MysqlDatabase, pipeline_of: PipelineFactory
+) -> None:
+    mysql_database.run(*CASCADING)
+    shop = pipeline_of(mysql_database)
+    shop.drain()
+    children = shop.table(f"{mysql_database.name}.children")
+    assert children.condition is TableCondition.PARKED
+    assert "parents" in (children.reason or "")
+    check_equal(shop.settings, mysql_database, [f"{mysql_database.name}.parents"])

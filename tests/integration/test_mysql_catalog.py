@@ -187,6 +187,11 @@ def test_an_invisible_key(mysql_database: MysqlDatabase) -> None:
             "RENAME COLUMN `_TL_seq` TO …;",
         ),
         ("a INT PRIMARY KEY, _metadata INT", "keeps for itself: _metadata", "RENAME COLUMN"),
+        (
+            "a ENUM('x', ''), b SET('', 'y'), c ENUM(''), PRIMARY KEY (b, a)",
+            "an empty label, which reads as their number 0 does: a, b",
+            "MODIFY `a` ENUM(…) NOT NULL, MODIFY `b` SET(…) NOT NULL;",
+        ),
     ],
 )
 def test_what_cannot_be_captured(

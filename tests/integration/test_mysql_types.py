@@ -279,13 +279,13 @@ def test_labels_of_every_kind(mysql_database: MysqlDatabase, pipeline_of: Pipeli
         "u": ["", "é", "x'", "(a)", "b)"],
     }
     for number, values in found.items():
-        for name, texts in labels.items():
-            assert values[name] == texts[number % len(texts)], (name, number)
+        for name, label in labels.items():
+            assert values[name] == label[number % len(label)], (name, number)
         members = [one for at, one in enumerate(("é", "ß", " x", ") unsigned")) if number >> at & 1]
         assert values["s"] == ",".join(members)
     printed = {int(str(row[0])): row for row in database.texts(captured.schemas[table])}
-    for number, values in found.items():
-        assert [values[name] for name in "ejus"] == list(printed[number][2:])
+    for number, texts in found.items():
+        assert [texts[name] for name in "ejus"] == list(printed[number][2:])
 
 
 ODD_NAMES = (

@@ -8,7 +8,7 @@ from typing import Literal
 
 from capture.sources.mysql.catalog_types import ColumnRow
 from capture.sources.mysql.charsets import is_known
-from capture.sources.mysql.columns import MysqlTable
+from capture.sources.mysql.columns import Code, MysqlTable
 from capture.sources.mysql.names import qualified, quoted
 from tideline.contract.schema import RESERVED_PREFIX, TableId, is_reserved
 
@@ -76,7 +76,7 @@ def _kind_problem(suspect: Suspect) -> Problem | None:
 
 def _key_problem(suspect: Suspect) -> Problem | None:
     if suspect.table.key:
-        return _padding_problem(suspect)
+        return _padding_problem(suspect) or _label_problem(suspect)
     firm = next((key for key in suspect.keys if key.firm), None)
     columns = ", ".join(map(quoted, firm.columns)) if firm else "…"
     fix = f"ALTER TABLE {qualified(suspect.table.table)} ADD PRIMARY KEY ({columns});"
@@ -104,6 +104,23 @@ def _padding_problem(suspect: Suspect) -> Problem | None:
         "CHAR columns of its key have a collation without padding, in whose order MariaDB skips"
         f" rows: {_few([f'{row.name} ({row.collation})' for row in unsteady])}",
         f"ALTER TABLE {qualified(suspect.table.table)} {', '.join(changes)}; -- {_REFUSED}",
+    )
+
+
+def _label_problem(suspect: Suspect) -> Problem | None:
+    """Two keys that read the same would be one row in the warehouse."""
+    twofold = [
+        one for one in suspect.table.columns if one.name in suspect.table.key and "" in one.labels
+    ]
+    if not twofold:
+        return None
+    kinds = {Code.ENUM: "ENUM", Code.SET: "SET"}
+    changes = [f"MODIFY {quoted(one.name)} {kinds[one.code]}(…) NOT NULL" for one in twofold]
+    return (
+        "ENUM and SET columns of its key have an empty label, which reads as their number 0 does:"
+        f" {_few([one.name for one in twofold])}",
+        f"ALTER TABLE {qualified(suspect.table.table)} {', '.join(changes)};"
+        f" -- with another label for '', {_REFUSED}",
     )
 
 
