@@ -134,7 +134,8 @@ def equal(shop: Pipeline[MysqlDatabase], *tables: str) -> Captured:
 def test_keys_of_every_type(mysql_database: MysqlDatabase, pipeline_of: PipelineFactory) -> None:
     """A key reads the same whether its row is dumped, deleted, inserted or moved."""
     database = mysql_database
-    keys = keys_of("mariadb" if database.flavour == "mariadb" else "mysql")
+    keys = dict(keys_of("mariadb" if database.flavour == "mariadb" else "mysql"))
+    del keys["cp932"]  # its rows are one character in three codes: to us they have the same key
     tables = [f"k{at}" for at in range(len(keys))]
     for table, definition in zip(tables, keys.values(), strict=True):
         columns, _, rows = definition.partition("|")
@@ -229,9 +230,9 @@ def test_every_charset(mysql_database: MysqlDatabase, pipeline_of: PipelineFacto
     found = check_three_ways(captured, table, bare)
     schema = captured.schemas[table]
     printed = {int(str(row[0])): row for row in database.texts(schema)}
-    for row, values in found.items():
+    for row, texts in found.items():
         for at, name in enumerate(bare, 1):
-            check_charset_text(values[name], printed[row][at], (name, row))
+            check_charset_text(texts[name], printed[row][at], (name, row))
 
 
 def check_charset_text(ours: str | None, server: str | None, where: object) -> None:
@@ -284,8 +285,8 @@ def test_labels_of_every_kind(mysql_database: MysqlDatabase, pipeline_of: Pipeli
         members = [one for at, one in enumerate(("é", "ß", " x", ") unsigned")) if number >> at & 1]
         assert values["s"] == ",".join(members)
     printed = {int(str(row[0])): row for row in database.texts(captured.schemas[table])}
-    for number, texts in found.items():
-        assert [texts[name] for name in "ejus"] == list(printed[number][2:])
+    for number, values in found.items():
+        assert [values[name] for name in "ejus"] == list(printed[number][2:])
 
 
 ODD_NAMES = (

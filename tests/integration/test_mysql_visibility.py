@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from tests.faults.checks import check_equal, stale_changes
-from tests.fixtures.capture import Pipeline, PipelineFactory
+from tests.faults.checks import check_equal, read_chain, stale_changes
+from tests.fixtures.capture import Pipeline, PipelineFactory, poll
 from tests.fixtures.mysql_readers import reading_only
-from tests.fixtures.mysql_servers import MysqlDatabase
+from tests.fixtures.mysql_servers import (
+    Flavour,
+    MysqlDatabase,
+    ServerFactory,
+    make_mysql_database,
+)
 from tideline.contract.request import DumpRequest, RequestState
 
 KEYS = 2000
@@ -102,3 +108,147 @@ def test_no_chunk_row_of_a_hot_table_is_stale(
     assert dumped > 3 * KEYS
     assert updated > 300
     assert stale_changes(changes) == []
+
+
+@pytest.mark.parametrize("flavour", ["mysql8"])
+def test_without_the_order_of_commits_values_go_back(
+    flavour: Flavour, mysql_database: MysqlDatabase, pipeline_of: PipelineFactory
+) -> None:
+    """What the tests above would find, if the server did not keep its order, and nobody looked."""
+    server = mysql_database.server
+    server.run("SET GLOBAL sync_binlog = 1", "SET GLOBAL binlog_order_commits = OFF")
+    try:
+        hot = dumped_while_hot(
+            mysql_database, pipeline_of, read_only=False, blind=True, rounds=40, pause_s=0
+        )
+    finally:
+        server.run("SET GLOBAL sync_binlog = 0", "SET GLOBAL binlog_order_commits = ON")
+    changes = read_chain(hot.settings).table(f"{mysql_database.name}.hot")
+    assert stale_changes(changes)
+
+
+@pytest.mark.parametrize("flavour", ["mysql8"])
+class TestOrderOfCommitsOff:
+    """Where the log's order says nothing of what is visible, no dump is right."""
+
+    FIX = "SET GLOBAL binlog_order_commits = ON"
+
+    def test_at_the_start(
+        self, flavour: Flavour, mysql_database: MysqlDatabase, pipeline_of: PipelineFactory
+    ) -> None:
+        mysql_database.run(*SCHEMA)
+        hot = pipeline_of(mysql_database)
+        mysql_database.server.run("SET GLOBAL binlog_order_commits = OFF")
+        try:
+            worker = hot.start()
+            assert worker.wait() == 2, worker.output()
+        finally:
+            mysql_database.server.run(self.FIX)
+        assert "Misconfigured" in worker.output()
+        assert "binlog_order_commits = ON" in worker.output()
+
+    @pytest.mark.parametrize("read_only", [False, True], ids=["marks", "read-only"])
+    def test_during_a_dump(
+        self,
+        flavour: Flavour,
+        mysql_database: MysqlDatabase,
+        pipeline_of: PipelineFactory,
+        read_only: bool,
+    ) -> None:
+        mysql_database.run(*SCHEMA)
+        source = reading_only(mysql_database) if read_only else {}
+        hot = pipeline_of(
+            mysql_database, source=source, capture={"chunk_rows": 32, "delay_ms": 20}
+        )
+        worker = hot.start()
+        worker.wait_point("between-chunks", 5)
+        mysql_database.server.run("SET GLOBAL binlog_order_commits = OFF")
+        try:
+            assert worker.wait() == 2, worker.output()
+        finally:
+            mysql_database.server.run(self.FIX)
+        assert "Misconfigured" in worker.output()
+        assert self.FIX in worker.output()
+        hot.drain()
+        check_equal(hot.settings, mysql_database, [f"{mysql_database.name}.hot"])
+
+
+@pytest.mark.parametrize("flavour", ["mariadb", "mysql9"])
+class TestCommitThatIsNotVisibleYet:
+    """A transaction that the log has sent, and that nobody can see: the server waits for a
+    semi-synchronous replica that does not exist. Marks that are written wait behind it."""
+
+    def test_the_chunk_waits_for_it(
+        self, flavour: Flavour, start_server: ServerFactory, pipeline_of: PipelineFactory
+    ) -> None:
+        hot, table = self.dumped(flavour, start_server, pipeline_of)
+        worker = hot.start()
+        with invisible_commit(hot.database):
+            wait_captured(hot)
+            asker = hot.asker()
+            asker.ask(DumpRequest("again", (table,), chunk_rows=KEYS))
+            worker.wait_point("between-chunks")
+            time.sleep(1)
+            answer = asker.answer("again")
+            assert answer is None or not answer.state.final
+            asker.close()
+        assert hot.ask(DumpRequest("again", (table,))).state is RequestState.DONE
+        worker.terminate()
+        captured = check_equal(hot.settings, hot.database, [table])
+        assert sum(change.op == "r" for change in captured.table(table)) == 2 * KEYS
+        assert stale_changes(captured.table(table)) == []
+
+    def test_without_the_rule_its_value_is_taken_back(
+        self, flavour: Flavour, start_server: ServerFactory, pipeline_of: PipelineFactory
+    ) -> None:
+        hot, table = self.dumped(flavour, start_server, pipeline_of)
+        worker = hot.start(blind=True)
+        with invisible_commit(hot.database):
+            wait_captured(hot)
+            answer = hot.ask(DumpRequest("again", (table,), chunk_rows=KEYS))
+            assert answer.state is RequestState.DONE
+        worker.terminate()
+        assert len(stale_changes(read_chain(hot.settings).table(table))) == 1
+        with pytest.raises(AssertionError, match="differs"):
+            check_equal(hot.settings, hot.database, [table])
+
+    def dumped(
+        self, flavour: Flavour, start_server: ServerFactory, pipeline_of: PipelineFactory
+    ) -> tuple[Pipeline[MysqlDatabase], str]:
+        database = make_mysql_database(start_server(flavour), flavour)
+        database.run(*SCHEMA)
+        hot = pipeline_of(database, source=reading_only(database), capture={"chunk_rows": KEYS})
+        hot.drain()
+        return hot, f"{database.name}.hot"
+
+
+def wait_captured(hot: Pipeline[MysqlDatabase]) -> None:
+    poll(
+        "the commit is in the chain",
+        lambda: any(part.operations.get("u") for m in hot.manifests() for part in m.parts),
+    )
+
+
+@contextmanager
+def invisible_commit(database: MysqlDatabase) -> Iterator[None]:
+    """A row's new value is in the log, and visible only when the context ends."""
+    name = "rpl_semi_sync_master"
+    if database.flavour != "mariadb":
+        name = "rpl_semi_sync_source"
+        database.server.run(f"INSTALL PLUGIN {name} SONAME 'semisync_source.so'")
+    database.server.run(
+        f"SET GLOBAL {name}_timeout = 600000",
+        f"SET GLOBAL {name}_wait_point = 'AFTER_SYNC'",
+        f"SET GLOBAL {name}_enabled = ON",
+    )
+    commit = threading.Thread(
+        target=database.run, args=("UPDATE hot SET ver = ver + 1 WHERE id = 7",)
+    )
+    commit.start()
+    try:
+        time.sleep(0.2)
+        assert commit.is_alive(), "the server waits for nobody"
+        yield
+    finally:
+        database.server.run(f"SET GLOBAL {name}_enabled = OFF")
+        commit.join()

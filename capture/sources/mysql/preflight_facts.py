@@ -35,10 +35,12 @@ VARIABLES = (
     "expire_logs_days",
     "gtid_mode",
     "gtid_strict_mode",
+    "hostname",
     "log_bin",
     "log_replica_updates",
     "log_slave_updates",
     "max_binlog_total_size",
+    "port",
     "read_only",
     "replica_parallel_workers",
     "replica_preserve_commit_order",
@@ -93,8 +95,11 @@ class ServerFacts:
     @property
     def system_id(self) -> str:
         """The server's own name, as in the chain's `SourceIdentity`."""
-        name = "server_uid" if self.flavour == "mariadb" else "server_uuid"
-        return self.variables.get(name, "")
+        found = self.variables
+        if self.flavour == "mysql":
+            return found["server_uuid"]
+        nameless = f"{found['hostname']}:{found['port']}/{found['server_id']}"
+        return found.get("server_uid", nameless)
 
     def on(self, variable: str) -> bool:
         """Whether the server has the variable, and it is on."""

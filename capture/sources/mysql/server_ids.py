@@ -1,4 +1,4 @@
-"""The id under which the worker reads the log.
+"""Names of servers: the source's own for itself, and the id under which the worker reads its log.
 
 The server ends the older of two streams with one id, so it must be nobody else's: it is derived
 from pipeline, incarnation and term, lies above the numbers that people give to servers, and is
@@ -18,6 +18,20 @@ _COUNT = (1 << 31) - 1
 _LISTS = ("SHOW REPLICAS", "SHOW SLAVE HOSTS")
 """MySQL from 8.0.22 on; before that, and MariaDB."""
 _NOT_SHOWN = (ER.PARSE_ERROR, ER.SPECIFIC_ACCESS_DENIED_ERROR, ER.ACCESS_DENIED_ERROR)
+
+
+def server_name(cursor: Any, flavour: str) -> str:
+    """What the server calls itself: ``server_uuid`` of MySQL, ``server_uid`` of MariaDB; the
+    releases of MariaDB that have none are told by where they listen, and their server id."""
+    if flavour == "mysql":
+        cursor.execute("SELECT @@GLOBAL.server_uuid")
+        return str(cursor.fetchone()[0])
+    cursor.execute("SHOW GLOBAL VARIABLES LIKE 'server_uid'")
+    row = cursor.fetchone()
+    if row is None:
+        cursor.execute("SELECT CONCAT(@@hostname, ':', @@port, '/', @@GLOBAL.server_id)")
+        row = (None, cursor.fetchone()[0])
+    return str(row[1])
 
 
 def free_server_id(cursor: Any, name: str, term: int) -> int:

@@ -25,7 +25,7 @@ from capture.sources.mysql.marks import Marks
 from capture.sources.mysql.names import qualified, quoted
 from capture.sources.mysql.preflight import require_settings
 from capture.sources.mysql.rare import RareEvents, Rules
-from capture.sources.mysql.server_ids import free_server_id
+from capture.sources.mysql.server_ids import free_server_id, server_name
 from capture.sources.mysql.stream import OFFSET_MAX, BinlogStream, open_stream
 from capture.sources.mysql.table_cache import Role, TableCache
 from capture.sources.mysql.transactions import BinlogReader
@@ -96,10 +96,8 @@ class MysqlSource:
 
     def _identify(self, connection: Any) -> SourceIdentity:
         self._flavour = "mariadb" if flavour(connection) == "mariadb" else "mysql"
-        variable = "@@GLOBAL.server_uid" if self._flavour == "mariadb" else "@@GLOBAL.server_uuid"
         with connection.cursor() as cursor:
-            cursor.execute(f"SELECT {variable}")
-            return SourceIdentity(self._flavour, str(cursor.fetchone()[0]), 0, "")
+            return SourceIdentity(self._flavour, server_name(cursor, self._flavour), 0, "")
 
     def _make_table(self, cursor: Any) -> None:
         """The table of marks, unless it is there: the user may lack the right to make it."""
