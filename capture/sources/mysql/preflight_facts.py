@@ -96,10 +96,9 @@ class ServerFacts:
     def system_id(self) -> str:
         """The server's own name, as in the chain's `SourceIdentity`."""
         found = self.variables
-        if self.flavour == "mysql":
-            return found["server_uuid"]
-        nameless = f"{found['hostname']}:{found['port']}/{found['server_id']}"
-        return found.get("server_uid", nameless)
+        if self.flavour == "mysql" or "server_uid" in found:
+            return found.get("server_uuid" if self.flavour == "mysql" else "server_uid", "")
+        return f"{found.get('hostname')}:{found.get('port')}/{found.get('server_id')}"
 
     def on(self, variable: str) -> bool:
         """Whether the server has the variable, and it is on."""
