@@ -12,6 +12,7 @@ from xdist.scheduler import LoadScopeScheduling
 pytest_plugins = [
     "tests.fixtures.services",
     "tests.fixtures.mysql_servers",
+    "tests.fixtures.sources",
     "tests.fixtures.settings",
     "tests.fixtures.capture",
     "tests.fixtures.spark",

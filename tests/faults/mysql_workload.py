@@ -1,0 +1,235 @@
+# ruff: noqa: S608  statements are made of constants and our own names
+"""Traffic for fault tests on MySQL and MariaDB: seeded transactions, through server restarts.
+
+As `tests.faults.workload`: every committed transaction leaves one row in ``ledger``, which is never
+changed after, and ``ver`` only ever grows for a row. Keys of ``pairs`` also change to others that
+the server takes for the same, in another case.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from types import TracebackType
+from typing import Any, Self
+
+import pymysql
+from pymysql.constants import ER
+
+from tests.fixtures.mysql_servers import MysqlDatabase
+
+HOT_KEYS = 8
+ORDERS = 1_000
+PAIRS = 200
+_MOVE = 10_000_000
+_RECONNECT_S = 0.05
+_JOIN_S = 60.0
+_CONFLICTS = (ER.LOCK_DEADLOCK, ER.LOCK_WAIT_TIMEOUT, ER.DUP_ENTRY)
+
+
+def _rows(count: int, form: str) -> str:
+    return ", ".join(form.format(g=g, h=g % 7) for g in range(1, count + 1))
+
+
+SCHEMA = (
+    "CREATE TABLE accounts (id INT PRIMARY KEY, ver BIGINT NOT NULL, balance DECIMAL(14,2),"
+    " note TEXT)",
+    "CREATE TABLE ledger (id BIGINT PRIMARY KEY, ver BIGINT NOT NULL, at TIMESTAMP(6) NOT NULL)",
+    "CREATE TABLE orders (id BIGINT PRIMARY KEY, ver BIGINT NOT NULL, status VARCHAR(20),"
+    " amount DOUBLE, at DATETIME(3), doc LONGTEXT)",
+    "CREATE TABLE pairs (a INT, b VARCHAR(30) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci,"
+    " ver BIGINT NOT NULL, v TEXT, PRIMARY KEY (b, a))",
+    f"INSERT INTO accounts VALUES {_rows(HOT_KEYS, '''({g}, 0, {g}, 'account')''')}",
+    f"INSERT INTO orders VALUES {_rows(ORDERS, '''({g}, 0, 'new', {g}, '2024-01-01', '{g}')''')}",
+    f"INSERT INTO pairs VALUES {_rows(PAIRS, '''({g}, 'k{h}', 0, 'v')''')}",
+)
+
+
+def tables(database: MysqlDatabase) -> tuple[str, ...]:
+    """The names of `SCHEMA`'s tables in ``database``."""
+    return tuple(f"{database.name}.{name}" for name in ("accounts", "ledger", "orders", "pairs"))
+
+
+class Workload:
+    """Clients that work until the context ends. ``seed`` and the client's number make them."""
+
+    def __init__(
+        self, database: MysqlDatabase, *, seed: int, clients: int = 3, pause_s: float = 0.005
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self.failure: BaseException | None = None
+        self._database = database
+        self._pause_s = pause_s
+        self._stopping = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=(seed, number), name=f"client-{number}")
+            for number in range(clients)
+        ]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the clients; raises what one of them failed with."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(_JOIN_S)
+        if self.failure is not None:
+            raise self.failure
+
+    def wait_for(self, commits: int, *, timeout_s: float = 60.0) -> None:
+        """Return after that many more commits."""
+        wanted, end = self.counts["commits"] + commits, time.monotonic() + timeout_s
+        while self.counts["commits"] < wanted:
+            if self.failure is not None:
+                raise self.failure
+            if time.monotonic() > end:
+                raise TimeoutError(f"the traffic stands still: {dict(self.counts)}")
+            time.sleep(0.01)
+
+    def _run(self, seed: int, number: int) -> None:
+        client = _Client(random.Random(f"{seed}/{number}"), number, self.counts)
+        try:
+            while not self._stopping.is_set():
+                self._connected(client)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _connected(self, client: _Client) -> None:
+        """Work on one connection until the end or until the server ends it."""
+        try:
+            connection = self._database.connect(autocommit=False, connect_timeout=2)
+        except pymysql.err.OperationalError:
+            self._stopping.wait(_RECONNECT_S)
+            return
+        try:
+            with connection.cursor() as cursor:
+                while not self._stopping.is_set():
+                    client.transact(connection, cursor)
+                    self._stopping.wait(self._pause_s)
+        except (pymysql.err.OperationalError, pymysql.err.InterfaceError):
+            self.counts["reconnects"] += 1
+        finally:
+            if connection.open:
+                connection.close()
+
+
+class _Client:
+    """One client's random transactions."""
+
+    def __init__(self, random_: random.Random, number: int, counts: Counter[str]) -> None:
+        self._random = random_
+        self._base = (number + 1) * 1_000_000
+        self._counts = counts
+        self._transactions = 0
+        self._orders = list(range(1, ORDERS + 1))
+        self._pairs = [(a, f"k{a % 7}") for a in range(1, PAIRS + 1)]
+        self._operations = (
+            [self._pay] * 4
+            + [self._insert_order] * 4
+            + [self._touch_order] * 4
+            + [self._rewrite_doc, self._delete_order, self._move_order]
+            + [self._change_pair, self._recase_pair, self._move_pair]
+        )
+
+    def transact(self, connection: Any, cursor: Any) -> None:
+        """One transaction; one in ten is rolled back, one in five has work behind a savepoint."""
+        self._transactions += 1
+        try:
+            cursor.execute(
+                "INSERT INTO ledger VALUES (%s, 1, NOW(6))",
+                (self._base * 1000 + self._transactions,),
+            )
+            for _ in range(self._random.randint(1, 4)):
+                self._random.choice(self._operations)(cursor)
+            if self._random.random() < 0.2:
+                cursor.execute("SAVEPOINT s")
+                self._random.choice(self._operations)(cursor)
+                cursor.execute("ROLLBACK TO s")
+                self._counts["savepoints"] += 1
+            if self._random.random() < 0.1:
+                connection.rollback()
+                self._counts["rollbacks"] += 1
+            else:
+                connection.commit()
+                self._counts["commits"] += 1
+        except pymysql.Error as error:
+            if error.args[0] not in _CONFLICTS:
+                raise
+            connection.rollback()
+            self._counts["conflicts"] += 1
+
+    def _pay(self, cursor: Any) -> None:
+        cursor.execute(
+            "UPDATE accounts SET ver = ver + 1, balance = balance + %s WHERE id = %s",
+            (self._random.randint(-500, 500), self._random.randint(1, HOT_KEYS)),
+        )
+
+    def _insert_order(self, cursor: Any) -> None:
+        key = self._base + self._random.randrange(1_000_000)
+        cursor.execute(
+            "INSERT IGNORE INTO orders VALUES (%s, 1, 'new', %s, NOW(3), %s)",
+            (key, self._random.random(), self._doc()),
+        )
+        self._orders.append(key)
+
+    def _touch_order(self, cursor: Any) -> None:
+        cursor.execute(
+            "UPDATE orders SET ver = ver + 1, status = %s WHERE id = %s",
+            (self._random.choice(("paid", "sent", None)), self._random.choice(self._orders)),
+        )
+
+    def _rewrite_doc(self, cursor: Any) -> None:
+        cursor.execute(
+            "UPDATE orders SET ver = ver + 1, doc = %s WHERE id = %s",
+            (self._doc(), self._random.choice(self._orders)),
+        )
+
+    def _delete_order(self, cursor: Any) -> None:
+        cursor.execute("DELETE FROM orders WHERE id = %s", (self._random.choice(self._orders),))
+
+    def _move_order(self, cursor: Any) -> None:
+        """A changed key, back and forth."""
+        key = self._random.choice(self._orders)
+        pair = [key, key + _MOVE]
+        self._random.shuffle(pair)
+        cursor.execute("UPDATE orders SET ver = ver + 1, id = %s WHERE id = %s", pair)
+
+    def _change_pair(self, cursor: Any) -> None:
+        cursor.execute(
+            "INSERT INTO pairs VALUES (%s, %s, 1, 'v')"
+            " ON DUPLICATE KEY UPDATE ver = ver + 1, v = %s",
+            (*self._random.choice(self._pairs), str(self._random.random())),
+        )
+
+    def _recase_pair(self, cursor: Any) -> None:
+        """Another key, and the same to the server."""
+        a, b = self._random.choice(self._pairs)
+        other = self._random.choice((b.upper(), b, f"{b} ", f"{b.upper()}  "))
+        cursor.execute(
+            "UPDATE pairs SET ver = ver + 1, b = %s WHERE a = %s AND b = %s", (other, a, b)
+        )
+
+    def _move_pair(self, cursor: Any) -> None:
+        a, b = self._random.choice(self._pairs)
+        cursor.execute(
+            "UPDATE pairs SET ver = ver + 1, b = CONCAT(b, '+') WHERE a = %s AND b = %s", (a, b)
+        )
+
+    def _doc(self) -> str | None:
+        if self._random.random() < 0.5:
+            return None
+        return f"{self._random.random()}-" * 180
