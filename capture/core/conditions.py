@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from capture.core.events import GapSeen, StatementSeen
-from capture.core.requests import CASCADE
+from capture.core.requests import FOLLOW_UP
 from capture.core.tables import CATALOG, VALUE, Adopted
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import SchemaEvent, TableCondition
@@ -105,22 +105,24 @@ class Conditions:
     def missed(self, gap: GapSeen) -> None:
         """Changes are missing from the log: what they may concern is dumped anew."""
         core = self._core
-        for table in core.tables.states if gap.tables is None else gap.tables:
-            if core.tables.captures(table):
-                self.doubt(table, since=core.sequencer.last, reason=gap.reason)
+        self._follow_up(core.tables.states if gap.tables is None else gap.tables, gap.reason)
 
     def cascaded(self, tables: Iterable[str]) -> None:
-        """Rows of ``tables`` may have changed unseen. A dump that is under way goes on, or dumps of
-        a busy table would never end; another one follows it."""
+        """Changes of other tables may have been carried over to ``tables``."""
+        self._follow_up(tables, "a change of another table may have cascaded to it")
+
+    def _follow_up(self, tables: Iterable[str], reason: str) -> None:
+        """Rows of ``tables`` may have changed unseen. A dump that is under way goes on, or where
+        this happens all the time none would ever end; another one follows it."""
         core = self._core
-        for table in tables:
-            if not core.tables.captures(table):
-                continue
-            reason = "a change of another table may have cascaded to it"
+        due = []
+        for table in [table for table in tables if core.tables.captures(table)]:
             core.tables.unprove(table, since=core.sequencer.last, reason=reason)
             core.draft.state_changed = True
             if not core.requests.awaits_dump(table):
-                core.intake.request_dump(CASCADE, [table])
+                due.append(table)
+        if due and core.limits.dump_unproven:
+            core.intake.request_dump(FOLLOW_UP, due)
 
     def unpark(self, table: str) -> None:
         """Capture ``table`` again, with the schema the log announced meanwhile."""

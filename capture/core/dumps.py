@@ -23,7 +23,7 @@ from capture.core.events import (
     Waiting,
 )
 from capture.core.orders import Orders, Reading, stale
-from capture.core.requests import CASCADE
+from capture.core.requests import FOLLOW_UP
 from capture.core.tables import CATALOG, VALUE
 from capture.core.visibility import UnseenTransactions, invisible
 from capture.core.window import Window, moved_incomplete, settle, untouched
@@ -233,7 +233,7 @@ class Dumps:
             # What changed before the first chunk is in the dump: no round need ask for another.
             state = core.tables.states[dump.table]
             core.tables.states[dump.table] = replace(state, catalog=catalog)
-        if core.requests.awaits_dump(dump.table, CASCADE):
+        if core.requests.awaits_dump(dump.table, FOLLOW_UP):
             return  # This dump began before changes that are in doubt; that one is to prove them.
         core.tables.proven(
             dump.table,

@@ -11,7 +11,7 @@ from tideline.contract.manifest import OpenRequest, TableDump
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 
 OPEN = ("accepted", "running")
-CASCADE = "cascade"
+FOLLOW_UP = "follow-up"
 """Begins the ids of dumps that make up for changes the log does not tell."""
 REREAD = "reread:"
 

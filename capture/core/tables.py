@@ -39,6 +39,14 @@ class Tables:
         """Whether rows of ``table`` go into segments."""
         return table in self.states and self.parked(table) is None
 
+    def cased(self, table: str) -> str:
+        """The name of a table as its source has it: a log may hold it in the letters that somebody
+        wrote. ``table`` itself where that is one, or several would do."""
+        if table in self.states:
+            return table
+        alike = [name for name in self.states if name.lower() == table.lower()]
+        return alike[0] if len(alike) == 1 else table
+
     def parked(self, table: str) -> str | None:
         """The cause for which ``table`` is parked, None when it is not.
 

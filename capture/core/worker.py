@@ -123,7 +123,8 @@ class Worker:
             self.conditions.missed(control)
 
     def _on_truncated(self, control: Truncated) -> None:
-        for table in control.tables:
+        for named in control.tables:
+            table = self.tables.cased(named)
             if self.tables.captures(table):
                 self.draft.truncates.append(Truncate(self.sequencer.take(1), table))
                 self.dumps.disturb(table, "a truncate")

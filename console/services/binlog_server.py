@@ -316,7 +316,9 @@ class BinlogServer(ABC):
         return True
 
     def _environment(self, root: Path) -> dict[str, str]:
-        home = {"HOME": str(self._home), "TZ": "UTC", "LC_ALL": "C.UTF-8"}
+        # Two servers that are made at once would meet in /tmp, in files of the same name.
+        home = {"HOME": str(self._home), "TMPDIR": str(self._home)}
+        home |= {"TZ": "UTC", "LC_ALL": "C.UTF-8"}
         libraries = self._libraries(root)
         if libraries:
             home["LD_LIBRARY_PATH"] = libraries

@@ -81,6 +81,21 @@ class TestWidth:
         chunks = read_all(reader, mysql_database, rows_max=9, bytes_max=10)
         assert values(chunks, "id") == [1, 2, 3, 4, 5]
 
+    def test_lengths_around_those_that_take_more_bytes(
+        self, mysql_database: MysqlDatabase, reader: RowChunkReader
+    ) -> None:
+        """251 to 255 as a first byte mean something else than a length."""
+        lengths = [*range(248, 260), 65_534, 65_535, 65_536, (1 << 24) - 20, 253, 0]
+        fill(mysql_database, "id int PRIMARY KEY, v longtext, w longtext|(0, '', NULL)")
+        for number, length in enumerate(lengths, start=1):
+            row = f"{number}, REPEAT('v', {length}), REPEAT('w', {length})"
+            mysql_database.run(f"INSERT INTO t VALUES ({row})")  # noqa: S608
+        chunks = read_all(reader, mysql_database, rows_max=100, bytes_max=1 << 30)
+        for column in "vw":
+            found = values(chunks, column)[1:]
+            assert [len(value) for value in found] == lengths
+            assert {*"".join(found)} == {column}
+
     def test_given_keys_are_never_cut_off(
         self, mysql_database: MysqlDatabase, reader: RowChunkReader
     ) -> None:

@@ -56,7 +56,9 @@ _AWAY = {
 }
 _KILLED = {1317, 1927, 4031}
 """ER_QUERY_INTERRUPTED, MariaDB's ER_CONNECTION_KILLED, ER_CLIENT_INTERACTION_TIMEOUT."""
-_PASSING = {ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK, ER.OPTION_PREVENTS_STATEMENT}
+_PASSING = {ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK}
+_SERVER_ERRORS = (1000, 2000)
+"""Numbers of what a server says of a statement; those it may take back are listed above."""
 _DENIED = {
     ER.DBACCESS_DENIED_ERROR,
     ER.TABLEACCESS_DENIED_ERROR,
@@ -67,6 +69,17 @@ _DENIED = {
 _REFUSED = {ER.ACCESS_DENIED_ERROR, 1698, 1396, 1862, 4151}
 """The others: ER_ACCESS_DENIED_NO_PASSWORD_ERROR, ER_CANNOT_USER, ER_MUST_CHANGE_PASSWORD_LOGIN,
 MariaDB's ER_ACCOUNT_HAS_BEEN_LOCKED."""
+_NO_TLS = (
+    "CERTIFICATE_VERIFY_FAILED",
+    "certificate verify failed",
+    "WRONG_VERSION_NUMBER",
+    "SSL is required",
+    "Hostname mismatch",
+    "self-signed",
+    "self signed",
+    "UNSUPPORTED_PROTOCOL",
+)
+"""What another try does not cure; a connection that breaks in the handshake is none of these."""
 _SECURE = "set ssl-mode in source.url as the server offers it: ssl-ca=/path/to/ca.pem names its own"
 _INSECURE = "authority, ?ssl-mode=DISABLED goes without encryption on a trusted network"
 
@@ -139,7 +152,7 @@ def translate(error: Exception) -> TidelineError:
     number, text = _number(error), _message(error)
     if number in _BUSY or number in _KILLED:
         return Unavailable(f"the source is busy or stopping: {text}")
-    if "SSL" in text or "certificate" in text.lower():
+    if any(words in text for words in _NO_TLS):
         return Misconfigured(
             f"no verified TLS to the source: {text}", hint=f"{_SECURE} {_INSECURE}"
         )
@@ -164,9 +177,15 @@ def query_failed(error: Exception) -> TidelineError:
         return Misconfigured(
             f"the user may not do that: {_message(error)}", hint="`tideline doctor` shows the grant"
         )
+    if number == ER.OPTION_PREVENTS_STATEMENT:
+        return Unavailable(
+            f"the source refuses writes: {_message(error)}",
+            hint="point source.url at the primary, or set source.read_only = true",
+        )
     if isinstance(error, OSError) or number in _AWAY | _KILLED | _BUSY | _PASSING:
         return Unavailable(f"the source did not answer: error {number}")
-    if isinstance(error, (pymysql.OperationalError, pymysql.InterfaceError)):
+    is_ours = isinstance(error, (pymysql.OperationalError, pymysql.InterfaceError))
+    if is_ours and not _SERVER_ERRORS[0] <= number < _SERVER_ERRORS[1]:
         return Unavailable(f"the source did not answer: {type(error).__name__} {number}")
     return InvariantBroken(f"a statement failed: {type(error).__name__} {number}")
 

@@ -113,14 +113,26 @@ class EventBuffer:
             stops = np.append(stops, self._framed)
         return stops
 
+    def packets(self, first: int, last: int) -> bytes:
+        """The events from place ``first`` to before ``last``, as packets that can be framed again:
+        payloads that were joined are cut anew."""
+        if first >= last:
+            return b""
+        starts = self.starts[first:last]
+        stops = self.stops(first, last - first).tolist()
+        with memoryview(self._bytes) as view:
+            if max(map(int.__sub__, stops, starts)) < PAYLOAD_MAX - 1:
+                return bytes(view[starts[0] - LEAD_BYTES : stops[-1]])
+            ends = zip(starts, stops, strict=True)
+            return b"".join(_packets(bytes(view[start - 1 : stop])) for start, stop in ends)
+
     def park(self, first: int) -> None:
         """Remove the event at place ``first``, and put everything behind it aside until `unpark`;
         meanwhile the buffer is filled with `splice`."""
-        begin = self.starts[first] - LEAD_BYTES
-        behind = self.starts[first + 1] - LEAD_BYTES if first + 1 < len(self.starts) else None
+        behind = self.packets(first + 1, len(self.starts))
         with memoryview(self._bytes) as view:
-            self._parked = bytes(view[self._framed if behind is None else behind : self._end])
-        self._end = self._framed = begin
+            self._parked = behind + bytes(view[self._framed : self._end])
+        self._end = self._framed = self.starts[first] - LEAD_BYTES
         del self.starts[first:]
 
     def unpark(self) -> None:
@@ -172,7 +184,10 @@ class EventBuffer:
 
 def packet(event: bytes) -> bytes:
     """``event`` (header, body, checksum) as the packets that a server would send it in."""
-    payload = b"\0" + event
+    return _packets(b"\0" + event)
+
+
+def _packets(payload: bytes) -> bytes:
     pieces = []
     for at in range(0, len(payload) + 1, PAYLOAD_MAX):
         piece = payload[at : at + PAYLOAD_MAX]

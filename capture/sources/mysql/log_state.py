@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
 from msgspec.structs import replace
 
+from capture.core.events import Int64Array
 from capture.sources.mysql.bulk import Begins, EventColumns
 from capture.sources.mysql.event_codes import EventCode
 from capture.sources.mysql.executed import Executed
@@ -23,13 +25,14 @@ _MARIADB_FLAGS_AT = 19 + 12
 class Transaction:
     """The transaction that is open. ``tx`` and ``ts`` are what its rows say of it; ``start`` is
     where its first event begins. ``standalone``: one statement, and no commit after it (only
-    ``mariadb`` says so)."""
+    ``mariadb`` says so); ``framed``: a commit will come, whatever comes before it."""
 
     tx: int
     ts: int
     start: MysqlPosition
     mariadb: bool = False
     standalone: bool = False
+    framed: bool = False
 
 
 @dataclass(slots=True)
@@ -81,6 +84,12 @@ class LogState:
             standalone = mariadb and bool(flags & STANDALONE)
             start = self._start_of(events, last)
             self.open = Transaction(tx, ts, start, mariadb, standalone)
+
+    def framed(self, begun: Int64Array, last_end: int) -> None:
+        """MySQL's statement BEGIN came at these places: whatever is inside of it, only an end ends
+        the transaction."""
+        if self.open is not None and len(begun) and begun[-1] > last_end:
+            self.open = dataclasses.replace(self.open, framed=True)
 
     def _start_of(self, events: EventColumns, place: int) -> MysqlPosition:
         """Where the event begins: its end is said in it, and the rest follows."""

@@ -39,8 +39,9 @@ _ANEW = "start the pipeline anew under another name, which dumps every table"
 class Plan:
     """What the pipeline is to do with the source.
 
-        ``tables`` and ``exclude`` are the settings' patterns. ``marks`` is our table of watermarks,
-    XX"""
+    ``tables`` and ``exclude`` are the settings' patterns. ``marks`` is our table of watermarks,
+    None when none is written. ``chain`` is where the chain stands, and of which server (its own name).
+    """
 
     flavour: Flavour
     tables: Sequence[str]

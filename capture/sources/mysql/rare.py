@@ -292,7 +292,7 @@ class RareEvents:
             return True
         if statement.kind in _WITHIN:
             return False
-        if opened is not None and opened.mariadb:
+        if opened is not None and (opened.mariadb or opened.framed):
             return statement.kind in (Kind.COMMIT, Kind.ROLLBACK)
         return not query.text.rstrip().endswith(b"START TRANSACTION")
 
@@ -303,13 +303,9 @@ class RareEvents:
         tables = tuple(str(table) for table in statement.tables)
         self._tables.forget(tables)
         if statement.kind is Kind.TRUNCATE:
-            return (Truncated(tuple(self._cased(table) for table in tables)),)
+            return (Truncated(tables),)
         text = query.text.decode(errors="backslashreplace")
         return (StatementSeen(text, tables, statement.neutral, statement.schema or None),)
-
-    def _cased(self, table: str) -> str:
-        """The table's own name: a server may fold the names of statements."""
-        return table if self._captures(table) else table.lower()
 
     def _unreadable(self, statement: Statement) -> tuple[Control, ...]:
         what = f"a statement ({statement.words or 'not understood'}) is in the log, not its rows"

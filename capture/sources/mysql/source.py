@@ -8,6 +8,7 @@ from typing import Any
 
 import pymysql
 import structlog
+from msgspec.structs import replace
 
 from capture.sources.mysql.board import Board, PlacedMarks
 from capture.sources.mysql.catalog import (
@@ -20,6 +21,7 @@ from capture.sources.mysql.catalog import (
 from capture.sources.mysql.chunks import RowChunkReader
 from capture.sources.mysql.connect import connect, flavour, query_failed
 from capture.sources.mysql.executed import make_executed
+from capture.sources.mysql.gtid import MariadbGtids
 from capture.sources.mysql.log_state import LogState
 from capture.sources.mysql.marks import Marks
 from capture.sources.mysql.names import qualified, quoted
@@ -45,7 +47,7 @@ from tideline.settings import Settings
 _ANEW = "start the pipeline anew under another name, which dumps every table"
 _PARSE_ERROR = 1064
 _MARK_LOCK_TIMEOUT_S = 30
-"""The offset of a position that only its GTIDs tell: no event begins there."""
+_SENT_EARLY_S = 10
 
 log = structlog.get_logger("tideline.mysql")
 
@@ -63,6 +65,7 @@ class MysqlSource:
         self._cascades = Cascades()
         self._flavour: Flavour = "mysql"
         self._term = 0
+        self._server_ids: dict[tuple[str, int], int] = {}
 
     def identity(self) -> SourceIdentity:
         """The server, by its own name for itself."""
@@ -135,7 +138,7 @@ class MysqlSource:
         cursor.execute("SELECT @@GLOBAL.gtid_mode")
         if cursor.fetchone()[0] == "ON":
             return MysqlPosition("", 0, gtids, by_gtid=True)
-        return MysqlPosition(file, offset, gtids)
+        return MysqlPosition(file, offset)
 
     def _gtids(self, cursor: Any) -> str:
         variable = "gtid_binlog_pos" if self._flavour == "mariadb" else "gtid_executed"
@@ -147,8 +150,7 @@ class MysqlSource:
         if position.by_gtid:
             self._check_gtids(cursor, position)
             return
-        cursor.execute("SHOW BINARY LOGS")
-        files = {str(row[0]): int(row[1]) for row in cursor.fetchall()}
+        files = _files(cursor)
         if position.file not in files:
             oldest = min(files, default="none")
             raise SourceLost(
@@ -156,7 +158,7 @@ class MysqlSource:
                 f" {oldest}; changes between them are lost",
                 hint=f"keep the log for longer (binlog_expire_logs_seconds), then {_ANEW}",
             )
-        if files[position.file] < position.offset or not self._covers(cursor, position.gtids):
+        if files[position.file] < position.offset or not self._holds(cursor, position):
             raise SourceLost(
                 f"the server's log is not the one that it was: it ends before {position}",
                 hint=f"was the server restored, or its log reset? {_ANEW}",
@@ -209,8 +211,23 @@ class MysqlSource:
         return MysqlPosition("", 0, position.gtids, by_gtid=True)
 
     def _covers(self, cursor: Any, gtids: str) -> bool:
-        """Whether the server's log, or what it forgot of it, has everything in ``gtids``."""
+        """Whether the server's log, or what it forgot of it, has everything in ``gtids``. MySQL
+        sends a transaction before it says that it has it."""
+        if gtids and self._flavour == "mysql":
+            wait = "SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)"
+            cursor.execute(wait, (gtids, _SENT_EARLY_S))
+            return not cursor.fetchone()[0]
         return not gtids or make_executed(self._flavour, self._gtids(cursor)).covers(gtids)
+
+    def _holds(self, cursor: Any, position: MysqlPosition) -> bool:
+        """Whether the server's file has at that offset what the chain had there. MariaDB's own name
+        for itself can be another server's too, with another history."""
+        if self._flavour == "mysql" or not position.gtids:
+            return self._covers(cursor, position.gtids)
+        cursor.execute("SELECT BINLOG_GTID_POS(%s, %s)", (position.file, position.offset))
+        return MariadbGtids.parse(str(cursor.fetchone()[0] or "")) == MariadbGtids.parse(
+            position.gtids
+        )
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -227,13 +244,14 @@ class MysqlSource:
         self._board = Board()
         far = begin.offset > OFFSET_MAX and bool(begin.gtids)
         stream = self._open(begin, incarnation, by_gtid=begin.by_gtid or far)
-        state = LogState(stream, make_executed(self._flavour, begin.gtids), least=begin)
+        least = replace(begin, by_gtid=begin.by_gtid or far)
+        state = LogState(stream, make_executed(self._flavour, begin.gtids), least=least)
         tables = TableCache(self._role, self._natives, captures)
         rules = Rules(
             goes_on=self._source.on_gap == "dump",
             holds_xa=self._source.xa == "hold",
             captures=captures,
-            open_replay=lambda place: self._open(place, f"{incarnation} replay"),
+            open_replay=lambda place: self._open_replay(place, f"{incarnation} replay"),
             children_of=self._cascades.children_of,
         )
         rare = RareEvents(
@@ -269,18 +287,36 @@ class MysqlSource:
         database = self._source.watermark_database
         return WrittenMarks(connection, incarnation=incarnation, database=database)
 
+    def _open_replay(self, place: MysqlPosition, name: str) -> BinlogStream:
+        """The log once more, from where it has the rows of an XA transaction. Raises SourceLost."""
+        with closing(self._connect("replay")) as connection, connection.cursor() as cursor:
+            if place.file not in _files(cursor):
+                raise SourceLost(
+                    f"the server purged {place.file}, which held rows of an XA transaction that"
+                    " committed later",
+                    hint="keep the log for longer (binlog_expire_logs_seconds)",
+                )
+        return self._open(place, name)
+
     def _open(self, position: MysqlPosition, name: str, *, by_gtid: bool = False) -> BinlogStream:
-        with closing(self._connect("server id")) as connection, connection.cursor() as cursor:
-            name = f"{self._settings.pipeline} {name}"
-            server_id = free_server_id(cursor, name, self._term)
         return open_stream(
             self._source,
             position,
             flavour=self._flavour,
-            server_id=server_id,
+            server_id=self._server_id(f"{self._settings.pipeline} {name}"),
             application_name=f"{self._application} log",
             by_gtid=by_gtid,
         )
+
+    def _server_id(self, name: str) -> int:
+        """One id per stream and term: so the server ends the stream that ours takes the place of,
+        which it would notice only later by itself."""
+        known = self._server_ids.get((name, self._term))
+        if known is None:
+            with closing(self._connect("server id")) as connection, connection.cursor() as cursor:
+                known = free_server_id(cursor, name, self._term)
+            self._server_ids[name, self._term] = known
+        return known
 
     def _learn_cascades(self) -> None:
         """Before anything is read: the first look at the catalog comes later."""
@@ -306,11 +342,20 @@ class MysqlSource:
         if self._flavour != "mariadb":
             return {}
         with closing(self._connect("types")) as connection, connection.cursor() as cursor:
-            return natives(cursor, [table]).get(table, {})
+            try:
+                return natives(cursor, [table]).get(table, {})
+            except pymysql.Error as error:
+                raise query_failed(error) from None
 
     def _connect(self, role: str, settings: Mapping[str, str] | None = None) -> Any:
         name = f"{self._application} {role}"
         return connect(self._source, application_name=name, settings=settings)
+
+
+def _files(cursor: Any) -> dict[str, int]:
+    """The server's files of the log, and how many bytes each has."""
+    cursor.execute("SHOW BINARY LOGS")
+    return {str(row[0]): int(row[1]) for row in cursor.fetchall()}
 
 
 def _binlog(position: SourcePosition) -> MysqlPosition:

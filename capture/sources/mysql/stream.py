@@ -21,6 +21,7 @@ from capture.core.events import Int64Array
 from capture.sources.mysql.connect import connect, query_failed
 from capture.sources.mysql.framing import EventBuffer
 from capture.sources.mysql.gtid import GtidSet
+from capture.sources.mysql.unpack import PayloadStream
 from tideline.contract.errors import InvariantBroken, SourceLost
 from tideline.contract.position import MysqlPosition
 from tideline.settings import Source
@@ -79,6 +80,8 @@ class BinlogStream:
         self.file = position.file
         self.at = position.offset
         self.checksum_bytes = 0
+        self.payload: PayloadStream | None = None
+        """The compressed transaction that is being expanded into the buffer."""
         self.accepted = Accepted()
         self._connection = connection
         sock = getattr(connection, SOCKET)

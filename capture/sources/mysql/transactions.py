@@ -36,7 +36,7 @@ from capture.sources.mysql.bulk import (
 from capture.sources.mysql.connect import stream_failed
 from capture.sources.mysql.decode import Walked, walk_events
 from capture.sources.mysql.event_codes import ARTIFICIAL_FLAG, EVENT_KINDS, EventCode, Treatment
-from capture.sources.mysql.framing import HEADER_BYTES, LEAD_BYTES
+from capture.sources.mysql.framing import HEADER_BYTES
 from capture.sources.mysql.images import PADDING
 from capture.sources.mysql.log_state import LogState
 from capture.sources.mysql.rare import RareEvents, Rules
@@ -90,8 +90,8 @@ class BinlogReader:
         self._tables = tables
         self._rare = rare
         self._rules = rules
-        self._payload: PayloadStream | None = None
         self._ends_rare = False
+        self._said = state.position
 
     @property
     def buffered_bytes(self) -> int:
@@ -125,13 +125,14 @@ class BinlogReader:
         return self._look(min(waiting, messages_max), until_commit=until_commit)
 
     def _receive(self, messages_max: int) -> int:
-        buffer = self._state.source.buffer
-        if self._payload is not None:
-            packets = self._payload.step()
+        source = self._state.source
+        buffer = source.buffer
+        if source.payload is not None:
+            packets = source.payload.step()
             if packets:
                 buffer.splice(len(buffer.starts), packets)
             else:
-                self._payload = None
+                source.payload = None
                 buffer.unpark()
             return buffer.frame(messages_max)
         try:
@@ -156,8 +157,8 @@ class BinlogReader:
         packed = np.flatnonzero(_PACKED[events.codes])
         if len(packed):
             if not packed[0]:
-                self._unpack(events, stops[:count], first)
-                return 0
+                self._unpack(events, first)
+                return 1  # Not nothing: that would be taken for the end of what has come.
             count = int(packed[0])
             events = EventColumns(data, starts[:count], events.stops[:count])
         rare, commits = self._sort_out(events)
@@ -170,24 +171,26 @@ class BinlogReader:
         source.accepted.add(starts[:taken], stops[:taken], last_end)
         return max(1, int(np.count_nonzero(OPERATIONS[events.codes[:taken]])))
 
-    def _unpack(self, events: EventColumns, stops: Int64Array, first: int) -> None:
+    def _unpack(self, events: EventColumns, first: int) -> None:
         """Put plain events in the place of these, the first of which is compressed."""
         source = self._state.source
+        buffer, size = source.buffer, source.checksum_bytes
+        if events.codes[0] == EventCode.TRANSACTION_PAYLOAD:
+            header = events.data[events.starts[0] : events.starts[0] + HEADER_BYTES].tobytes()
+            source.payload = PayloadStream(header, events.body(0), checksum_bytes=size)
+            buffer.park(first)
+            return
         packets: list[bytes] = []
         for place, code in enumerate(events.codes.tolist()):
-            start, stop = int(events.starts[place]), int(stops[place])
-            header = events.data[start : start + HEADER_BYTES].tobytes()
-            size = source.checksum_bytes
-            if code == EventCode.TRANSACTION_PAYLOAD and not packets:
-                self._payload = PayloadStream(header, events.body(place), checksum_bytes=size)
-                source.buffer.park(first)
-                return
             if code in COMPRESSED and code != EventCode.TRANSACTION_PAYLOAD:
+                start = int(events.starts[place])
+                header = events.data[start : start + HEADER_BYTES].tobytes()
                 body = events.body(place)
                 packets.append(plain_packet(code, header, body, checksum_bytes=size))
             else:
-                packets.append(events.data[start - LEAD_BYTES : stop].tobytes())
-        source.buffer.splice(first, b"".join(packets))
+                packets.append(buffer.packets(first + place, first + place + 1))
+        packets.append(buffer.packets(first + len(events), len(buffer.starts)))
+        buffer.splice(first, b"".join(packets))
 
     def _sort_out(self, events: EventColumns) -> tuple[int, Int64Array]:
         """The place of the first rare event (their number, if none is), and of ends before it."""
@@ -217,14 +220,15 @@ class BinlogReader:
 
     def take(self, next_seq: int) -> LogBatch:
         """See `LogReader.take`."""
-        source, before = self._state.source, self._state.position
+        source = self._state.source
         accepted, has_rare = source.accepted, self._ends_rare
         self.must_take = self._ends_rare = False
         count = accepted.count
         if not has_rare and accepted.last_end >= 0:
             count = accepted.last_end + 1  # What is behind the last end may end with the next.
         if not count:
-            return LogBatch((), 0, self._rare.place_marks(), None, self._inside, _NONE)
+            placed = self._rare.place_marks()
+            return LogBatch((), 0, placed, self._boundary(), self._inside, _NONE)
         starts, stops = accepted.take(count)
         raw = source.buffer.take(count, int(stops[-1]), _PADDING)
         events = EventColumns(np.frombuffer(raw, np.uint8), starts, stops - source.checksum_bytes)
@@ -235,11 +239,25 @@ class BinlogReader:
             self._move(events.part(slice(len(events) - 1, None)))
             controls += self._rare.read(events, len(events) - 1)
         controls += self._rare.place_marks()
-        inside, position = self._inside, self._state.position
-        boundary = None if inside or position == before else Boundary(position)
         return LogBatch(
-            taken.rows, taken.changes, controls, boundary, inside, _NONE, taken.unholdable
+            taken.rows,
+            taken.changes,
+            controls,
+            self._boundary(),
+            self._inside,
+            _NONE,
+            taken.unholdable,
         )
+
+    def _boundary(self) -> Boundary | None:
+        """Where the log stands now, if that is between two transactions and was not said yet. What
+        was said last counts, not where this batch began: the last event of a transaction need not
+        have a place of its own."""
+        position = self._state.position
+        if self._inside or position == self._said:
+            return None
+        self._said = position
+        return Boundary(position)
 
     @property
     def _inside(self) -> bool:
@@ -258,6 +276,7 @@ class BinlogReader:
         last_end = int(ends[-1]) if len(ends) else -1
         if state.replay is None:
             state.pass_over(bulk, begins, last_end)
+            state.framed(bulk.queries()[0], last_end)
         state.wrote |= self._tables_taken(rows.ids[rows.places > last_end])
         return taken
 

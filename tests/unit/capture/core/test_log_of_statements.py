@@ -11,6 +11,7 @@ from capture.core.events import (
     GapSeen,
     HeldSeen,
     StatementSeen,
+    Truncated,
 )
 from capture.core.worker import Worker
 from tests.fixtures.core import FACTS, SCHEMA, TABLE, Driver
@@ -60,13 +61,18 @@ def test_a_statement_about_a_database_concerns_all_of_its_tables(core: Worker) -
     assert [event.table for event in core.draft.schema_events] == [TABLE]
 
 
+def test_a_truncate_may_be_written_in_other_letters(core: Worker) -> None:
+    tell(core, Truncated((TABLE.upper(), "x.other")))
+    assert [truncate.table for truncate in core.draft.truncates] == [TABLE]
+
+
 def test_a_gap_concerns_all_tables_or_the_named_ones(core: Worker) -> None:
     tell(core, GapSeen("something is missing", ("x.other",)))
     assert core.tables.states[TABLE].condition is TableCondition.LIVE
     tell(core, GapSeen("something is missing"))
     state = core.tables.states[TABLE]
     assert (state.condition, state.reason) == (TableCondition.UNPROVEN, "something is missing")
-    assert open_dumps(core) == ["unproven"]
+    assert open_dumps(core) == ["follow-up"]
 
 
 def test_prepared_transactions_are_in_the_open_state_until_they_end(core: Worker) -> None:
@@ -81,11 +87,11 @@ def test_prepared_transactions_are_in_the_open_state_until_they_end(core: Worker
 def test_a_cascade_lets_a_running_dump_end_and_has_another_one_follow(core: Worker) -> None:
     tell(core, CascadeSeen((TABLE,)))
     tell(core, CascadeSeen((TABLE,)))
-    assert open_dumps(core) == ["cascade"]
+    assert open_dumps(core) == ["follow-up"]
     (item,) = core.requests.open
     begun = replace(item.dumps[0], state="running", first_low_seq=core.sequencer.last)
     core.requests.update(item.request.request_id, begun)
     tell(core, CascadeSeen((TABLE,)))
-    assert open_dumps(core) == ["cascade", "cascade"]
+    assert open_dumps(core) == ["follow-up", "follow-up"]
     assert core.requests.open[0].dumps[0].first_low_seq is not None
     assert core.tables.states[TABLE].condition is TableCondition.UNPROVEN
