@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import pymysql
 import pytest
 
 from tests.faults.checks import Captured, check_equal, check_history
-from tests.faults.mysql_workload import SCHEMA, Workload, tables
-from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory, WorkerProcess, poll
+from tests.faults.mysql_workload import NAMES, SCHEMA, VERSIONED, MysqlWorkload
+from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory, poll
 from tests.fixtures.mysql_readers import reading_only
 from tests.fixtures.mysql_servers import (
     Flavour,
@@ -21,7 +19,6 @@ from tests.fixtures.mysql_servers import (
     ServerFactory,
     make_mysql_database,
 )
-from tests.fixtures.settings import Section
 from tideline.contract.manifest import ManifestKind
 
 SLOW = {"chunk_rows": 100, "delay_ms": 50, "takeover_after_s": 1.0}
@@ -31,10 +28,10 @@ CANARY = "canary-5afe"
 
 def check(shop: Pipeline[MysqlDatabase]) -> Captured:
     """Source and chain are equal, nothing came twice, and nothing went back."""
-    named = tables(shop.database)
-    captured = check_equal(shop.settings, shop.database, named)
-    accounts, ledger, orders, pairs = named
-    check_history(captured, ledger=ledger, versioned=(accounts, orders, pairs))
+    name = shop.database.name
+    captured = check_equal(shop.settings, shop.database, [f"{name}.{table}" for table in NAMES])
+    versioned = [f"{name}.{table}" for table in VERSIONED]
+    check_history(captured, ledger=f"{name}.ledger", versioned=versioned)
     return captured
 
 
@@ -59,7 +56,7 @@ def test_killed_at_a_point(
     source = reading_only(mysql_database) if read_only else {}
     mysql_database.run(*SCHEMA)
     shop = pipeline_of(mysql_database, source=source, capture=SLOW)
-    with Workload(mysql_database, seed=1) as traffic:
+    with MysqlWorkload(mysql_database, seed=1) as traffic:
         doomed = shop.start(kill=f"{point}:{count}")
         assert doomed.wait() == -signal.SIGKILL, doomed.output()[-3000:]
         assert doomed.points()[point] == count
@@ -81,7 +78,7 @@ def test_a_worker_that_slept_is_fenced_when_it_wakes(
     """Its stream and the other's are open at the same time, under server ids of their own."""
     mysql_database.run(*SCHEMA)
     shop = pipeline_of(mysql_database, capture=SLOW)
-    with Workload(mysql_database, seed=12) as traffic:
+    with MysqlWorkload(mysql_database, seed=12) as traffic:
         sleeper = shop.start(stop="between-parts-and-manifest:6")
         sleeper.wait_stopped()
         last = shop.manifest().manifest_number
@@ -124,7 +121,7 @@ class TestServerAway:
         database.run(*SCHEMA)
         source = reading_only(database) if read_only else {}
         shop = pipeline_of(database, source=source, capture=SLOW)
-        with Workload(database, seed=41) as traffic:
+        with MysqlWorkload(database, seed=41) as traffic:
             worker = shop.start()
             knows_tables(shop)
             server.kill()
@@ -165,7 +162,7 @@ class TestServerAway:
         mysql_database.run(*SCHEMA)
         shop = pipeline_of(mysql_database, capture={**SLOW, "catalog_interval_s": 0.2})
         query = "SELECT id FROM information_schema.processlist WHERE user ="
-        with Workload(mysql_database, seed=42) as traffic:
+        with MysqlWorkload(mysql_database, seed=42) as traffic:
             worker = shop.start()
             for cut in range(5):
                 worker.wait_point("reading", cut + 1)

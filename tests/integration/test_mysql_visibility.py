@@ -26,7 +26,7 @@ WRITERS = 8
 ROUNDS = 20
 SCHEMA = (
     "CREATE TABLE hot (id INT PRIMARY KEY, ver BIGINT NOT NULL)",
-    f"INSERT INTO hot VALUES {', '.join(f'({key}, 0)' for key in range(1, KEYS + 1))}",
+    f"INSERT INTO hot VALUES {', '.join(f'({key}, 0)' for key in range(1, KEYS + 1))}",  # noqa: S608
 )
 
 
@@ -157,9 +157,7 @@ class TestOrderOfCommitsOff:
     ) -> None:
         mysql_database.run(*SCHEMA)
         source = reading_only(mysql_database) if read_only else {}
-        hot = pipeline_of(
-            mysql_database, source=source, capture={"chunk_rows": 32, "delay_ms": 20}
-        )
+        hot = pipeline_of(mysql_database, source=source, capture={"chunk_rows": 32, "delay_ms": 20})
         worker = hot.start()
         worker.wait_point("between-chunks", 5)
         mysql_database.server.run("SET GLOBAL binlog_order_commits = OFF")

@@ -118,6 +118,9 @@ class PlacedMarks:
                 raise Unavailable(_UNSEEN)
             time.sleep(_PAUSE_S)
 
+    def check(self, cursor: Any) -> None:
+        """See `Marks.check`: nothing is written that anybody could change."""
+
     def close(self) -> None:
         self._connection.close()
 

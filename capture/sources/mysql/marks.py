@@ -17,4 +17,7 @@ class Marks(Protocol):
         """Start a read transaction on ``cursor`` after a low mark was written: it sees everything
         that the log holds before that mark."""
 
+    def check(self, cursor: Any) -> None:
+        """Raise Misconfigured when marks that are written do not come as such in the log."""
+
     def close(self) -> None: ...

@@ -8,6 +8,7 @@ the log before they are visible; files that the server removes before they were 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +41,8 @@ class Plan:
     """What the pipeline is to do with the source.
 
     ``tables`` and ``exclude`` are the settings' patterns. ``marks`` is our table of watermarks,
-    None when none is written. ``chain`` is where the chain stands, and of which server (its own name).
+    None when none is written. ``chain`` is where the chain stands, and of which server, by its own
+    name.
     """
 
     flavour: Flavour
@@ -77,13 +79,18 @@ def run_preflight(connection: Any, plan: Plan) -> list[Finding]:
     return found
 
 
-def require_settings(connection: Any, *, read_only: bool) -> None:
+def require_settings(
+    connection: Any, *, read_only: bool, databases: AbstractSet[str] = frozenset()
+) -> None:
     """Raise Misconfigured for the first setting under which the log cannot be captured.
+    ``databases`` are those whose changes it must hold.
 
     Cheap: for every new connection, as anybody may change them while the server runs.
     """
     server = read_server(connection)
-    for finding in (*check_log(server, read_only=read_only), *check_replica(server)):
+    found = [*check_log(server, read_only=read_only), *check_replica(server)]
+    found += _check_filters(server, databases)
+    for finding in found:
         if finding.level == "error":
             raise Misconfigured(finding.message, hint=finding.fix)
 
@@ -115,7 +122,7 @@ def _grant(server: ServerFacts, grant: str, purpose: str, granted: bool) -> Find
     return error(name, text, f"GRANT {grant} ON *.* TO {server.user};")
 
 
-def _check_filters(server: ServerFacts, databases: set[str]) -> Iterator[Finding]:
+def _check_filters(server: ServerFacts, databases: AbstractSet[str]) -> Iterator[Finding]:
     """Databases that the log leaves out: ours, and those of captured tables, must be in it."""
     if server.do_db or server.ignore_db:
         logged = set(server.do_db) if server.do_db else databases - set(server.ignore_db)

@@ -35,7 +35,9 @@ from capture.sources.mysql.watch import Cascades, CatalogWatch
 from capture.sources.mysql.watermarks import (
     CREATE_DATABASE,
     CREATE_TABLE,
+    SESSION,
     WrittenMarks,
+    check_form,
     watermark_table,
 )
 from tideline.contract.errors import Misconfigured, SourceLost
@@ -46,7 +48,6 @@ from tideline.settings import Settings
 
 _ANEW = "start the pipeline anew under another name, which dumps every table"
 _PARSE_ERROR = 1064
-_MARK_LOCK_TIMEOUT_S = 30
 _SENT_EARLY_S = 10
 
 log = structlog.get_logger("tideline.mysql")
@@ -85,7 +86,8 @@ class MysqlSource:
         with closing(self._connect("prepare")) as connection, connection.cursor() as cursor:
             try:
                 identity = self._identify(connection)
-                require_settings(connection, read_only=self._source.read_only)
+                databases = self._logged(cursor)
+                require_settings(connection, read_only=self._source.read_only, databases=databases)
                 if not self._source.read_only:
                     self._make_table(cursor)
                 if position == self.begin():
@@ -97,6 +99,13 @@ class MysqlSource:
             except pymysql.Error as error:
                 raise query_failed(error) from None
 
+    def _logged(self, cursor: Any) -> set[str]:
+        """The databases whose changes the log must hold."""
+        source = self._source
+        tables = list_tables(cursor, source.tables, source.exclude, ours=(self._ours,))
+        ours = set() if source.read_only else {self._ours.schema}
+        return ours | {table.schema for table in tables}
+
     def _identify(self, connection: Any) -> SourceIdentity:
         self._flavour = "mariadb" if flavour(connection) == "mariadb" else "mysql"
         with connection.cursor() as cursor:
@@ -104,11 +113,7 @@ class MysqlSource:
 
     def _make_table(self, cursor: Any) -> None:
         """The table of marks, unless it is there: the user may lack the right to make it."""
-        cursor.execute(
-            "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
-            (self._ours.schema, self._ours.name),
-        )
-        if cursor.fetchone() is not None:
+        if check_form(cursor, self._ours):
             return
         cursor.execute(CREATE_DATABASE.format(database=quoted(self._ours.schema)))
         cursor.execute(CREATE_TABLE.format(table=qualified(self._ours)))
@@ -281,7 +286,7 @@ class MysqlSource:
         )
 
     def _marks(self, incarnation: str) -> Marks:
-        connection = self._connect("marks", {"lock_wait_timeout": str(_MARK_LOCK_TIMEOUT_S)})
+        connection = self._connect("marks", SESSION)
         if self._source.read_only:
             return PlacedMarks(connection, self._board, flavour=self._flavour)
         database = self._source.watermark_database

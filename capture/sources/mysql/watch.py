@@ -68,6 +68,7 @@ class CatalogWatch:
         self._marks.write(MarkKind.CATALOG_LOW, token)
         try:
             with self._connection.cursor() as cursor:
+                self._marks.check(cursor)
                 register(CatalogRound(token, tuple(self._look(cursor)), EVERYTHING))
         except pymysql.Error as error:
             raise query_failed(error) from None

@@ -15,6 +15,7 @@ import pymysql
 from capture.core.events import Mark, MarkKind
 from capture.sources.mysql.connect import query_failed
 from capture.sources.mysql.names import qualified
+from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.schema import TableId
 
 TABLE = "watermark"
@@ -26,6 +27,23 @@ CREATE_TABLE = """CREATE TABLE IF NOT EXISTS {table} (
   token VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
   clock_us BIGINT NOT NULL
 ) ENGINE = InnoDB"""
+
+SESSION = {"lock_wait_timeout": "30", "sql_mode": "'STRICT_ALL_TABLES'"}
+"""Variables of the session that writes. A mark that does not fit its columns is an error, never
+another mark."""
+
+_FORM = {
+    ("incarnation", "varchar", 64, "PRI"),
+    ("kind", "char", 1, ""),
+    ("token", "varchar", 64, ""),
+    ("clock_us", "bigint", None, ""),
+}
+_COLUMNS = """
+SELECT COLUMN_NAME, DATA_TYPE, CHARACTER_MAXIMUM_LENGTH, COLUMN_KEY
+FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
+"""
+_CHANGED = (1049, 1054, 1146, 1264, 1265, 1364, 1366, 1406)
+"""Errors of a table that is gone or has other columns: the next session makes it, or says so."""
 
 _WRITE = """
 INSERT INTO {table} (incarnation, kind, token, clock_us)
@@ -41,6 +59,21 @@ def watermark_table(database: str) -> TableId:
     return TableId(database, TABLE)
 
 
+def check_form(cursor: Any, table: TableId) -> bool:
+    """Whether the table of marks is there; Misconfigured when it is not as we make it."""
+    cursor.execute(_COLUMNS, (table.schema, table.name))
+    found = {
+        (name, kind.lower(), None if size is None else int(size), key)
+        for name, kind, size, key in cursor.fetchall()
+    }
+    if found and found != _FORM:
+        raise Misconfigured(
+            f"the table of marks {table} is not of the form that Tideline makes",
+            hint=f"DROP TABLE {qualified(table)}; it is made anew when the worker starts",
+        )
+    return bool(found)
+
+
 class WrittenMarks:
     """`Marks` on one connection in autocommit; thread-safe, as high marks come from a thread of
     their own."""
@@ -49,8 +82,8 @@ class WrittenMarks:
         self._connection = connection
         self._lock = threading.Lock()
         self._incarnation = incarnation
-        table = qualified(watermark_table(database))
-        self._write = _WRITE.format(table=table, clock=CLOCK)
+        self._table = watermark_table(database)
+        self._write = _WRITE.format(table=qualified(self._table), clock=CLOCK)
 
     def write(self, kind: MarkKind, token: str) -> None:
         """See `Marks.write`."""
@@ -58,11 +91,19 @@ class WrittenMarks:
             with self._lock, self._connection.cursor() as cursor:
                 cursor.execute(self._write, (self._incarnation, kind.value, token))
         except pymysql.Error as error:
+            if error.args and error.args[0] in _CHANGED:
+                raise Unavailable(
+                    f"the table of marks {self._table} is gone or altered: error {error.args[0]}"
+                ) from None
             raise query_failed(error) from None
 
     def begin(self, cursor: Any) -> None:
         """See `Marks.begin`: any snapshot taken now is younger than the mark's commit."""
         cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+
+    def check(self, cursor: Any) -> None:
+        """See `Marks.check`."""
+        check_form(cursor, self._table)
 
     def close(self) -> None:
         self._connection.close()

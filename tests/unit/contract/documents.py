@@ -42,6 +42,7 @@ def first_manifest(**changes: Any) -> Manifest:
 
 def following(previous: Manifest, *, rows: int = 0, **changes: Any) -> Manifest:
     """The lawful successor of ``previous`` with ``rows`` inserts into one table."""
+    assert isinstance(previous.position, PostgresPosition)
     number = previous.manifest_number + 1
     first, last = previous.last_seq + 1, previous.last_seq + rows
     in_full = previous.state is not None
