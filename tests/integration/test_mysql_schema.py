@@ -26,6 +26,10 @@ class Change:
     """Whether it is dumped anew; None: either way."""
     columns: str = "id INT PRIMARY KEY, v VARCHAR(50), n INT"
 
+    @property
+    def table(self) -> str:
+        return f"t_{self.name}"
+
 
 _COPY = "INSERT IGNORE INTO {x} (id, v, n) SELECT id, v, n FROM {t}"
 
@@ -269,22 +273,22 @@ def chosen(flavour: Flavour) -> list[Change]:
 def prepare(database: MysqlDatabase, changes: list[Change]) -> None:
     rows = ", ".join(f"({number}, NULL, NULL)" for number in range(1, 31))
     for change in changes:
-        database.run(f"CREATE TABLE {change.name} ({change.columns})")
-        if change.name not in ("natives", "enumerations"):
-            database.run(f"INSERT INTO {change.name} VALUES {rows}")  # noqa: S608
+        database.run(f"CREATE TABLE {change.table} ({change.columns})")
+        if change.table not in ("t_natives", "t_enumerations"):
+            database.run(f"INSERT INTO {change.table} VALUES {rows}")  # noqa: S608
 
 
 def perform(database: MysqlDatabase, change: Change) -> None:
     try:
-        run_sessions(database, [text.replace("{t}", change.name) for text in change.statements])
+        run_sessions(database, [text.replace("{t}", change.table) for text in change.statements])
     except Exception as error:
-        raise AssertionError(f"{change.name}: {error}") from error
+        raise AssertionError(f"{change.table}: {error}") from error
 
 
 def check(shop: Pipeline[MysqlDatabase], changes: list[Change]) -> list[SchemaEvent]:
     """Every table is live and equal; the schema events of the whole chain."""
     name = shop.database.name
-    there = [f"{name}.{change.name}" for change in changes if not change.gone]
+    there = [f"{name}.{change.table}" for change in changes if not change.gone]
     state = shop.state()
     for table in there:
         condition = state.tables[table].condition
@@ -309,14 +313,14 @@ def test_while_no_worker_runs(mysql_database: MysqlDatabase, pipeline_of: Pipeli
     shop.drain()
     events = check(shop, changes)
     for change in changes:
-        table = f"{mysql_database.name}.{change.name}"
+        table = f"{mysql_database.name}.{change.table}"
         found = {event.statement for event in events if event.table == table and event.statement}
         for text in change.statements:
-            statement = text.replace("{t}", change.name)
-            if statement.startswith("ALTER TABLE " + change.name):
-                assert statement in found, change.name
+            statement = text.replace("{t}", change.table)
+            if statement.startswith("ALTER TABLE " + change.table):
+                assert statement in found, change.table
         if change.dumped is not None:
-            assert (dumps_of(shop, table) > 1) is change.dumped, change.name
+            assert (dumps_of(shop, table) > 1) is change.dumped, change.table
         seqs = [event.seq for event in events if event.table == table]
         assert seqs == sorted(set(seqs))
 
@@ -330,8 +334,8 @@ def test_while_a_worker_runs(mysql_database: MysqlDatabase, pipeline_of: Pipelin
     shop.wait_state(
         "all tables are dumped",
         lambda state: all(
-            f"{name}.{change.name}" in state.tables
-            and state.tables[f"{name}.{change.name}"].complete_seq is not None
+            f"{name}.{change.table}" in state.tables
+            and state.tables[f"{name}.{change.table}"].complete_seq is not None
             for change in changes
         ),
     )
