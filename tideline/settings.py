@@ -106,8 +106,8 @@ class Source(Section):
     """MySQL, MariaDB: the log does not hold what a foreign key's CASCADE or SET NULL did to a child
     table. Such children are refused, or dumped again after each change of their parents."""
     on_gap: Literal["stop", "dump"] = "stop"
-    """MySQL, MariaDB: when the log lacks changes (an incident, purged files), stop; or go on behind
-    the gap and dump every table."""
+    """MySQL, MariaDB: when the log lacks changes (an incident, a statement instead of rows, rows
+    without all columns), stop; or go on behind the gap and dump anew what it may concern."""
 
     @field_validator("url")
     @classmethod

@@ -99,7 +99,8 @@ class Conditions:
             )
             core.tables.restated(table)
             core.dumps.disturb(table, "a DDL statement")
-            if not seen.neutral:
+            unproven = core.tables.states[table].condition is TableCondition.UNPROVEN
+            if not seen.neutral or (unproven and not core.requests.dumps_all(table)):
                 self.doubt(table, since=seq, reason="a DDL statement may have changed its rows")
 
     def missed(self, gap: GapSeen) -> None:

@@ -246,7 +246,8 @@ class Dumps:
         core, order = self._core, reading.order
         self.orders.end(reading)
         self._apply_later()
-        if failed.retry:
+        moved = reading.window is not None and reading.window.disturbed is not None
+        if failed.retry or moved:  # What was made anew meanwhile may not have been there yet.
             self._trouble[order.table] = failed.error
             self._redo()
             self.orders.hold(order.table, now + RETRY_DELAY_S)

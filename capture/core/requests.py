@@ -128,6 +128,14 @@ class OpenRequests:
                     found = True
         return found
 
+    def dumps_all(self, table: str) -> bool:
+        """Whether a dump of the whole ``table`` is open."""
+        return any(
+            item.request.whole and dump.table == table and dump.state in OPEN
+            for item in self._open.values()
+            for dump in item.dumps
+        )
+
     def awaits_dump(self, table: str, why: str = "") -> bool:
         """Whether a dump of the whole ``table``, asked for by an id that begins with ``why``, is
         open and has not begun."""

@@ -294,7 +294,7 @@ class TestMarks:
         [
             f"ALTER TABLE {MARKS} DROP token",
             f"ALTER TABLE {MARKS} MODIFY token VARCHAR(8) NOT NULL",
-            f"ALTER TABLE {MARKS} MODIFY kind INT NOT NULL",
+            f"ALTER TABLE {MARKS} DROP kind, ADD kind INT NOT NULL DEFAULT 0",
             f"ALTER TABLE {MARKS} DROP PRIMARY KEY",
         ],
         ids=["dropped", "short", "number", "keyless"],
@@ -367,6 +367,7 @@ class TestReadOnly:
         poll(
             "heartbeats tell how far all is complete",
             lambda: (items.manifest().source_time_us or 0) > before + 2_000_000,
+            timeout_s=20,
         )
         catch_up(replica, primary)
         assert items.ask(DumpRequest("again", (name(items),))).state is RequestState.DONE

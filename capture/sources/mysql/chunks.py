@@ -1,6 +1,7 @@
 """Chunks: one SELECT between two marks, in a transaction that first takes hold of the table.
 
-The order of a chunk's statements is its correctness. The low mark is written and committed. Then a
+The order of a chunk's statements is its correctness. The low mark is written and committed, on
+MariaDB XA transactions that are being committed are waited for (`PreparedTransactions`). Then a
 transaction takes its snapshot, and reads nothing from the table, which keeps every DDL of it
 waiting until the transaction ends: what the catalog says then is what the rows have. (A DDL between
 snapshot and that is an error of the server's, 1412, or stands in the log behind the low mark.)
@@ -27,6 +28,7 @@ from capture.sources.mysql.connect import query_failed
 from capture.sources.mysql.literals import NotAValue
 from capture.sources.mysql.marks import Marks
 from capture.sources.mysql.names import qualified
+from capture.sources.mysql.prepared import PreparedTransactions
 from capture.sources.mysql.row_chunk import Fetched, RowChunk
 from capture.sources.mysql.row_packets import read_rows
 from tideline.contract.errors import Misconfigured
@@ -86,6 +88,7 @@ class RowChunkReader:
         self._reads = reads
         self._flavour = flavour
         self._cascades = cascades
+        self._prepared = PreparedTransactions()
         self._session = _SESSION.format(lock_timeout_s=max(1, round(lock_timeout_s)))
         self._rows_fit: dict[str, int] = {}
 
@@ -116,6 +119,8 @@ class RowChunkReader:
         table = parse_table(order.table)
         with self._reads.cursor() as cursor:
             cursor.execute(self._session)
+            if self._flavour == "mariadb":
+                self._prepared.settle(cursor)
             self._marks.begin(cursor)
             try:
                 self._check_order(cursor)

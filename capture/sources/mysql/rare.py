@@ -298,14 +298,16 @@ class RareEvents:
 
     def _changed(self, query: Query, statement: Statement) -> tuple[Control, ...]:
         """DDL on tables. Names are compared without their case: a server may fold it."""
-        if statement.kind is Kind.CREATE_TABLE and not statement.replaces:
-            return ()
-        tables = tuple(str(table) for table in statement.tables)
+        # A table that is made, and is known already, may have been made in the place of another.
+        made = statement.kind is Kind.CREATE_TABLE and not statement.replaces
+        news = (new for _, new in statement.renames)
+        tables = tuple(dict.fromkeys(str(table) for table in (*statement.tables, *news)))
         self._tables.forget(tables)
         if statement.kind is Kind.TRUNCATE:
             return (Truncated(tables),)
         text = query.text.decode(errors="backslashreplace")
-        return (StatementSeen(text, tables, statement.neutral, statement.schema or None),)
+        neutral = statement.neutral or made
+        return (StatementSeen(text, tables, neutral, statement.schema or None),)
 
     def _unreadable(self, statement: Statement) -> tuple[Control, ...]:
         what = f"a statement ({statement.words or 'not understood'}) is in the log, not its rows"
