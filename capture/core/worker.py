@@ -146,6 +146,8 @@ class Worker:
             self.catalog.on_low(control)
         else:
             self.source_time_us = max(control.clock_us, self.source_time_us or 0)
+            # A heartbeat that is not written to the log leaves the position where it is.
+            self._moved_at = now if self._moved_at is None else self._moved_at
             self.catalog.on_high(control)
             self.intake.look_again()
 

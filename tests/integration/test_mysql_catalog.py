@@ -418,3 +418,18 @@ class _Counting:
 
     def fetchone(self) -> Any:
         return self._cursor.fetchone()
+
+
+@pytest.mark.parametrize("charset", ["armscii8", "cp932", "eucjpms", "sjis", "ujis"])
+@pytest.mark.parametrize("flavour", ["mariadb"])
+def test_keys_whose_characters_have_several_codes_are_refused(
+    mysql_database: MysqlDatabase, charset: str
+) -> None:
+    mysql_database.run(
+        f"CREATE TABLE t (id VARCHAR(9) CHARACTER SET {charset} PRIMARY KEY, v INT)",
+        "CREATE TABLE u (id INT PRIMARY KEY, v VARCHAR(9) CHARACTER SET sjis)",
+    )
+    facts = one(mysql_database).facts
+    assert f"id ({charset})" in (facts.problem or "")
+    assert "utf8mb4" in (facts.hint or "")
+    assert one(mysql_database, "u").facts.problem is None

@@ -22,6 +22,7 @@ one, is empty after a restart, which the log holds as a statement."""
 SPARKS_OWN = "_metadata"
 """Spark's name for what it knows of a file: Delta cannot merge into a table with such a column."""
 
+_DOUBLE_CODES = frozenset({"armscii8", "cp932", "eucjpms", "sjis", "ujis"})
 _FEW = 5
 _REFUSED = "or add the table to source.exclude"
 
@@ -76,7 +77,7 @@ def _kind_problem(suspect: Suspect) -> Problem | None:
 
 def _key_problem(suspect: Suspect) -> Problem | None:
     if suspect.table.key:
-        return _padding_problem(suspect) or _label_problem(suspect)
+        return _padding_problem(suspect) or _label_problem(suspect) or _double_code_problem(suspect)
     firm = next((key for key in suspect.keys if key.firm), None)
     columns = ", ".join(map(quoted, firm.columns)) if firm else "…"
     fix = f"ALTER TABLE {qualified(suspect.table.table)} ADD PRIMARY KEY ({columns});"
@@ -105,6 +106,22 @@ def _padding_problem(suspect: Suspect) -> Problem | None:
         f" rows: {_few([f'{row.name} ({row.collation})' for row in unsteady])}",
         f"ALTER TABLE {qualified(suspect.table.table)} {', '.join(changes)}; -- {_REFUSED}",
     )
+
+
+def _double_code_problem(suspect: Suspect) -> Problem | None:
+    """Character sets in which several codes are the same character: keys that differ for the
+    server would read the same, and be one row in the warehouse."""
+    twofold = [
+        one
+        for one in suspect.table.columns
+        if one.name in suspect.table.key and one.charset in _DOUBLE_CODES
+    ]
+    if not twofold:
+        return None
+    named = _few([f"{one.name} ({one.charset})" for one in twofold])
+    change = f"ALTER TABLE {qualified(suspect.table.table)} CONVERT TO CHARACTER SET utf8mb4;"
+    what = "columns of its key have a character set with several codes for one character"
+    return f"{what}: {named}", f"{change} -- {_REFUSED}"
 
 
 def _label_problem(suspect: Suspect) -> Problem | None:

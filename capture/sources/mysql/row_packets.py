@@ -296,8 +296,9 @@ class _Cut:
         if (length == _ERROR).any():
             raise CorruptData("a value in a row has no length")
         length[null] = 0
+        marks = length.copy()  # A length of 253 is no mark of three bytes.
         for first, width in ((_TWO, 2), (_THREE, 3), (_EIGHT, 8)):
-            where = np.nonzero(length == first)[0]
+            where = np.nonzero(marks == first)[0]
             if len(where):
                 mask = np.uint64((1 << 8 * width) - 1)
                 length[where] = np.minimum(self._long[start[where]] & mask, _JOINED_BYTES_MAX)

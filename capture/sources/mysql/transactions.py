@@ -41,7 +41,7 @@ from capture.sources.mysql.images import PADDING
 from capture.sources.mysql.log_state import LogState
 from capture.sources.mysql.rare import RareEvents, Rules
 from capture.sources.mysql.table_cache import Known, Role, TableCache, table_ids
-from capture.sources.mysql.unpack import COMPRESSED, PayloadStream, plain_packet
+from capture.sources.mysql.unpack import COMPRESSED, STEP_BYTES, PayloadStream, plain_packet
 from tideline.contract.errors import (
     CorruptData,
     InvariantBroken,
@@ -172,7 +172,8 @@ class BinlogReader:
         return max(1, int(np.count_nonzero(OPERATIONS[events.codes[:taken]])))
 
     def _unpack(self, events: EventColumns, first: int) -> None:
-        """Put plain events in the place of these, the first of which is compressed."""
+        """Put plain events in the place of these, the first of which is compressed; of much that
+        is compressed only the first part, for what it expands to is in memory at once."""
         source = self._state.source
         buffer, size = source.buffer, source.checksum_bytes
         if events.codes[0] == EventCode.TRANSACTION_PAYLOAD:
@@ -181,15 +182,19 @@ class BinlogReader:
             buffer.park(first)
             return
         packets: list[bytes] = []
+        expanded = 0
         for place, code in enumerate(events.codes.tolist()):
             if code in COMPRESSED and code != EventCode.TRANSACTION_PAYLOAD:
+                if expanded > STEP_BYTES:
+                    break
                 start = int(events.starts[place])
                 header = events.data[start : start + HEADER_BYTES].tobytes()
                 body = events.body(place)
                 packets.append(plain_packet(code, header, body, checksum_bytes=size))
+                expanded += len(packets[-1])
             else:
                 packets.append(buffer.packets(first + place, first + place + 1))
-        packets.append(buffer.packets(first + len(events), len(buffer.starts)))
+        packets.append(buffer.packets(first + len(packets), len(buffer.starts)))
         buffer.splice(first, b"".join(packets))
 
     def _sort_out(self, events: EventColumns) -> tuple[int, Int64Array]:

@@ -15,7 +15,8 @@ from capture.sources.mysql.framing import HEADER_BYTES, packet
 EXPANDED_BYTES_MAX = 64 << 30
 """Of one transaction. Its events are expanded step by step, so this is a limit against nonsense."""
 EVENT_BYTES_MAX = 1 << 30
-_STEP_BYTES = 4 << 20
+STEP_BYTES = 4 << 20
+"""Of expanded events at a time, and what the last of them has more."""
 _QUERY_FIXED_BYTES = 13
 
 COMPRESSED = (
@@ -64,6 +65,6 @@ class PayloadStream:
             header = event.header[:13] + self._next_position + event.header[17:HEADER_BYTES]
             packets.append(packet(header + event.body + self._checksum))
             size += len(packets[-1])
-            if size >= _STEP_BYTES:
+            if size >= STEP_BYTES:
                 break
         return b"".join(packets)
