@@ -40,7 +40,8 @@ SCHEMA = (
     " DEFAULT CURRENT_TIMESTAMP(6))",
     "CREATE TABLE orders (id BIGINT PRIMARY KEY, ver BIGINT NOT NULL, status VARCHAR(9),"
     " amount DOUBLE, doc TEXT, KEY (status))",
-    "CREATE TABLE pairs (a INT, b VARCHAR(99), ver BIGINT NOT NULL, v TEXT, PRIMARY KEY (b, a))",
+    "CREATE TABLE pairs (a INT, b VARCHAR(99) COLLATE utf8mb4_general_ci, ver BIGINT NOT NULL,"
+    " v TEXT, PRIMARY KEY (b, a))",
     "CREATE TABLE isam (id BIGINT PRIMARY KEY, v TEXT) ENGINE = MyISAM",
     _filled("accounts", [f"({n}, 0, {n}, 'account')" for n in range(1, HOT_KEYS + 1)]),
     _filled("orders", [f"({n}, 0, 'new', {n} * 1.5, NULL)" for n in range(1, ORDERS + 1)]),
@@ -137,7 +138,7 @@ class _Client:
             + [self._insert_order] * 4
             + [self._touch_order] * 4
             + [self._touch_many, self._delete_order, self._move_order]
-            + [self._change_pair, self._move_pair]
+            + [self._change_pair, self._recase_pair, self._move_pair]
         )
 
     def transact(self, connection: Any, cursor: Any) -> None:
@@ -216,6 +217,14 @@ class _Client:
             "INSERT INTO pairs VALUES (%s, %s, 1, 'v')"
             " ON DUPLICATE KEY UPDATE ver = ver + 1, v = %s",
             (*self._random.choice(self._pairs), str(self._random.random())),
+        )
+
+    def _recase_pair(self, cursor: Any) -> None:
+        """Another key, and the same to the server."""
+        a, b = self._random.choice(self._pairs)
+        other = self._random.choice((b.upper(), b))
+        cursor.execute(
+            "UPDATE pairs SET ver = ver + 1, b = %s WHERE a = %s AND b = %s", (other, a, b)
         )
 
     def _move_pair(self, cursor: Any) -> None:

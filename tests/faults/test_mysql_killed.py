@@ -215,6 +215,8 @@ class TestRefused:
         shop.drain()
         worker = shop.start()
         worker.wait_point("reading")
+        # The server notices with its next heartbeat that the stream before this one has ended.
+        poll("the worker's stream is the only one", lambda: len(streams(database)) == 1)
         (stream,) = streams(database)
         # One is kept for superusers, and this is the one who has it.
         with database.connect() as connection, connection.cursor() as cursor:

@@ -26,11 +26,11 @@ from capture.metrics import Metrics
 from capture.runtime import Crew, Session
 from capture.sources.base import Source
 from capture.uploader import Uploader
-from tests.fixtures.core import EVERYTHING, LIMITS, SCHEMA, TABLE, first_manifest
+from tests.fixtures.core import EVERYTHING, IDENTITY, LIMITS, SCHEMA, TABLE, first_manifest
 from tests.fixtures.troubled_store import Failing, TroubledStore
 from tideline.contract.errors import InvariantBroken, SourceLost, TidelineError, Unavailable
 from tideline.contract.manifest import Manifest, OpenState, TableState
-from tideline.contract.position import PostgresPosition
+from tideline.contract.position import PostgresPosition, SourceIdentity
 from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline.control import WorkerStatus
 from tideline.settings import Capture
@@ -105,6 +105,9 @@ class FakeSource:
         self.reader = FakeReader()
         self.watching = FakeWatch()
         self.opened = False
+
+    def identity(self) -> SourceIdentity:
+        return IDENTITY
 
     def resume(self, tail: Manifest, on_waiting: Callable[[str], None]) -> PostgresPosition:
         return PostgresPosition(7)

@@ -7,9 +7,12 @@ from msgspec.structs import replace
 
 from capture.core.events import (
     CascadeSeen,
+    ChunkFailed,
     Control,
     GapSeen,
     HeldSeen,
+    Mark,
+    MarkKind,
     StatementSeen,
     Truncated,
 )
@@ -95,3 +98,31 @@ def test_a_cascade_lets_a_running_dump_end_and_has_another_one_follow(core: Work
     assert open_dumps(core) == ["follow-up", "follow-up"]
     assert core.requests.open[0].dumps[0].first_low_seq is not None
     assert core.tables.states[TABLE].condition is TableCondition.UNPROVEN
+
+
+def test_a_table_that_is_made_anew_while_its_dump_failed_is_dumped_again(core: Worker) -> None:
+    """DROP and CREATE: between the two the dump finds no table, and nothing else asks for one."""
+    tell(core, StatementSeen("DROP TABLE t", (TABLE,), False))
+    assert open_dumps(core) == ["unproven"]
+    tell(core, StatementSeen("ALTER TABLE t COMMENT ''", (TABLE,), True))
+    assert open_dumps(core) == ["unproven"]
+    core.conditions.fail_dumps(TABLE, "the table is gone")
+    assert open_dumps(core) == []
+    tell(core, StatementSeen("CREATE TABLE t (a INT)", (TABLE,), True))
+    assert open_dumps(core) == ["unproven"]
+    assert core.tables.states[TABLE].condition is TableCondition.UNPROVEN
+
+
+def test_a_chunk_that_failed_before_a_statement_came_is_read_again(core: Worker) -> None:
+    tell(core, StatementSeen("DROP TABLE t", (TABLE,), False))
+    order = core.next_order(now=1.0)
+    assert order is not None
+    tell(core, Mark(MarkKind.LOW, order.token, 0))
+    tell(core, StatementSeen("CREATE TABLE t (a INT)", (TABLE,), True))
+    core.on_chunk(ChunkFailed(order.token, "the table is gone", None, False), now=2.0)
+    assert open_dumps(core) == ["unproven"]
+    later = core.next_order(now=100.0)
+    assert later is not None
+    tell(core, Mark(MarkKind.LOW, later.token, 0))
+    core.on_chunk(ChunkFailed(later.token, "the table is gone", None, False), now=101.0)
+    assert open_dumps(core) == []

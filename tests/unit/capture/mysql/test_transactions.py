@@ -1,0 +1,291 @@
+"""The reader over recorded logs and synthetic ones, without a server."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from capture.core.events import Boundary, GapSeen, HeldSeen, LogBatch, StatementSeen, Truncated
+from capture.sources.mysql import transactions, unpack
+from capture.sources.mysql.board import Board
+from capture.sources.mysql.event_codes import EventCode
+from capture.sources.mysql.executed import make_executed
+from capture.sources.mysql.framing import packet
+from capture.sources.mysql.log_state import LogState
+from capture.sources.mysql.rare import RareEvents, Rules
+from capture.sources.mysql.stream import BinlogStream
+from capture.sources.mysql.table_cache import Role, TableCache
+from capture.sources.mysql.transactions import BinlogReader
+from tests.fixtures.odd_events import FOLDER, MAGIC
+from tideline.contract.errors import (
+    CorruptData,
+    Misconfigured,
+    SourceLost,
+    TidelineError,
+    Unavailable,
+)
+from tideline.contract.position import MysqlPosition
+
+
+class Feed:
+    """A socket that gives what it was made with, and then nothing."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = memoryview(data)
+
+    def setblocking(self, flag: bool) -> None:
+        pass
+
+    def recv_into(self, into: memoryview, count: int) -> int:
+        taken = self._data[:count]
+        if not len(taken):
+            raise BlockingIOError
+        into[: len(taken)] = taken
+        self._data = self._data[len(taken) :]
+        return len(taken)
+
+
+class Connection:
+    def __init__(self, data: bytes) -> None:
+        self._sock = Feed(data)
+
+
+def raw_events(name: str) -> list[bytes]:
+    """The events of a recorded file, whole."""
+    data, events = (FOLDER / name).read_bytes(), []
+    at = len(MAGIC)
+    while at < len(data):
+        size = int.from_bytes(data[at + 9 : at + 13], "little")
+        events.append(data[at : at + size])
+        at += size
+    return events
+
+
+def event(code: int, body: bytes, *, at: int, flags: int = 0) -> bytes:
+    """An event without a checksum whose next position is ``at`` (32 bits of it)."""
+    size = 19 + len(body)
+    return struct.pack("<IBIIIH", 1, code, 7, size, at & 0xFFFFFFFF, flags) + body
+
+
+def query(text: bytes, *, at: int) -> bytes:
+    body = struct.pack("<IIBHH", 1, 0, 1, 0, 0) + b"d\0" + text
+    return event(EventCode.QUERY, body, at=at)
+
+
+def anonymous(at: int) -> bytes:
+    return event(EventCode.ANONYMOUS_GTID, bytes(25), at=at)
+
+
+def reader_of(
+    sent: Iterable[bytes], *, flavour: str = "mysql", at: int = 4, goes_on: bool = False
+) -> BinlogReader:
+    """A reader that captures every table; nothing is replayed."""
+    start = MysqlPosition("binlog.000001", at)
+    connection = Connection(b"".join(packet(one) for one in sent))
+    state = LogState(BinlogStream(connection, start), make_executed(flavour, ""))
+
+    def refuse(place: MysqlPosition) -> Any:
+        raise SourceLost("nothing is replayed")
+
+    rules = Rules(
+        goes_on, True, lambda table: "other" not in table, refuse, lambda table: frozenset()
+    )
+    tables = TableCache(lambda table: Role.CHOSEN, lambda table: {}, lambda table: True)
+    rare = RareEvents(state, tables, Board(), incarnation="i", held={}, rules=rules)
+    return BinlogReader(state, tables, rare, rules)
+
+
+def read_all(reader: BinlogReader) -> list[LogBatch]:
+    """Everything that was sent, as the runtime takes it: schemas are adopted as they come."""
+    batches, seq, idle = [], 1, 0
+    while idle < 3:
+        count = reader.poll(100, until_commit=False)
+        idle = 0 if count else idle + 1
+        if reader.must_take or not count:
+            batches.append(reader.take(seq))
+            seq += batches[-1].changes
+    return batches
+
+
+def operations(batches: list[LogBatch]) -> str:
+    return "".join(
+        "".join(rows.batch.column("_tl_op").to_pylist()) for batch in batches for rows in batch.rows
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "says"),
+    [
+        ("mysql-8.0.15-incident", SourceLost, "lost changes"),
+        ("mysql-9.7.4-incident", SourceLost, "lost changes"),
+        ("mariadb-10.11.19-incident", SourceLost, "lost changes"),
+        ("mysql-8.0.15-partial-json", Misconfigured, "odd_partial_json.t"),
+        ("mysql-9.7.4-partial-json", Misconfigured, "odd_partial_json.t"),
+        ("mysql-8.0.15-minimal-image", Misconfigured, "odd_minimal_image.t"),
+        ("mysql-9.7.4-minimal-image", Misconfigured, "odd_minimal_image.t"),
+        ("mariadb-10.11.19-minimal-image", Misconfigured, "odd_minimal_image.t"),
+        ("mysql-8.0.15-statement-form", SourceLost, "INSERT"),
+        ("mysql-9.7.4-statement-form", SourceLost, "INSERT"),
+        ("mariadb-10.11.19-statement-form", SourceLost, "INSERT"),
+        ("mariadb-10.11.19-rollback-of-mixed-tables", SourceLost, "rolled back"),
+        ("mariadb-10.11.19-old-temporals", Misconfigured, "mysql56_temporal_format"),
+    ],
+)
+def test_recorded_logs_that_stop(name: str, error: type[TidelineError], says: str) -> None:
+    flavour = name.partition("-")[0]
+    with pytest.raises(error) as caught:
+        read_all(reader_of(raw_events(f"{name}.bin"), flavour=flavour))
+    assert says in f"{caught.value.message} {caught.value.hint}"
+
+
+@pytest.mark.parametrize("name", ["mysql-8.0.15-incident", "mariadb-10.11.19-incident"])
+def test_behind_an_incident_all_is_dumped_anew(name: str) -> None:
+    flavour = name.partition("-")[0]
+    batches = read_all(reader_of(raw_events(f"{name}.bin"), flavour=flavour, goes_on=True))
+    gaps = [one for batch in batches for one in batch.controls if isinstance(one, GapSeen)]
+    assert [gap.tables for gap in gaps] == [None]
+    assert not batches[-1].in_transaction
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("mysql-9.7.4-transaction-payload", "c" * 40 + "u" * 20 + "d" * 4),
+        ("mariadb-10.11.19-compressed-events", "c" * 40 + "u" * 20 + "d" * 4),
+        ("mysql-8.0.15-no-checksum", "cc"),
+        ("mysql-9.7.4-no-checksum", "cc"),
+        ("mysql-8.0.15-savepoint", "cc"),
+        ("mariadb-10.11.19-savepoint", "cc"),
+        ("mariadb-10.11.19-domains", "cc"),
+        ("mysql-9.7.4-tagged-gtid", "ccc"),
+        ("mysql-9.7.4-rows-query", "c"),
+        ("mariadb-10.11.19-alter-in-two-phases", "cc"),
+    ],
+)
+def test_recorded_logs_that_are_read(name: str, expected: str) -> None:
+    """Also in the smallest of steps; the last position is that of the file's end."""
+    events = raw_events(f"{name}.bin")
+    batches = read_all(reader_of(events, flavour=name.partition("-")[0]))
+    found = operations(batches)
+    assert expected.startswith(found) if "no-checksum" in name else found == expected
+    assert sum(batch.changes for batch in batches) == len(found)
+    ends = [batch.boundary for batch in batches if batch.boundary is not None]
+    last = ends[-1].position
+    assert isinstance(last, MysqlPosition)
+    assert last.file == "binlog.000001" or last.offset == 4
+
+
+@pytest.mark.parametrize(
+    "name", ["mysql-9.7.4-transaction-payload", "mariadb-10.11.19-compressed-events"]
+)
+def test_compressed_events_are_expanded_in_steps(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they expand to is in memory at once, so of many only some are expanded at a time."""
+    monkeypatch.setattr(transactions, "STEP_BYTES", 1)
+    monkeypatch.setattr(unpack, "STEP_BYTES", 1)
+    sent = [*raw_events(f"{name}.bin"), *raw_events(f"{name}.bin")]
+    batches = read_all(reader_of(sent, flavour=name.partition("-")[0]))
+    assert operations(batches) == 2 * ("c" * 40 + "u" * 20 + "d" * 4)
+
+
+@pytest.mark.parametrize("limit", ["EXPANDED_BYTES_MAX", "EVENT_BYTES_MAX"])
+def test_what_expands_to_too_much_stops(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "mysql-9.7.4-transaction-payload"
+    if limit == "EVENT_BYTES_MAX":
+        name = "mariadb-10.11.19-compressed-events"
+    monkeypatch.setattr(unpack, limit, 100)
+    with pytest.raises(CorruptData, match="limit is 100"):
+        read_all(reader_of(raw_events(f"{name}.bin"), flavour=name.partition("-")[0]))
+
+
+@pytest.mark.parametrize("name", ["mysql-8.0.15-xa", "mysql-9.7.4-xa", "mariadb-10.11.19-xa"])
+def test_prepared_rows_are_left_for_their_commit(name: str) -> None:
+    """Nothing remembers here what was held: the commit is one that was prepared before the start.
+    MySQL's commit in one phase is read once more, MariaDB's is an ordinary transaction."""
+    flavour = name.partition("-")[0]
+    sent = raw_events(f"{name}.bin")
+    if flavour == "mysql":
+        with pytest.raises(SourceLost, match="nothing is replayed"):
+            read_all(reader_of(sent, flavour=flavour))
+        last = next(n for n, one in reversed(list(enumerate(sent))) if one[4] == EventCode.GTID)
+        sent = sent[:last]
+    batches = read_all(reader_of(sent, flavour=flavour))
+    assert operations(batches) == ("" if flavour == "mysql" else "c")
+    controls = [control for batch in batches for control in batch.controls]
+    held = [one for one in controls if isinstance(one, HeldSeen)]
+    assert [(one.xid, one.position is None) for one in held] == [
+        ("X'6f6e65',X'6272616e6368',7", False),
+        ("X'74776f',X'',1", False),
+        ("X'74776f',X'',1", True),
+    ]
+    assert len([one for one in controls if isinstance(one, GapSeen)]) == 1
+
+
+@pytest.mark.parametrize("code", [43, 99, 172, 255])
+@pytest.mark.parametrize("flags", [0, 0x80])
+def test_an_unknown_event_stops(code: int, flags: int) -> None:
+    """Whatever the server says about ignoring it."""
+    with pytest.raises(TidelineError) as caught:
+        read_all(reader_of([event(code, b"what", at=40, flags=flags)]))
+    assert isinstance(caught.value, CorruptData) or code == 172
+
+
+def test_positions_beyond_4_gib() -> None:
+    """The log's own positions have 32 bits; ours do not, and grow with every transaction."""
+    begin = (1 << 32) - 250
+    at, sent = begin, []
+    for _ in range(4):
+        at += 44
+        sent.append(anonymous(at))
+        at += 60
+        sent.append(query(b"CREATE TABLE x (id INT)", at=at))
+    batches = read_all(reader_of(sent, at=begin))
+    ends = [b.boundary.position for b in batches if isinstance(b.boundary, Boundary)]
+    offsets = [one.offset for one in ends if isinstance(one, MysqlPosition)]
+    assert offsets == [begin + 104 * turn for turn in range(1, 5)]
+    assert offsets[-1] > 1 << 32
+
+
+def test_statements_of_the_log() -> None:
+    sent = [
+        anonymous(48),
+        query(b"ALTER TABLE t ADD x INT", at=100),
+        anonymous(148),
+        query(b"TRUNCATE TABLE t", at=200),
+        anonymous(248),
+        query(b"DELETE FROM `other`.`memory``table`", at=300),
+    ]
+    batches = read_all(reader_of(sent))
+    controls = [control for batch in batches for control in batch.controls]
+    assert controls == [
+        StatementSeen("ALTER TABLE t ADD x INT", ("d.t",), True),
+        Truncated(("d.t",)),
+    ]
+    with pytest.raises(SourceLost, match="DELETE"):
+        read_all(reader_of([anonymous(48), query(b"DELETE FROM `d`.`t`", at=99)]))
+
+
+@pytest.mark.parametrize(
+    ("payload", "error"),
+    [
+        (b"\xff" + struct.pack("<H", 1236) + b"#HY000Could not find first log file", SourceLost),
+        (
+            b"\xff"
+            + struct.pack("<H", 1236)
+            + b"#HY000a slave with the same server_uuid/server_id",
+            Unavailable,
+        ),
+        (b"\xfe\0\0\2\0", Unavailable),
+        (b"\x07what", CorruptData),
+    ],
+)
+def test_what_ends_a_stream(payload: bytes, error: type[TidelineError]) -> None:
+    data = len(payload).to_bytes(3, "little") + b"\0" + payload
+    reader = reader_of([])
+    reader._state.stream.buffer._sock = Feed(data)
+    with pytest.raises(error):
+        read_all(reader)
