@@ -25,13 +25,12 @@ from urllib.parse import quote
 import pymysql
 
 from console.services.folders import can_enter, copy_once, reachable_folder, shared_folder
-from console.services.ports import LOOPBACK, free_port, is_free, require_free
+from console.services.ports import LOOPBACK, free_port, launch_on_port
 from console.services.process import STOP_TIMEOUT_S, Child, unprivileged_account
 from tideline.contract.errors import Misconfigured, Unavailable
 
 SUPERUSER = "root"
 READY_TIMEOUT_S = 60.0
-_START_ATTEMPTS = 3
 _SOCKET_PATH_MAX = 100
 
 SETTINGS: Mapping[str, str] = {
@@ -129,18 +128,7 @@ class BinlogServer(ABC):
             return self
         if not (self._home / "made").exists():
             self._make_data()
-        for attempt in range(_START_ATTEMPTS):
-            if self._fixed_port:
-                require_free(self.port, what=self._name)
-            try:
-                self._launch()
-            except Unavailable:
-                # Somebody took the chosen port in between; anything else is final.
-                if self._fixed_port or is_free(self.port) or attempt == _START_ATTEMPTS - 1:
-                    raise
-                self.port = free_port()
-            else:
-                break
+        launch_on_port(self._launch, self.port, fixed=self._fixed_port, what=self._name)
         self._fixed_port = True  # clients know it from now on
         return self
 
@@ -285,7 +273,8 @@ class BinlogServer(ABC):
             check=False,
         )
 
-    def _launch(self) -> None:
+    def _launch(self, port: int) -> None:
+        self.port = port
         root = self._root()
         command = self._server_command(root)
         command += [f"--datadir={self.data}", f"--tmpdir={self._home}", f"--port={self.port}"]

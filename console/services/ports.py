@@ -7,11 +7,13 @@ try again with another one when theirs was lost in between.
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 
 from tideline.contract.errors import Misconfigured, Unavailable
 
 LOOPBACK = "127.0.0.1"
 _ATTEMPTS = 100
+_LAUNCHES = 3
 
 _handed_out: set[int] = set()
 
@@ -50,6 +52,24 @@ def require_free(port: int, *, what: str) -> int:
             hint="stop what listens there (ss -ltnp shows it), or choose another port",
         )
     return port
+
+
+def launch_on_port(launch: Callable[[int], None], port: int, *, fixed: bool, what: str) -> None:
+    """Call ``launch`` with ``port``; unless that is ``fixed``, with another one when somebody took
+    it in between. Whatever else keeps it from starting (Unavailable) is final.
+
+    Raises Misconfigured naming ``what`` when a fixed port is taken.
+    """
+    for attempt in range(_LAUNCHES):
+        if fixed:
+            require_free(port, what=what)
+        try:
+            return launch(port)
+        except Unavailable:
+            if fixed or is_free(port) or attempt == _LAUNCHES - 1:
+                raise
+            port = free_port()
+    return None
 
 
 def is_listening(port: int) -> bool:

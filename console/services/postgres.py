@@ -23,13 +23,12 @@ from urllib.parse import quote
 import psycopg2
 
 from console.services.folders import can_run, copy_once, reachable_folder, shared_folder
-from console.services.ports import LOOPBACK, free_port, is_free, require_free
+from console.services.ports import LOOPBACK, free_port, launch_on_port
 from console.services.process import STOP_TIMEOUT_S, Account, Child, unprivileged_account
 from tideline.contract.errors import Misconfigured, Unavailable
 
 SUPERUSER = "postgres"
 READY_TIMEOUT_S = 30.0
-_START_ATTEMPTS = 3
 _PROGRAM = "initdb"
 """The one that is tried: it needs the wheel's libraries, as all but the server do."""
 
@@ -99,18 +98,7 @@ class PostgresServer:
             return self
         if not (self.data / "PG_VERSION").exists():
             self._make_data()
-        for attempt in range(_START_ATTEMPTS):
-            if self._fixed_port:
-                require_free(self.port, what=self._name)
-            try:
-                self._launch()
-            except Unavailable:
-                # Somebody took the chosen port in between; anything else is final.
-                if self._fixed_port or is_free(self.port) or attempt == _START_ATTEMPTS - 1:
-                    raise
-                self.port = free_port()
-            else:
-                break
+        launch_on_port(self._launch, self.port, fixed=self._fixed_port, what=self._name)
         self._fixed_port = True  # clients know it from now on
         return self
 
@@ -182,7 +170,8 @@ class PostgresServer:
             shutil.rmtree(self._home, ignore_errors=True)
             raise Misconfigured(f"initdb failed for {self._name}: {done.stderr.strip()[-500:]}")
 
-    def _launch(self) -> None:
+    def _launch(self, port: int) -> None:
+        self.port = port
         command = [str(binaries(self._account) / "postgres"), "-D", str(self.data)]
         command += ["-p", str(self.port), "-k", str(self._socket_folder())]
         for key, value in {**self._settings, "listen_addresses": LOOPBACK}.items():

@@ -11,12 +11,11 @@ from typing import Self
 
 import redis
 
-from console.services.ports import LOOPBACK, free_port, is_free, require_free
+from console.services.ports import LOOPBACK, free_port, launch_on_port
 from console.services.process import Child
 from tideline.contract.errors import Misconfigured, Unavailable
 
 READY_TIMEOUT_S = 10.0
-_START_ATTEMPTS = 3
 
 
 class ValkeyServer:
@@ -49,18 +48,7 @@ class ValkeyServer:
         """Start and wait until it answers."""
         if self.running:
             return self
-        for attempt in range(_START_ATTEMPTS):
-            if self._fixed_port:
-                require_free(self.port, what=self._name)
-            try:
-                self._launch()
-            except Unavailable:
-                # Somebody took the chosen port in between; anything else is final.
-                if self._fixed_port or is_free(self.port) or attempt == _START_ATTEMPTS - 1:
-                    raise
-                self.port = free_port()
-            else:
-                break
+        launch_on_port(self._launch, self.port, fixed=self._fixed_port, what=self._name)
         self._fixed_port = True
         return self
 
@@ -93,7 +81,8 @@ class ValkeyServer:
     ) -> None:
         self.stop()
 
-    def _launch(self) -> None:
+    def _launch(self, port: int) -> None:
+        self.port = port
         self._directory.mkdir(parents=True, exist_ok=True)
         child = Child(
             self._name,

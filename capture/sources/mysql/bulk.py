@@ -32,7 +32,7 @@ _GROUP_COMMIT, _XA = 2, 64 | 128
 _USUAL_EXTRA = 1
 """Of MariaDB's GTID events: several engines took part, which changes nothing."""
 
-_MARIADB_FLAGS_AT = HEADER_BYTES + 12
+MARIADB_FLAGS_AT = HEADER_BYTES + _FLAGS_AT
 _PREPARED_XA = 64
 _BEGIN, _COMMIT, _SAVEPOINT = b"BEGIN", b"COMMIT", b"SAVEPOINT"
 GTID_CODES = (
@@ -151,7 +151,7 @@ def _check_flags(events: EventColumns, places: Int64Array) -> None:
 def prepares(events: EventColumns, places: Int64Array) -> Marks:
     """Which of MariaDB's GTID events at ``places`` begin an XA transaction that is prepared only:
     its name stands in that very event, and no statement says XA START."""
-    flags = events.data[events.starts[places] + _MARIADB_FLAGS_AT]
+    flags = events.data[events.starts[places] + MARIADB_FLAGS_AT]
     prepared: Marks = flags & _PREPARED_XA != 0
     return prepared
 

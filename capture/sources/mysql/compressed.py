@@ -22,9 +22,9 @@ from capture.sources.mysql.event_codes import (
     COMPRESSED_ROWS_V2,
     EventCode,
 )
+from capture.sources.mysql.framing import HEADER_BYTES
 from tideline.contract.errors import CorruptData
 
-HEADER_BYTES = 19
 _U16 = struct.Struct("<H")
 _HEADER = struct.Struct("<IBIIIH")
 _TABLE_ID_AND_FLAGS = 8

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from capture.sources.mysql.compressed import inflate
 from capture.sources.mysql.event_body import length_encoded, reads
+from capture.sources.mysql.framing import HEADER_BYTES
 from capture.sources.mysql.xid import Xid, read_xid
 from tideline.contract.errors import CorruptData
 
-HEADER_BYTES = 19
 CHECKSUM_BYTES = 4
 BINLOG_VERSION = 4
 ANSI_QUOTES = 1 << 2

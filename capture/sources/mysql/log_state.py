@@ -9,16 +9,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from capture.core.events import Int64Array
-from capture.sources.mysql.bulk import Begins, EventColumns
+from capture.sources.mysql.bulk import MARIADB_FLAGS_AT, Begins, EventColumns
 from capture.sources.mysql.event_codes import EventCode
 from capture.sources.mysql.executed import Executed
+from capture.sources.mysql.gtid_events import STANDALONE
 from capture.sources.mysql.stream import BinlogStream
 from tideline.contract.position import MysqlPosition
 
 _NOWHERE = MysqlPosition("", 0)
-STANDALONE = 1
-"""MariaDB's flag of a GTID event that one statement follows, and no commit."""
-_MARIADB_FLAGS_AT = 19 + 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,7 @@ class LogState:
         if len(begins.places) and begins.places[-1] > last_end:
             tx, ts = int(begins.tx[-1]), int(begins.ts[-1])
             last = int(begins.places[-1])
-            flags = int(events.data[events.starts[last] + _MARIADB_FLAGS_AT])
+            flags = int(events.data[events.starts[last] + MARIADB_FLAGS_AT])
             mariadb = bool(events.codes[last] == EventCode.MARIADB_GTID)
             standalone = mariadb and bool(flags & STANDALONE)
             start = self._start_of(events, last)
