@@ -96,6 +96,7 @@ def _check_mysql(settings: Settings, tail: Manifest | None) -> list[Finding]:
         exclude=source.exclude,
         marks=None if source.read_only else watermark_table(source.watermark_database),
         cascades=source.cascades,
+        holds_xa=source.xa == "hold",
         chain=_place(tail),
     )
     with closing(

@@ -25,7 +25,7 @@ from tests.fixtures.mysql_chunks import (
     read_all,
     values,
 )
-from tests.fixtures.mysql_servers import MysqlDatabase
+from tests.fixtures.mysql_servers import Flavour, MysqlDatabase
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.request import TimeRange
 
@@ -391,6 +391,49 @@ def test_commits_out_of_the_logs_order_are_refused(
         assert refused.value.hint is not None
         mysql_database.run(refused.value.hint)
         assert read(reader, mysql_database).complete
+
+
+class TestPreparedTransactions:
+    """The log has the commit of one before a read can see it: it is waited for."""
+
+    PREPARED = ("XA START 'x'", "UPDATE t SET n = 2", "XA END 'x'", "XA PREPARE 'x'")
+
+    def test_one_that_is_being_committed_is_waited_for(
+        self, flavour: Flavour, mysql_database: MysqlDatabase, reader: RowChunkReader
+    ) -> None:
+        if flavour == "mysql9":
+            grant(mysql_database, "GRANT", "TO")
+        fill(mysql_database, "k int PRIMARY KEY, n int|(1, 1)")
+        with other_session(mysql_database, *self.PREPARED) as session:
+            commit = threading.Timer(0.5, run_on, (session, "XA COMMIT 'x'"))
+            commit.start()
+            assert values([read(reader, mysql_database)], "n") == [2]
+            commit.join()
+
+    @pytest.mark.parametrize("flavour", ["mysql8"])
+    def test_where_it_cannot_be_seen_nothing_is_read_once_any_was_committed(
+        self, flavour: Flavour, mysql_database: MysqlDatabase
+    ) -> None:
+        grant(mysql_database, "REVOKE", "FROM")
+        fill(mysql_database, "k int PRIMARY KEY, n int|(1, 1)")
+        reader = make_reader(mysql_database)
+        with other_session(mysql_database, *self.PREPARED) as session:
+            run_on(session, "XA COMMIT 'x'")
+            told = failed(reader, mysql_database)
+        assert not told.retry and told.hint is not None
+        mysql_database.run(told.hint)
+        assert values([read(reader, mysql_database)], "n") == [2]
+        reader.close()
+
+
+def grant(database: MysqlDatabase, verb: str, preposition: str) -> None:
+    user = f"'{database.cdc_user}'@'127.0.0.1'"
+    database.run(f"{verb} XA_RECOVER_ADMIN ON *.* {preposition} {user}")
+
+
+def run_on(session: Any, statement: str) -> None:
+    with session.cursor() as cursor:
+        cursor.execute(statement)
 
 
 def test_marks_are_written_around_the_rows(

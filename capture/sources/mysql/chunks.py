@@ -1,8 +1,8 @@
 """Chunks: one SELECT between two marks, in a transaction that first takes hold of the table.
 
-The order of a chunk's statements is its correctness. The low mark is written and committed, on
-MariaDB XA transactions that are being committed are waited for (`PreparedTransactions`). Then a
-transaction takes its snapshot, and reads nothing from the table, which keeps every DDL of it
+The order of a chunk's statements is its correctness. The low mark is written and committed, and XA
+transactions that are being committed are waited for (`PreparedTransactions`). Then a transaction
+takes its snapshot, and reads nothing from the table, which keeps every DDL of it
 waiting until the transaction ends: what the catalog says then is what the rows have. (A DDL between
 snapshot and that is an error of the server's, 1412, or stands in the log behind the low mark.)
 On MySQL the log has transactions in the order in which they became visible only while
@@ -48,6 +48,10 @@ _SESSION = (
 _ORDERED = "SELECT @@GLOBAL.binlog_order_commits"
 
 _GONE = "the table is gone"
+_UNSEEN_COMMITS = (
+    "XA transactions are used here, and the user may not see which are being committed; on this"
+    " version of MySQL a read can miss one that the log has"
+)
 _NO_TABLE = (ER.BAD_DB_ERROR, ER.NO_SUCH_TABLE)
 _DENIED = (ER.DBACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, ER.COLUMNACCESS_DENIED_ERROR)
 _NO_TEXT = 1300
@@ -71,7 +75,8 @@ _ENDED = (ER.SERVER_SHUTDOWN, 1927, 3169, 4031)
 
 
 class RowChunkReader:
-    """A `ChunkReader`. ``reads`` is a connection as `connect.connect` makes it."""
+    """A `ChunkReader`. ``reads`` is a connection as `connect.connect` makes it. ``holds_xa``: the
+    log's XA transactions are captured."""
 
     def __init__(
         self,
@@ -81,6 +86,7 @@ class RowChunkReader:
         flavour: Flavour,
         lock_timeout_s: float,
         cascades: Policy = "refuse",
+        holds_xa: bool = True,
     ) -> None:
         self._marks = marks
         self._writing = threading.Lock()
@@ -88,7 +94,7 @@ class RowChunkReader:
         self._reads = reads
         self._flavour = flavour
         self._cascades = cascades
-        self._prepared = PreparedTransactions()
+        self._prepared = PreparedTransactions(reads) if holds_xa else None
         self._session = _SESSION.format(lock_timeout_s=max(1, round(lock_timeout_s)))
         self._rows_fit: dict[str, int] = {}
 
@@ -119,8 +125,9 @@ class RowChunkReader:
         table = parse_table(order.table)
         with self._reads.cursor() as cursor:
             cursor.execute(self._session)
-            if self._flavour == "mariadb":
-                self._prepared.settle(cursor)
+            if self._prepared is not None and not self._prepared.settle(cursor):
+                hint = f"GRANT XA_RECOVER_ADMIN ON *.* TO {_account(self._reads)}"
+                return ChunkFailed(order.token, _UNSEEN_COMMITS, hint, retry=False)
             self._marks.begin(cursor)
             try:
                 self._check_order(cursor)

@@ -7,6 +7,7 @@ and users; those that may quote a value are not passed on.
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Mapping
 from typing import Any
@@ -120,6 +121,11 @@ def connect(
 def flavour(connection: Any) -> str:
     """``mysql`` or ``mariadb``, by what the server calls itself."""
     return "mariadb" if "mariadb" in connection.get_server_info().lower() else "mysql"
+
+
+def version_of(text: str) -> tuple[int, ...]:
+    """The numbers of a server's version, as far as three: (8, 0, 15) of ``8.0.15-debug``."""
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
 
 
 def _pin(connection: Any, settings: Mapping[str, str]) -> None:

@@ -35,19 +35,23 @@ _length_at = struct.Struct("<I").unpack_from
 
 class EventBuffer:
     """What was received and not yet taken. ``starts`` are the offsets of the whole events' headers
-    in log order, ``stops`` (an array, by `stops`) the offsets behind them, checksums included."""
+    in log order, ``stops`` (an array, by `stops`) the offsets behind them, checksums included.
+    It begins with ``packets``; without a socket there is nothing behind these."""
 
-    def __init__(self, sock: Any) -> None:
+    def __init__(self, sock: Any, packets: bytes = b"") -> None:
         self.starts: list[int] = []
         self._sock = sock
-        self._bytes: bytearray = bytearray(_CAPACITY)
-        self._end = 0
+        self._bytes = bytearray(_CAPACITY if sock is not None else len(packets) + _SLACK_BYTES)
+        self._bytes[: len(packets)] = packets
+        self._end = len(packets)
         self._framed = 0
         self._parked = b""
 
     def receive(self) -> int:
         """Take what has arrived, without waiting; the number of bytes. Raises OSError, and
         ConnectionError when the server closed the stream."""
+        if self._sock is None:
+            raise ConnectionError("no more events are there")
         self._make_room()
         with memoryview(self._bytes) as view, view[self._end :] as free:
             try:

@@ -27,6 +27,7 @@ from capture.sources.mysql.preflight_facts import (
 )
 from capture.sources.mysql.preflight_log import check_log, check_replica
 from capture.sources.mysql.preflight_tables import check_mark_table, check_tables
+from capture.sources.mysql.prepared import ORDERED_SINCE
 from tideline.contract.errors import Misconfigured
 from tideline.contract.position import MysqlPosition
 from tideline.contract.schema import TableId
@@ -41,8 +42,8 @@ class Plan:
     """What the pipeline is to do with the source.
 
     ``tables`` and ``exclude`` are the settings' patterns. ``marks`` is our table of watermarks,
-    None when none is written. ``chain`` is where the chain stands, and of which server, by its own
-    name.
+    None when none is written. ``holds_xa``: XA transactions are captured. ``chain`` is where the
+    chain stands, and of which server, by its own name.
     """
 
     flavour: Flavour
@@ -50,6 +51,7 @@ class Plan:
     exclude: Sequence[str]
     marks: TableId | None
     cascades: Policy = "refuse"
+    holds_xa: bool = True
     chain: tuple[MysqlPosition, str] | None = None
 
 
@@ -66,6 +68,8 @@ def run_preflight(connection: Any, plan: Plan) -> list[Finding]:
     reports = read_reports(connection, tables, cascades=plan.cascades)
     found = [*check_server(server, plan), *check_log(server, read_only=plan.marks is None)]
     found += check_replica(server)
+    if plan.holds_xa and server.prepared is None and server.version < ORDERED_SINCE:
+        found.append(_unseen_commits(server.user))
     found += _check_filters(server, {table.schema for table in (*tables, *ours)})
     found += check_tables(reports, visible, plan.tables, user=server.user, cascades=plan.cascades)
     if plan.marks is not None:
@@ -151,6 +155,15 @@ def check_position(position: MysqlPosition, place: PlaceFacts) -> Iterator[Findi
     else:
         text = f"the server has removed what its log held after {position}"
         yield error("position", f"{text}: it is lost", _ANEW)
+
+
+def _unseen_commits(user: str) -> Finding:
+    return warning(
+        "xa_recover",
+        "the user may not see which XA transactions are being committed: dumps end in an error"
+        " once the server has committed one",
+        f'GRANT XA_RECOVER_ADMIN ON *.* TO {user}; -- or set source.xa = "refuse"',
+    )
 
 
 def _prepared(count: int) -> Finding:

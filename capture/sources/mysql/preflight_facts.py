@@ -11,12 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pymysql
-
 from capture.sources.mysql.catalog import Flavour, list_tables, read_tables
 from capture.sources.mysql.catalog_problems import Policy
-from capture.sources.mysql.connect import flavour
+from capture.sources.mysql.connect import flavour, version_of
 from capture.sources.mysql.names import qualified
+from capture.sources.mysql.prepared import listed
 from capture.sources.mysql.probes import may, rows_if_allowed
 from capture.sources.mysql.watermarks import COLUMNS, CREATE_TABLE
 from tideline.contract.position import MysqlPosition
@@ -52,8 +51,6 @@ VARIABLES = (
 )
 """Global variables that are judged; a server has only some of them."""
 
-_ER_XAER_RMERR = 1401
-"""MySQL's answer to XA RECOVER of a user without XA_RECOVER_ADMIN."""
 _MASTER_STATUS_UNTIL = (8, 2, 0)
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _PROBE_LOCK_WAIT_S = 2
@@ -148,7 +145,7 @@ def read_server(connection: Any) -> ServerFacts:
     with connection.cursor() as cursor:
         cursor.execute("SELECT VERSION()")
         text = cursor.fetchone()[0]
-        version = tuple(int(part) for part in re.findall(r"\d+", text)[:3])
+        version = version_of(text)
         variables = _variables(cursor)
         status = _status(cursor, version, kind)
         return ServerFacts(
@@ -290,10 +287,5 @@ def _may_stream(cursor: Any, kind: Flavour) -> bool:
 
 
 def _prepared(cursor: Any) -> int | None:
-    try:
-        cursor.execute("XA RECOVER")
-    except pymysql.MySQLError as error:
-        if error.args[0] != _ER_XAER_RMERR:
-            raise
-        return None
-    return len(cursor.fetchall())
+    found = listed(cursor)
+    return None if found is None else len(found)

@@ -2,7 +2,7 @@
 
 Rows of an XA transaction are in the log when it is prepared, before anybody knows whether it will
 commit. They are passed over then, their place is remembered, and they are read once more from there
-when the commit comes; nothing is held in memory, and a rollback costs nothing.
+when the commit comes, or from memory if they are few; a rollback costs nothing.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from capture.sources.mysql.decode import walk_events
 from capture.sources.mysql.event_codes import EventCode, is_gap, refusal
 from capture.sources.mysql.framing import HEADER_BYTES
 from capture.sources.mysql.gtid_events import parse_mariadb_gtid
+from capture.sources.mysql.kept import KeptTransactions
 from capture.sources.mysql.log_events import (
     Query,
     parse_format_description,
@@ -107,6 +108,7 @@ class RareEvents:
         self._captures = rules.captures
         self._open_replay = rules.open_replay
         self._rules = rules
+        self._kept = KeptTransactions()
 
     # -- marks by place ------------------------------------------------------------------------
 
@@ -264,11 +266,13 @@ class RareEvents:
             return ()  # XA START, XA END: the frame of the rows that are read again.
         if kind is Kind.XA_START and statement.xid is not None:
             state.preparing = str(statement.xid)
+            self._kept.begin()
             return ()
         if kind is Kind.XA_COMMIT and statement.xid is not None and not statement.one_phase:
             return self._commit(str(statement.xid))
         controls: tuple[Control, ...] = ()
         if kind is Kind.XA_ROLLBACK and statement.xid is not None:
+            self._kept.drop(str(statement.xid))
             controls = (HeldSeen(str(statement.xid), None), *self._rolled_back())
         elif kind in (Kind.ROLLBACK, Kind.ROLLBACK_TO):
             controls = self._rolled_back()
@@ -351,7 +355,12 @@ class RareEvents:
         if state.replay is None:
             state.pass_over(event, read_begins(event), -1)
             state.preparing = str(gtid.xid)
+            self._kept.begin()
         return ()
+
+    def keep(self, packets: bytes) -> None:
+        """Events of the XA transaction that is being prepared, those that `replays` alone."""
+        self._kept.add(packets)
 
     def _prepare(self, body: bytes) -> tuple[Control, ...]:
         state, prepared = self._state, parse_xa_prepare(body)
@@ -363,8 +372,10 @@ class RareEvents:
         opened, state.preparing = state.open, None
         if opened is None:
             raise CorruptData("the binlog prepares a transaction that it did not begin")
+        xid = str(prepared.xid)
+        self._kept.end(xid, state.source.checksum_bytes)
         if prepared.one_phase:
-            state.replay = self._open_replay(opened.start)
+            state.replay = self._kept.open(xid, opened.start, self._open_replay)
             return ()
         if not self._rules.holds_xa:
             raise Misconfigured(
@@ -377,7 +388,7 @@ class RareEvents:
                 hint="XA RECOVER lists them; XA COMMIT or XA ROLLBACK those that were forgotten",
             )
         state.end()
-        return (HeldSeen(str(prepared.xid), opened.start),)
+        return (HeldSeen(xid, opened.start),)
 
     def _commit(self, xid: str) -> tuple[Control, ...]:
         place = self._held.get(xid)
@@ -386,11 +397,16 @@ class RareEvents:
             self._state.end()
             return (GapSeen("an XA transaction committed that was prepared before the start"),)
         try:
-            self._state.replay = self._open_replay(place)
+            self._state.replay = self._kept.open(xid, place, self._open_replay)
         except SourceLost as error:
             self._state.end()
             return (HeldSeen(xid, None), self._gap(error, error.message))
         return (HeldSeen(xid, None),)
+
+
+def replays(code: int) -> bool:
+    """Whether an event of a prepared transaction says something when it is read again."""
+    return bool(OPERATIONS[code]) or code in (EventCode.TABLE_MAP, EventCode.XA_PREPARE)
 
 
 def _whole(events: EventColumns, place: int, checksum_bytes: int) -> bytes:

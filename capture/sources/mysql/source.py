@@ -272,6 +272,7 @@ class MysqlSource:
             flavour=self._flavour,
             lock_timeout_s=self._settings.capture.lock_timeout_s,
             cascades=self._source.cascades,
+            holds_xa=self._source.xa == "hold",
         )
 
     def watch(self, incarnation: str) -> CatalogWatch:

@@ -10,7 +10,7 @@ is the way on then; it serves already where the library cannot write a GTID set 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -76,21 +76,27 @@ class BinlogStream:
     """An open stream. ``file`` and ``at`` are where its next event begins, ``checksum_bytes`` what
     stands behind every event; both follow the events that are read."""
 
-    def __init__(self, connection: Any, position: MysqlPosition) -> None:
+    def __init__(
+        self,
+        buffer: EventBuffer,
+        position: MysqlPosition,
+        *,
+        end: Callable[[], None] | None = None,
+        checksum: int = 0,
+    ) -> None:
         self.file = position.file
         self.at = position.offset
-        self.checksum_bytes = 0
+        self.checksum_bytes = checksum
         self.payload: PayloadStream | None = None
         """The compressed transaction that is being expanded into the buffer."""
         self.accepted = Accepted()
-        self._connection = connection
-        sock = getattr(connection, SOCKET)
-        sock.setblocking(False)
-        self.buffer = EventBuffer(sock)
+        self._end = end
+        self.buffer = buffer
 
     def close(self) -> None:
         """End the session at once: the server sees it with its next event."""
-        self._connection._force_close()
+        if self._end is not None:
+            self._end()
 
 
 def open_stream(
@@ -114,7 +120,7 @@ def open_stream(
     elif by_gtid:
         connection = _prepared(source, application_name, statements)
         _ask_by_gtid(connection, server_id, GtidSet.parse(position.gtids))
-        return BinlogStream(connection, position)
+        return over(connection, position)
     elif position.offset > OFFSET_MAX:
         raise SourceLost(
             f"the log cannot be asked for from {position} on: an offset has 32 bits there",
@@ -140,7 +146,14 @@ def open_stream(
             "mysql-replication has no longer the names that this version is built on",
             hint="install mysql-replication as constraints.txt pins it",
         ) from None
-    return BinlogStream(getattr(reader, CONNECTION), position)
+    return over(getattr(reader, CONNECTION), position)
+
+
+def over(connection: Any, position: MysqlPosition) -> BinlogStream:
+    """The stream that the server sends over ``connection``."""
+    sock = getattr(connection, SOCKET)
+    sock.setblocking(False)
+    return BinlogStream(EventBuffer(sock), position, end=connection._force_close)
 
 
 def _prepared(

@@ -36,10 +36,10 @@ from capture.sources.mysql.bulk import (
 from capture.sources.mysql.connect import stream_failed
 from capture.sources.mysql.decode import Walked, walk_events
 from capture.sources.mysql.event_codes import ARTIFICIAL_FLAG, EVENT_KINDS, EventCode, Treatment
-from capture.sources.mysql.framing import HEADER_BYTES
+from capture.sources.mysql.framing import HEADER_BYTES, LEAD_BYTES
 from capture.sources.mysql.images import PADDING
 from capture.sources.mysql.log_state import LogState
-from capture.sources.mysql.rare import RareEvents, Rules
+from capture.sources.mysql.rare import RareEvents, Rules, replays
 from capture.sources.mysql.table_cache import Known, Role, TableCache, table_ids
 from capture.sources.mysql.unpack import COMPRESSED, STEP_BYTES, PayloadStream, plain_packet
 from tideline.contract.errors import (
@@ -238,6 +238,10 @@ class BinlogReader:
         raw = source.buffer.take(count, int(stops[-1]), _PADDING)
         events = EventColumns(np.frombuffer(raw, np.uint8), starts, stops - source.checksum_bytes)
         bulk = events.part(slice(0, len(events) - has_rare))
+        if self._state.preparing is not None and self._state.replay is None:
+            last = len(events) - 1 - (has_rare and not replays(int(events.codes[-1])))
+            if last >= 0:
+                self._rare.keep(raw[starts[0] - LEAD_BYTES : stops[last]])
         taken = self._take_bulk(bulk, next_seq)
         controls = taken.controls
         if has_rare:

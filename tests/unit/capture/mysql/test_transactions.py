@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
 
 from capture.core.events import Boundary, GapSeen, HeldSeen, LogBatch, StatementSeen, Truncated
-from capture.sources.mysql import transactions, unpack
+from capture.sources.mysql import kept, transactions, unpack
 from capture.sources.mysql.board import Board
 from capture.sources.mysql.event_codes import EventCode
 from capture.sources.mysql.executed import make_executed
 from capture.sources.mysql.framing import packet
 from capture.sources.mysql.log_state import LogState
 from capture.sources.mysql.rare import RareEvents, Rules
-from capture.sources.mysql.stream import BinlogStream
+from capture.sources.mysql.stream import over
 from capture.sources.mysql.table_cache import Role, TableCache
 from capture.sources.mysql.transactions import BinlogReader
 from tests.fixtures.odd_events import FOLDER, MAGIC
@@ -27,7 +27,7 @@ from tideline.contract.errors import (
     TidelineError,
     Unavailable,
 )
-from tideline.contract.position import MysqlPosition
+from tideline.contract.position import MysqlPosition, SourcePosition
 
 
 class Feed:
@@ -51,6 +51,9 @@ class Feed:
 class Connection:
     def __init__(self, data: bytes) -> None:
         self._sock = Feed(data)
+
+    def _force_close(self) -> None:
+        """Nothing is behind it."""
 
 
 def raw_events(name: str) -> list[bytes]:
@@ -80,12 +83,17 @@ def anonymous(at: int) -> bytes:
 
 
 def reader_of(
-    sent: Iterable[bytes], *, flavour: str = "mysql", at: int = 4, goes_on: bool = False
+    sent: Iterable[bytes],
+    *,
+    flavour: str = "mysql",
+    at: int = 4,
+    goes_on: bool = False,
+    held: Mapping[str, SourcePosition] | None = None,
 ) -> BinlogReader:
     """A reader that captures every table; nothing is replayed."""
     start = MysqlPosition("binlog.000001", at)
     connection = Connection(b"".join(packet(one) for one in sent))
-    state = LogState(BinlogStream(connection, start), make_executed(flavour, ""))
+    state = LogState(over(connection, start), make_executed(flavour, ""))
 
     def refuse(place: MysqlPosition) -> Any:
         raise SourceLost("nothing is replayed")
@@ -94,12 +102,15 @@ def reader_of(
         goes_on, True, lambda table: "other" not in table, refuse, lambda table: frozenset()
     )
     tables = TableCache(lambda table: Role.CHOSEN, lambda table: {}, lambda table: True)
-    rare = RareEvents(state, tables, Board(), incarnation="i", held={}, rules=rules)
+    rare = RareEvents(
+        state, tables, Board(), incarnation="i", held={} if held is None else held, rules=rules
+    )
     return BinlogReader(state, tables, rare, rules)
 
 
-def read_all(reader: BinlogReader) -> list[LogBatch]:
-    """Everything that was sent, as the runtime takes it: schemas are adopted as they come."""
+def read_all(reader: BinlogReader, held: dict[str, SourcePosition] | None = None) -> list[LogBatch]:
+    """Everything that was sent, as the runtime takes it: schemas are adopted as they come.
+    ``held`` follows what the log says of prepared transactions."""
     batches, seq, idle = [], 1, 0
     while idle < 3:
         count = reader.poll(100, until_commit=False)
@@ -107,7 +118,17 @@ def read_all(reader: BinlogReader) -> list[LogBatch]:
         if reader.must_take or not count:
             batches.append(reader.take(seq))
             seq += batches[-1].changes
+            follow(held, batches[-1])
     return batches
+
+
+def follow(held: dict[str, SourcePosition] | None, batch: LogBatch) -> None:
+    for one in batch.controls:
+        if held is not None and isinstance(one, HeldSeen):
+            if one.position is None:
+                held.pop(one.xid)
+            else:
+                held[one.xid] = one.position
 
 
 def operations(batches: list[LogBatch]) -> str:
@@ -202,27 +223,37 @@ def test_what_expands_to_too_much_stops(limit: str, monkeypatch: pytest.MonkeyPa
         read_all(reader_of(raw_events(f"{name}.bin"), flavour=name.partition("-")[0]))
 
 
-@pytest.mark.parametrize("name", ["mysql-8.0.15-xa", "mysql-9.7.4-xa", "mariadb-10.11.19-xa"])
-def test_prepared_rows_are_left_for_their_commit(name: str) -> None:
-    """Nothing remembers here what was held: the commit is one that was prepared before the start.
-    MySQL's commit in one phase is read once more, MariaDB's is an ordinary transaction."""
-    flavour = name.partition("-")[0]
-    sent = raw_events(f"{name}.bin")
-    if flavour == "mysql":
-        with pytest.raises(SourceLost, match="nothing is replayed"):
-            read_all(reader_of(sent, flavour=flavour))
-        last = next(n for n, one in reversed(list(enumerate(sent))) if one[4] == EventCode.GTID)
-        sent = sent[:last]
-    batches = read_all(reader_of(sent, flavour=flavour))
-    assert operations(batches) == ("" if flavour == "mysql" else "c")
+XA_LOGS = ("mysql-8.0.15-xa", "mysql-9.7.4-xa", "mariadb-10.11.19-xa")
+
+
+@pytest.mark.parametrize("name", XA_LOGS)
+@pytest.mark.parametrize("known", [True, False])
+def test_prepared_rows_are_left_for_their_commit(name: str, known: bool) -> None:
+    """Unless it is ``known`` that they were held, they were prepared before the start."""
+    held: dict[str, SourcePosition] | None = {} if known else None
+    batches = read_all(
+        reader_of(raw_events(f"{name}.bin"), flavour=name.partition("-")[0], held=held), held
+    )
+    assert operations(batches) == ("cc" if known else "c")
     controls = [control for batch in batches for control in batch.controls]
-    held = [one for one in controls if isinstance(one, HeldSeen)]
-    assert [(one.xid, one.position is None) for one in held] == [
-        ("X'6f6e65',X'6272616e6368',7", False),
-        ("X'74776f',X'',1", False),
-        ("X'74776f',X'',1", True),
-    ]
-    assert len([one for one in controls if isinstance(one, GapSeen)]) == 1
+    told = [(one.xid, one.position is None) for one in controls if isinstance(one, HeldSeen)]
+    one, two = "X'6f6e65',X'6272616e6368',7", "X'74776f',X'',1"
+    ended = [(one, True)] if known else []
+    assert told == [(one, False), *ended, (two, False), (two, True)]
+    assert len([one for one in controls if isinstance(one, GapSeen)]) == (not known)
+
+
+@pytest.mark.parametrize("name", XA_LOGS)
+@pytest.mark.parametrize("limit", ["TRANSACTION_BYTES_MAX", "BYTES_MAX"])
+def test_large_prepared_transactions_are_read_from_the_log(
+    name: str, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, limit, 40)
+    held: dict[str, SourcePosition] = {}
+    with pytest.raises(SourceLost, match="nothing is replayed"):
+        read_all(
+            reader_of(raw_events(f"{name}.bin"), flavour=name.partition("-")[0], held=held), held
+        )
 
 
 @pytest.mark.parametrize("code", [43, 99, 172, 255])
