@@ -19,7 +19,7 @@ import pymysql
 
 from capture.core.events import Mark, MarkKind
 from capture.sources.mysql.connect import query_failed
-from capture.sources.mysql.executed import make_executed
+from capture.sources.mysql.gtid import GtidSet
 from capture.sources.mysql.watermarks import CLOCK
 from tideline.contract.errors import Unavailable
 from tideline.contract.position import MysqlPosition
@@ -157,12 +157,27 @@ class PlacedMarks:
         if self._flavour == "mysql":
             # What was purged may never have been in this server's log.
             cursor.execute("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged)")
-            wanted = str(cursor.fetchone()[0]).replace("\n", "")
-            return lambda position: make_executed("mysql", position.gtids).covers(wanted)
+            return _covers(str(cursor.fetchone()[0]))
         cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         order = _snapshot(cursor).order
         cursor.execute("COMMIT")
         return lambda position: position.order >= order
+
+
+def _covers(text: str) -> Reached:
+    """Whether a position has all of ``text``. It is asked at every turn of the reader, and most of
+    the time about the position that it was asked about before."""
+    wanted = GtidSet.parse(text.replace("\n", ""))
+    looked_at, found = "", GtidSet.parse("").contains(wanted)
+
+    def reached(position: MysqlPosition) -> bool:
+        nonlocal looked_at, found
+        if position.gtids != looked_at:
+            looked_at = position.gtids
+            found = GtidSet.parse(looked_at).contains(wanted)
+        return found
+
+    return reached
 
 
 def _snapshot(cursor: Any) -> MysqlPosition:

@@ -66,6 +66,11 @@ class EventColumns:
         """Some of the events."""
         return EventColumns(self.data, self.starts[places], self.stops[places])
 
+    def header(self, place: int) -> bytes:
+        """One event's header."""
+        start = int(self.starts[place])
+        return self.data[start : start + HEADER_BYTES].tobytes()
+
     def body(self, place: int) -> bytes:
         """One event's body."""
         return self.data[self.starts[place] + HEADER_BYTES : self.stops[place]].tobytes()

@@ -44,9 +44,12 @@ class MysqlExecuted:
     def __init__(self, text: str) -> None:
         self._ended = GtidSet.parse(text)
         self._begun: tuple[uuid.UUID, str, int] | None = None
+        self._text: str | None = None
 
     def __str__(self) -> str:
-        return str(self._ended)
+        if self._text is None:
+            self._text = str(self._ended)
+        return self._text
 
     def begin_all(self, events: EventColumns, places: Int64Array, last_end: int) -> None:
         """See `Executed.begin_all`."""
@@ -54,6 +57,8 @@ class MysqlExecuted:
             self.end()
         ended = places[places < last_end]
         plain = ended[events.codes[ended] == EventCode.GTID]
+        if len(ended):
+            self._text = None
         if len(plain):
             self._add_plain(events, plain)
         for place in ended[events.codes[ended] == EventCode.GTID_TAGGED].tolist():
@@ -68,7 +73,7 @@ class MysqlExecuted:
         """See `Executed.end`."""
         if self._begun is not None:
             self._ended.add(*self._begun)
-            self._begun = None
+            self._begun = self._text = None
 
     def covers(self, other: str) -> bool:
         """See `Executed.covers`."""

@@ -150,12 +150,15 @@ class EventBuffer:
         whole = first == len(self.starts)
         begin = self._framed if whole else self.starts[first] - LEAD_BYTES
         rest = bytes(memoryview(self._bytes)[self._framed : self._end])
-        size = begin + len(packets) + len(rest)
-        bigger = bytearray(max(_CAPACITY, size + _RECEIVE_BYTES + _SLACK_BYTES))
-        bigger[:begin] = memoryview(self._bytes)[:begin]
-        bigger[begin : begin + len(packets)] = packets
-        bigger[begin + len(packets) : size] = rest
-        self._bytes, self._end, self._framed = bigger, size, begin
+        behind = begin + len(packets)
+        size = behind + len(rest)
+        if size + _SLACK_BYTES > len(self._bytes):
+            bigger = bytearray(size + _RECEIVE_BYTES + _SLACK_BYTES)
+            bigger[:begin] = memoryview(self._bytes)[:begin]
+            self._bytes = bigger
+        self._bytes[begin:behind] = packets
+        self._bytes[behind:size] = rest
+        self._end, self._framed = size, begin
         del self.starts[first:]
 
     def take(self, count: int, cut: int, padding: bytes) -> bytes:

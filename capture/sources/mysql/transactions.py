@@ -175,27 +175,37 @@ class BinlogReader:
         """Put plain events in the place of these, the first of which is compressed; of much that
         is compressed only the first part, for what it expands to is in memory at once."""
         source = self._state.source
-        buffer, size = source.buffer, source.checksum_bytes
-        if events.codes[0] == EventCode.TRANSACTION_PAYLOAD:
-            header = events.data[events.starts[0] : events.starts[0] + HEADER_BYTES].tobytes()
-            source.payload = PayloadStream(header, events.body(0), checksum_bytes=size)
-            buffer.park(first)
-            return
+        buffer = source.buffer
         packets: list[bytes] = []
         expanded = 0
         for place, code in enumerate(events.codes.tolist()):
-            if code in COMPRESSED and code != EventCode.TRANSACTION_PAYLOAD:
-                if expanded > STEP_BYTES:
-                    break
-                start = int(events.starts[place])
-                header = events.data[start : start + HEADER_BYTES].tobytes()
-                body = events.body(place)
-                packets.append(plain_packet(code, header, body, checksum_bytes=size))
-                expanded += len(packets[-1])
-            else:
+            if code not in COMPRESSED:
                 packets.append(buffer.packets(first + place, first + place + 1))
+                continue
+            plain = None if expanded > STEP_BYTES else self._expand(events, place)
+            if plain is None:
+                break
+            packets.append(plain)
+            expanded += len(plain)
+        if not packets:
+            source.payload = self._payload(events, 0)
+            buffer.park(first)
+            return
         packets.append(buffer.packets(first + len(packets), len(buffer.starts)))
         buffer.splice(first, b"".join(packets))
+
+    def _expand(self, events: EventColumns, place: int) -> bytes | None:
+        """The plain events that the one at ``place`` stands for, as packets; None when they are too
+        many for one go."""
+        code = int(events.codes[place])
+        if code == EventCode.TRANSACTION_PAYLOAD:
+            return self._payload(events, place).whole()
+        header, size = events.header(place), self._state.source.checksum_bytes
+        return plain_packet(code, header, events.body(place), checksum_bytes=size)
+
+    def _payload(self, events: EventColumns, place: int) -> PayloadStream:
+        size = self._state.source.checksum_bytes
+        return PayloadStream(events.header(place), events.body(place), checksum_bytes=size)
 
     def _sort_out(self, events: EventColumns) -> tuple[int, Int64Array]:
         """The place of the first rare event (their number, if none is), and of ends before it."""

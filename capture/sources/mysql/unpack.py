@@ -57,6 +57,11 @@ class PayloadStream:
             body, expanded_bytes_max=EXPANDED_BYTES_MAX
         )
 
+    def whole(self) -> bytes | None:
+        """Packets of all of its events, if they are few; otherwise begin anew, with `step`."""
+        packets = self.step()
+        return packets if len(packets) < STEP_BYTES else None
+
     def step(self) -> bytes:
         """Packets of the next events; nothing when there are no more."""
         packets, size = [], 0
