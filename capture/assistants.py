@@ -15,17 +15,17 @@ from functools import partial
 
 from capture.core.events import (
     CatalogRound,
-    Chunk,
     ChunkFailed,
     ChunkOrder,
-    ChunkRead,
+    MarksWritten,
     Snapshot,
+    Told,
     Waiting,
 )
 from capture.sources.base import ChunkReader, FetchedChunk, Source
 from tideline.contract.errors import TidelineError, Unavailable
 
-Found = ChunkRead | Chunk | ChunkFailed | Waiting | CatalogRound | Snapshot
+Found = Told | CatalogRound | Snapshot
 OnPoint = Callable[[str], None]
 _LOOK_S = 0.2
 _JOIN_S = 5.0
@@ -125,6 +125,7 @@ class _Finisher(Assistant):
             self._on_point("between-marks")
             self.found.put(chunk)
             self._reader.write_high(order)
+            self.found.put(MarksWritten(order.token))
 
 
 class Watcher(Assistant):

@@ -18,8 +18,10 @@ from capture.core.events import (
     ChunkOrder,
     ChunkRead,
     Mark,
+    MarksWritten,
     Rows,
     Snapshot,
+    Told,
     Waiting,
 )
 from capture.core.orders import Orders, Reading, stale
@@ -27,7 +29,7 @@ from capture.core.requests import FOLLOW_UP
 from capture.core.tables import CATALOG, VALUE
 from capture.core.visibility import UnseenTransactions, invisible
 from capture.core.window import Window, moved_incomplete, settle, untouched
-from tideline.contract.errors import InvariantBroken
+from tideline.contract.errors import InvariantBroken, Unavailable
 from tideline.contract.manifest import Floor, TableDump
 
 if TYPE_CHECKING:
@@ -99,14 +101,32 @@ class Dumps:
             self._show(orders.current)
         self._apply_later()
 
+    def expect_marks_before(self, heartbeat: str) -> None:
+        """A heartbeat is about to be written: behind all marks that were."""
+        for reading in self.orders.readings:
+            if reading.written and reading.before is None:
+                reading.before = heartbeat
+
+    def on_heartbeat(self, mark: Mark) -> None:
+        """Marks that did not come before it will never come: raises Unavailable."""
+        for reading in self.orders.readings:
+            if reading.before == mark.token:
+                raise Unavailable(
+                    f"the marks of a chunk of {reading.order.table} were written to the source, and"
+                    " did not come through its log",
+                    hint="`tideline doctor` shows whether the log leaves our marks out",
+                )
+
     # -- other threads -------------------------------------------------------------------------
 
-    def on_chunk(self, told: ChunkRead | Chunk | ChunkFailed | Waiting, *, now: float) -> None:
+    def on_chunk(self, told: Told, *, now: float) -> None:
         reading = self.orders.find(told.token)
         if reading is None:
             return
         if isinstance(told, Waiting):
             reading.waiting = told.reason
+        elif isinstance(told, MarksWritten):
+            reading.written = True
         elif isinstance(told, ChunkRead):
             reading.read, reading.waiting = told, None
         elif isinstance(told, Chunk):

@@ -262,11 +262,23 @@ class ChunkFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class MarksWritten:
+    """The source has taken both marks of a chunk: what is written to its log from now on lies
+    behind them."""
+
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
 class Waiting:
     """Why the chunk under way is not getting on (the fence's blocker, a lock), or None."""
 
     token: str
     reason: str | None
+
+
+Told = ChunkRead | Chunk | ChunkFailed | MarksWritten | Waiting
+"""What the dumper tells of a chunk that it was ordered to read."""
 
 
 @dataclass(frozen=True, slots=True)

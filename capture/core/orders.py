@@ -26,6 +26,7 @@ class Reading:
     """A chunk on its way: ordered; read; decoded; its window open from L on; judged at H.
 
     ``covered``: the tables newly in the publication that its fence, if it has one, serves.
+    ``before``: the heartbeat that was written after its marks, once they are ``written``.
     """
 
     order: ChunkOrder
@@ -34,6 +35,8 @@ class Reading:
     read: ChunkRead | None = None
     chunk: Chunk | None = None
     waiting: str | None = None
+    written: bool = False
+    before: str | None = None
 
     def is_of(self, item: OpenRequest, dump: TableDump) -> bool:
         return (self.order.request_id, self.order.table) == (item.request.request_id, dump.table)

@@ -17,10 +17,7 @@ from capture.core.dumps import Dumps
 from capture.core.events import (
     CascadeSeen,
     CatalogRound,
-    Chunk,
-    ChunkFailed,
     ChunkOrder,
-    ChunkRead,
     Control,
     HeldSeen,
     Limits,
@@ -31,8 +28,8 @@ from capture.core.events import (
     SchemaSeen,
     Snapshot,
     StatementSeen,
+    Told,
     Truncated,
-    Waiting,
 )
 from capture.core.intake import Intake
 from capture.core.requests import OpenRequests, answer_of
@@ -148,6 +145,7 @@ class Worker:
             self.source_time_us = max(control.clock_us, self.source_time_us or 0)
             # A heartbeat that is not written to the log leaves the position where it is.
             self._moved_at = now if self._moved_at is None else self._moved_at
+            self.dumps.on_heartbeat(control)
             self.catalog.on_high(control)
             self.intake.look_again()
 
@@ -178,10 +176,12 @@ class Worker:
 
     # -- what other threads found --------------------------------------------------------------
 
-    def on_chunk(self, chunk: ChunkRead | Chunk | ChunkFailed | Waiting, *, now: float) -> None:
-        self.dumps.on_chunk(chunk, now=now)
+    def on_chunk(self, told: Told, *, now: float) -> None:
+        self.dumps.on_chunk(told, now=now)
 
     def on_catalog(self, observed: CatalogRound) -> None:
+        """A look at the catalog, whose last mark will be written after this."""
+        self.dumps.expect_marks_before(observed.token)
         self.catalog.on_round(observed)
 
     def on_snapshot(self, snapshot: Snapshot) -> None:

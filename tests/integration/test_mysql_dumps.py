@@ -332,6 +332,29 @@ class TestMarks:
         assert worker.wait() == 2, worker.output()
         assert "binlog_ignore_db" in worker.output()
 
+    @pytest.mark.parametrize("flavour", ["mysql9"])
+    def test_one_that_does_not_come_is_missed(
+        self, mysql_database: MysqlDatabase, pipeline_of: PipelineFactory
+    ) -> None:
+        mysql_database.run(*SCHEMA)
+        items = pipeline_of(mysql_database)
+        items.drain()
+        worker = items.start()
+        worker.wait_point("reading")
+        with self.own_table(mysql_database):
+            mysql_database.run(
+                f"CREATE TRIGGER {WATERMARK_DATABASE}.lost BEFORE UPDATE ON {MARKS}"
+                " FOR EACH ROW SET NEW.kind = IF(NEW.kind = 'H', 'X', NEW.kind)"
+            )
+            asker = items.asker()
+            asker.ask(DumpRequest("again", (name(items),)))
+            poll("it is missed", lambda: "did not come through its log" in worker.output())
+            asker.close()
+            mysql_database.run(f"DROP TRIGGER {WATERMARK_DATABASE}.lost")
+            assert items.ask(DumpRequest("again", (name(items),))).state is RequestState.DONE
+        worker.terminate()
+        check_equal(items.settings, mysql_database, [name(items)])
+
     @contextmanager
     def own_table(self, database: MysqlDatabase) -> Iterator[None]:
         """Other tests use the same table on the run's server: it ends as it was made."""

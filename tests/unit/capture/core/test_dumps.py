@@ -10,8 +10,10 @@ from msgspec.structs import replace
 
 from capture.core.events import (
     ChunkFailed,
+    ChunkOrder,
     LogBatch,
     MarkKind,
+    MarksWritten,
     RequestArrived,
     SchemaSeen,
     Snapshot,
@@ -32,6 +34,7 @@ from tests.fixtures.core import (
     make_rows,
     started,
 )
+from tideline.contract.errors import Unavailable
 from tideline.contract.manifest import TableCondition
 from tideline.contract.request import DumpRequest, RequestState
 from tideline.contract.schema import Column, TableSchema
@@ -324,3 +327,33 @@ class TestUnknownTable:
         for _ in range(2):
             driver.ask(tables=("public.other",))
         assert driver.core.draft.messages == []
+
+
+class TestMarksThatDoNotCome:
+    """A heartbeat that was written behind a chunk's marks cannot come before them."""
+
+    def ordered(self) -> tuple[Driver, ChunkOrder]:
+        driver = started()
+        driver.ask()
+        order = driver.order()
+        driver.mark(MarkKind.LOW, order.token)
+        driver.answer(order, [(1, "a")])
+        return driver, order
+
+    def test_they_are_missed(self) -> None:
+        driver, order = self.ordered()
+        driver.core.on_chunk(MarksWritten(order.token), now=driver.now)
+        with pytest.raises(Unavailable, match="the marks of a chunk of public.t"):
+            driver.catalog(FACTS)
+
+    def test_a_heartbeat_that_was_written_before_them_says_nothing(self) -> None:
+        driver, order = self.ordered()
+        driver.begin_round("early")
+        driver.core.on_catalog(driver.round("early", FACTS))
+        driver.core.on_chunk(MarksWritten(order.token), now=driver.now)
+        driver.mark(MarkKind.HEARTBEAT, "early")
+        driver.begin_round("late")
+        driver.core.on_catalog(driver.round("late", FACTS))
+        driver.mark(MarkKind.HIGH, order.token)
+        driver.mark(MarkKind.HEARTBEAT, "late")
+        assert whole_rows(driver) == [1]
