@@ -71,3 +71,18 @@ def test_what_cascades_is_refused_by_name_otherwise(
     assert children.condition is TableCondition.PARKED
     assert "parents" in (children.reason or "")
     check_equal(shop.settings, mysql_database, [f"{mysql_database.name}.parents"])
+
+
+@pytest.mark.parametrize("flavour", ["mysql9"])
+def test_functional_indexes(shop: Pipeline[MysqlDatabase]) -> None:
+    """MySQL keeps their values in columns that nobody can see; made before the start and after."""
+    shop.database.run("CREATE INDEX before_start ON items ((UPPER(v)))")
+    shop.drain()
+    shop.database.run(
+        "INSERT INTO items VALUES (3, 'three', 3, NULL)",
+        "CREATE INDEX after_start ON items ((d * 2), (CONCAT(v, 'x')))",
+        "INSERT INTO items VALUES (4, 'four', 4, NULL)",
+        "UPDATE items SET v = 'zwei' WHERE id = 2",
+    )
+    shop.drain()
+    check_equal(shop.settings, shop.database, items(shop))
