@@ -114,17 +114,24 @@ def test_no_chunk_row_of_a_hot_table_is_stale(
 def test_without_the_order_of_commits_values_go_back(
     flavour: Flavour, mysql_database: MysqlDatabase, pipeline_of: PipelineFactory
 ) -> None:
-    """What the tests above would find, if the server did not keep its order, and nobody looked."""
+    """What the tests above would find, if the server did not keep its order, and nobody looked. It
+    takes luck: some hundred chunks hit the moment between a commit's place in the log and its being
+    visible, or none does."""
     server = mysql_database.server
     server.run("SET GLOBAL sync_binlog = 1", "SET GLOBAL binlog_order_commits = OFF")
+    found = []
     try:
-        hot = dumped_while_hot(
-            mysql_database, pipeline_of, read_only=False, blind=True, rounds=40, pause_s=0
-        )
+        for _ in range(6):
+            mysql_database.run("DROP TABLE IF EXISTS hot")
+            hot = dumped_while_hot(
+                mysql_database, pipeline_of, read_only=False, blind=True, rounds=40, pause_s=0
+            )
+            found = stale_changes(read_chain(hot.settings).table(f"{mysql_database.name}.hot"))
+            if found:
+                break
     finally:
         server.run("SET GLOBAL sync_binlog = 0", "SET GLOBAL binlog_order_commits = ON")
-    changes = read_chain(hot.settings).table(f"{mysql_database.name}.hot")
-    assert stale_changes(changes)
+    assert found
 
 
 @pytest.mark.parametrize("flavour", ["mysql8"])

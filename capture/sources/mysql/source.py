@@ -26,7 +26,8 @@ from capture.sources.mysql.log_state import LogState
 from capture.sources.mysql.marks import Marks
 from capture.sources.mysql.names import qualified, quoted
 from capture.sources.mysql.preflight import require_settings
-from capture.sources.mysql.rare import RareEvents, Rules
+from capture.sources.mysql.rare import RareEvents
+from capture.sources.mysql.rules import Rules
 from capture.sources.mysql.server_ids import free_server_id, server_name
 from capture.sources.mysql.stream import OFFSET_MAX, BinlogStream, open_stream
 from capture.sources.mysql.table_cache import Role, TableCache

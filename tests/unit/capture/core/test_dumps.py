@@ -343,7 +343,7 @@ class TestMarksThatDoNotCome:
     def test_they_are_missed(self) -> None:
         driver, order = self.ordered()
         driver.core.on_chunk(MarksWritten(order.token), now=driver.now)
-        with pytest.raises(Unavailable, match="the marks of a chunk of public.t"):
+        with pytest.raises(Unavailable, match=r"the marks of a chunk of public\.t"):
             driver.catalog(FACTS)
 
     def test_a_heartbeat_that_was_written_before_them_says_nothing(self) -> None:

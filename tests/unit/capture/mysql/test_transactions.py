@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from capture.core.events import Boundary, GapSeen, HeldSeen, LogBatch, StatementSeen, Truncated
-from capture.sources.mysql import kept, transactions, unpack
+from capture.sources.mysql import kept, polling, unpack
 from capture.sources.mysql.board import Board
 from capture.sources.mysql.event_codes import EventCode
 from capture.sources.mysql.executed import make_executed
 from capture.sources.mysql.framing import packet
 from capture.sources.mysql.log_state import LogState
-from capture.sources.mysql.rare import RareEvents, Rules
+from capture.sources.mysql.rare import RareEvents
+from capture.sources.mysql.rules import Rules
 from capture.sources.mysql.stream import over
 from capture.sources.mysql.table_cache import Role, TableCache
 from capture.sources.mysql.transactions import BinlogReader
@@ -206,7 +207,7 @@ def test_compressed_events_are_expanded_in_steps(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What they expand to is in memory at once, so of many only some are expanded at a time."""
-    monkeypatch.setattr(transactions, "STEP_BYTES", 1)
+    monkeypatch.setattr(polling, "STEP_BYTES", 1)
     monkeypatch.setattr(unpack, "STEP_BYTES", 1)
     sent = [*raw_events(f"{name}.bin"), *raw_events(f"{name}.bin")]
     batches = read_all(reader_of(sent, flavour=name.partition("-")[0]))

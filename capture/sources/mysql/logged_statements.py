@@ -1,0 +1,139 @@
+"""The log's statements: what each means for rows, for tables, and for the transaction it is in.
+
+A log in row form has statements for DDL and for the frames of transactions. One that may have
+changed rows and has none in the log is a gap; one that is not understood is taken for such a one,
+so that no change is missed.
+"""
+
+from __future__ import annotations
+
+import re
+
+from capture.core.events import Control, StatementSeen, Truncated
+from capture.sources.mysql.charsets import charset_of
+from capture.sources.mysql.log_events import Query
+from capture.sources.mysql.log_state import LogState
+from capture.sources.mysql.rules import Rules
+from capture.sources.mysql.statements import Kind, Statement, classify
+from capture.sources.mysql.table_cache import TableCache
+from capture.sources.mysql.xa import XaTransactions
+from tideline.contract.errors import SourceLost
+from tideline.contract.schema import TableId
+
+_WITHIN = frozenset(
+    {
+        Kind.BEGIN,
+        Kind.SAVEPOINT,
+        Kind.ROLLBACK_TO,
+        Kind.XA_START,
+        Kind.XA_END,
+        Kind.XA_PREPARE,
+        Kind.DML,
+        Kind.UNKNOWN,
+    }
+)
+"""Statements that never end a transaction."""
+_NO_ROWS = _WITHIN | {Kind.COMMIT, Kind.XA_COMMIT, Kind.OTHER}
+_EMPTIED = re.compile(rb"DELETE FROM `((?:[^`]|``)+)`\.`((?:[^`]|``)+)`")
+"""What old releases of MySQL 8.0 write, in this very form, when they find a MEMORY table empty
+after a restart. Such tables are not captured."""
+
+
+class LoggedStatements:
+    """Reads QUERY events, and moves `LogState` on."""
+
+    def __init__(
+        self, state: LogState, tables: TableCache, *, rules: Rules, xa: XaTransactions
+    ) -> None:
+        self._state = state
+        self._tables = tables
+        self._rules = rules
+        self._xa = xa
+
+    def read(self, query: Query) -> tuple[Control, ...]:
+        """What the statement means for rows and tables."""
+        statement = _classify(query)
+        state, kind = self._state, statement.kind
+        if state.replay is not None:
+            return ()  # XA START, XA END: the frame of the rows that are read again.
+        if kind is Kind.XA_START and statement.xid is not None:
+            self._xa.start(str(statement.xid))
+            return ()
+        if kind is Kind.XA_COMMIT and statement.xid is not None and not statement.one_phase:
+            return self._xa.commit(str(statement.xid))
+        controls: tuple[Control, ...] = ()
+        if kind is Kind.XA_ROLLBACK and statement.xid is not None:
+            controls = (self._xa.roll_back(str(statement.xid)), *self._rolled_back())
+        elif kind in (Kind.ROLLBACK, Kind.ROLLBACK_TO):
+            controls = self._rolled_back()
+        elif kind in (Kind.DML, Kind.UNKNOWN) and not self._is_emptied(query):
+            controls = self._unreadable(statement)
+        elif kind not in _NO_ROWS:
+            controls = self._changed(query, statement)
+        if self._ends(query, statement):
+            state.end()
+        return controls
+
+    def _ends(self, query: Query, statement: Statement) -> bool:
+        """Whether the statement is the last of its transaction. MariaDB says so beforehand; of
+        MySQL, all but the frames do, unless rows of CREATE TABLE … SELECT follow."""
+        opened = self._state.open
+        if opened is not None and opened.standalone:
+            return True
+        if statement.kind in _WITHIN:
+            return False
+        if opened is not None and (opened.mariadb or opened.framed):
+            return statement.kind in (Kind.COMMIT, Kind.ROLLBACK)
+        return not query.text.rstrip().endswith(b"START TRANSACTION")
+
+    def _changed(self, query: Query, statement: Statement) -> tuple[Control, ...]:
+        """DDL on tables. Names are compared without their case: a server may fold it."""
+        # A table that is made, and is known already, may have been made in the place of another.
+        made = statement.kind is Kind.CREATE_TABLE and not statement.replaces
+        news = (new for _, new in statement.renames)
+        tables = tuple(dict.fromkeys(str(table) for table in (*statement.tables, *news)))
+        self._tables.forget(tables)
+        if statement.kind is Kind.TRUNCATE:
+            return (Truncated(tables),)
+        text = query.text.decode(errors="backslashreplace")
+        neutral = statement.neutral or made
+        return (StatementSeen(text, tables, neutral, statement.schema or None),)
+
+    def _is_emptied(self, query: Query) -> bool:
+        """Whether it says that a table that is not captured lost all of its rows."""
+        emptied = _EMPTIED.fullmatch(query.text)
+        if emptied is None:
+            return False
+        schema, name = (part.replace(b"``", b"`").decode() for part in emptied.groups())
+        return not self._rules.captures(str(TableId(schema, name)))
+
+    def _unreadable(self, statement: Statement) -> tuple[Control, ...]:
+        what = f"a statement ({statement.words or 'not understood'}) is in the log, not its rows"
+        if statement.kind is Kind.UNKNOWN:
+            what = f"a statement of the log ({statement.words or 'no words'}) is not understood"
+        error = SourceLost(
+            what, hint="SET GLOBAL binlog_format = 'ROW', and end sessions that set another"
+        )
+        return (self._rules.gap(error, self._state),)
+
+    def _rolled_back(self) -> tuple[Control, ...]:
+        """Rows that were in the log are undone. What a transaction lost before it was logged is
+        not in the log at all, so this is about tables without transactions."""
+        state = self._state
+        if not state.wrote and state.preparing is None:
+            return ()
+        what = "rows of the log were rolled back after they had been logged"
+        error = SourceLost(what, hint="keep tables without transactions out of transactions")
+        tables = None if state.preparing else tuple(sorted(state.wrote))
+        return (self._rules.gap(error, state, tables=tables),)
+
+
+def _classify(query: Query) -> Statement:
+    collation = query.client_collation
+    return classify(
+        query.text,
+        default_schema=query.schema,
+        charset="utf8mb4" if collation is None else charset_of(collation)[0],
+        ansi_quotes=query.ansi_quotes,
+        no_backslash_escapes=query.no_backslash_escapes,
+    )
