@@ -31,6 +31,8 @@ class CatalogWatch:
         """The token of the newest mark B that came back through the log."""
         self.rounds = 0
         """Rounds whose marks came through the log."""
+        self.caught_up = False
+        """Whether the newest round left no table for the next one."""
         self._core = core
         self._low: str | None = None
         self._moving: set[str] = set()
@@ -54,15 +56,16 @@ class CatalogWatch:
     def on_high(self, mark: Mark) -> None:
         self.seen_token = mark.token
         self.rounds += 1
+        self.caught_up = False
         observed = self._take_round(mark.token)
         if observed is None or mark.token != self._low:
             return
         self._low = None
-        fresh = [
-            facts.table
-            for facts in observed.tables
-            if self._is_settled(facts.table, observed.snapshot) and self._compare(facts)
+        settled = [
+            facts for facts in observed.tables if self._is_settled(facts.table, observed.snapshot)
         ]
+        fresh = [facts.table for facts in settled if self._compare(facts)]
+        self.caught_up = len(settled) == len(observed.tables)
         if fresh:
             self._core.intake.request_dump("initial", fresh)
         self._miss({facts.table for facts in observed.tables})

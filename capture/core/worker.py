@@ -237,8 +237,10 @@ class Worker:
         )
 
     def idle(self) -> bool:
-        """Nothing is open: no request, and nothing in the segment that a reader would miss."""
-        return not (len(self.requests) or self.draft.has_content())
+        """Nothing is open: no request, nothing in the segment that a reader would miss, no table
+        that is still to be looked at."""
+        open_work = len(self.requests) or self.draft.has_content()
+        return self.catalog.caught_up and not open_work
 
     def _roll(self, now: float) -> Roll:
         if self.draft.opened_at is None and self.draft.has_content():

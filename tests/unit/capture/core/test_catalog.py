@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from capture.core.events import MarkKind, SchemaSeen, Snapshot, Truncated
-from tests.fixtures.core import EVERYTHING, FACTS, TABLE, WIDER, Driver, facts_with, started
+from tests.fixtures.core import EVERYTHING, FACTS, SCHEMA, TABLE, WIDER, Driver, facts_with, started
 from tideline.contract.manifest import TableCondition
 from tideline.contract.schema import Column, TableSchema
 
@@ -48,6 +48,17 @@ class TestRounds:
             driver.begin_round(token)
             driver.mark(MarkKind.HEARTBEAT, token)
         assert driver.core.tables.schema(TABLE) == WIDER
+
+    def test_a_table_that_is_left_for_the_next_round_is_work_to_do(self) -> None:
+        driver = started()
+        assert driver.core.idle()
+        driver.log(None, SchemaSeen(SCHEMA, xid=LATE))
+        driver.begin_round("early")
+        driver.end_round("early", FACTS, snapshot=BEFORE_LATE)
+        assert not driver.core.idle()
+        driver.catalog(FACTS)
+        driver.core.seal(now=driver.now, force=True)
+        assert driver.core.idle()
 
     def test_marks_of_another_worker_do_not_open_ours(self) -> None:
         driver = started()
