@@ -56,7 +56,8 @@ class TestRounds:
         driver.begin_round("early")
         driver.end_round("early", FACTS, snapshot=BEFORE_LATE)
         assert not driver.core.idle()
-        driver.catalog(FACTS)
+        driver.begin_round("late")
+        driver.end_round("late", FACTS, snapshot=Snapshot(LATE + 1, LATE + 1, ()))
         driver.core.seal(now=driver.now, force=True)
         assert driver.core.idle()
 
