@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from console.services.process import Account
@@ -59,18 +60,20 @@ def reachable_folder(wanted: Path, account: Account | None) -> Path:
     if can_enter(wanted, account):
         return wanted
     place = shared_folder(account)
-    _sweep(place)
+    sweep(place)
     name = hashlib.sha256(str(wanted.absolute()).encode()).hexdigest()[:16]
     (place / name).mkdir(exist_ok=True)
     (place / name / _ORIGIN).write_text(str(wanted.absolute()))
     return place / name
 
 
-def _sweep(place: Path) -> None:
-    """Remove folders whose wish is gone: a killed run could not do that itself."""
+def sweep(place: Path) -> None:
+    """Remove folders whose wish is gone: a killed run could not do that itself. Several processes
+    may do this at the same time."""
     for origin in place.glob(f"*/{_ORIGIN}"):
-        if not Path(origin.read_text()).exists():
-            shutil.rmtree(origin.parent, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            if not Path(origin.read_text()).exists():
+                shutil.rmtree(origin.parent, ignore_errors=True)
 
 
 def shared_folder(account: Account) -> Path:

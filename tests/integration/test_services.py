@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg2
@@ -19,7 +20,7 @@ import pytest
 import redis
 from obstore.store import S3Store
 
-from console.services.folders import can_enter, can_run, reachable_folder
+from console.services.folders import can_enter, can_run, reachable_folder, sweep
 from console.services.ports import LOOPBACK, free_port
 from console.services.postgres import NOT_DURABLE, PostgresServer, binaries
 from console.services.process import Child, leftovers, unprivileged_account
@@ -137,6 +138,18 @@ def test_data_moves_when_nobody_cannot_reach_the_folder(tmp_path: Path) -> None:
     reachable_folder(home / "run", account)
     assert folder.exists()
     assert not other.exists(), "what belongs to a folder that is gone is swept"
+
+
+def test_several_sweep_at_once(tmp_path: Path) -> None:
+    """Demos and tests that begin together find the same folders to remove."""
+    for number in range(200):
+        gone = tmp_path / f"{number}"
+        gone.mkdir()
+        (gone / "origin").write_text(str(tmp_path / "nowhere"))
+    with ThreadPoolExecutor(8) as pool:
+        for swept in [pool.submit(sweep, tmp_path) for _ in range(8)]:
+            swept.result()
+    assert not any(tmp_path.iterdir())
 
 
 def test_binaries_move_when_nobody_cannot_reach_them(

@@ -176,6 +176,8 @@ class EventBuffer:
 
     def wait(self, timeout_s: float) -> None:
         """Return when something has arrived, or after ``timeout_s``."""
+        if self._sock is None:
+            return
         pending = getattr(self._sock, "pending", None)
         if pending is None or not pending():
             select.select([self._sock], [], [], timeout_s)
