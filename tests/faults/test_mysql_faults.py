@@ -113,7 +113,7 @@ def test_the_server_crashes(
     database.run(*SCHEMA, "CREATE TABLE memory (id INT PRIMARY KEY) ENGINE = MEMORY")
     database.run("INSERT INTO memory VALUES (1)")
     shop = pipeline_of(database)
-    with MysqlWorkload(database, seed=5) as traffic:
+    with MysqlWorkload(database, seed=5, large=False) as traffic:
         worker = shop.start(until_idle_s=IDLE_S)
         worker.wait_point("after-manifest", 3)
         traffic.wait_for(20)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pymysql
@@ -128,7 +130,7 @@ class TestServerAway:
         database.run(*SCHEMA)
         source = reading_only(database) if read_only else {}
         shop = pipeline_of(database, source=source, capture=SLOW)
-        with MysqlWorkload(database, seed=41) as traffic:
+        with MysqlWorkload(database, seed=41, large=False) as traffic:
             worker = shop.start()
             knows_tables(shop)
             server.kill()
@@ -144,6 +146,27 @@ class TestServerAway:
         worker.terminate()
         shop.drain()
         check(shop)
+
+    @pytest.mark.parametrize("flavour", ["mariadb"])
+    def test_half_an_event_at_the_end_of_its_log_is_a_named_stop(
+        self, flavour: Flavour, start_server: ServerFactory, pipeline_of: PipelineFactory
+    ) -> None:
+        """MariaDB leaves it there, where MySQL cuts it off; whether the server lost what it had
+        promised with it cannot be told."""
+        server = start_server(flavour)
+        database = make_mysql_database(server, flavour)
+        database.run(*SCHEMA)
+        shop = pipeline_of(database)
+        shop.drain()
+        file = database.rows("SHOW BINARY LOGS")[-1][0]
+        folder = database.rows("SELECT @@datadir")[0][0]
+        server.stop()
+        with (Path(folder) / file).open("ab") as log:
+            log.write(struct.pack("<IBIIIH", 1, 2, 7, 1000, 10_000_000, 0) + b"half of it")
+        server.start()
+        worker = shop.start()
+        assert worker.wait() == 4, worker.output()
+        assert "ends in the middle of an event" in worker.output()
 
     @pytest.mark.parametrize("flavour", ["mariadb"])
     def test_away_at_the_start(

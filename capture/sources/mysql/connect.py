@@ -204,6 +204,13 @@ def stream_failed(number: int, text: str) -> TidelineError:
             f"the source cannot send an event: {words}",
             hint="SET GLOBAL max_allowed_packet = 1073741824",
         )
+    if "truncated in the middle of event" in words:
+        return SourceLost(
+            f"a file of the source's log ends in the middle of an event: {words}",
+            hint="a MariaDB that was killed, or whose disk was full, leaves its log like that;"
+            " whether it had promised what is missing cannot be told: start the pipeline anew"
+            " under another name, which dumps every table",
+        )
     if number == ER.MASTER_FATAL_ERROR_READING_BINLOG and not _is_rival(words):
         return SourceLost(
             f"the source no longer holds what comes next in its log: {words}",
