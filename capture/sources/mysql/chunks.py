@@ -56,7 +56,11 @@ _NO_TABLE = (ER.BAD_DB_ERROR, ER.NO_SUCH_TABLE)
 _DENIED = (ER.DBACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, ER.COLUMNACCESS_DENIED_ERROR)
 _NO_TEXT = 1300
 """ER_INVALID_CHARACTER_STRING."""
+_DAMAGED = (126, 127, 144, 145, 1034, 1194, 1195)
+"""What is said of a table that a server left half written when it was killed: those below 1000 are
+the storage engine's own. It is repaired when it is opened, or by somebody."""
 _PASSING = {
+    **dict.fromkeys(_DAMAGED, "the table is damaged, and is to be repaired"),
     1020: "the server takes the rows for changed",
     1021: "the server's disk is full",
     1037: "the server is out of memory",
