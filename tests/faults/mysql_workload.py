@@ -7,15 +7,13 @@ changed after, and ``ver`` only ever grows for a row.
 from __future__ import annotations
 
 import random
-import threading
-import time
 from collections import Counter
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pymysql
 from pymysql.constants import ER
 
+from tests.faults.traffic import Traffic
 from tests.fixtures.mysql_servers import MysqlDatabase
 
 NAMES = ("accounts", "ledger", "orders", "pairs", "isam")
@@ -24,8 +22,6 @@ HOT_KEYS = 8
 ORDERS = 600
 PAIRS = 200
 _MOVE = 10_000_000
-_RECONNECT_S = 0.05
-_JOIN_S = 60.0
 _CONFLICTS = (ER.LOCK_DEADLOCK, ER.LOCK_WAIT_TIMEOUT, ER.DUP_ENTRY)
 
 
@@ -49,12 +45,15 @@ SCHEMA = (
 )
 
 
-class MysqlWorkload:
-    """Clients that work until the context ends. ``seed`` and the client's number make them.
+class MysqlWorkload(Traffic):
+    """`Traffic` on MySQL and MariaDB.
 
     ``large``: some transactions change many rows. A MariaDB that is killed while it writes such a
     one leaves half of it in its log, which is a stop.
     """
+
+    refused = pymysql.OperationalError
+    lost = (pymysql.OperationalError, pymysql.InterfaceError)
 
     def __init__(
         self,
@@ -65,73 +64,18 @@ class MysqlWorkload:
         pause_s: float = 0.004,
         large: bool = True,
     ) -> None:
-        self.counts: Counter[str] = Counter()
-        self.failure: BaseException | None = None
+        super().__init__(seed=seed, clients=clients, pause_s=pause_s)
         self._database = database
-        self._pause_s = pause_s
         self._large = large
-        self._stopping = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._run, args=(seed, number), name=f"client-{number}")
-            for number in range(clients)
-        ]
 
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
+    def client(self, random_: random.Random, number: int) -> _Client:
+        return _Client(random_, number, self.counts, large=self._large)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
+    def connect(self) -> Any:
+        return self._database.connect(autocommit=False)
 
-    def stop(self) -> None:
-        """End the clients; raises what one of them failed with."""
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join(_JOIN_S)
-        if self.failure is not None:
-            raise self.failure
-
-    def wait_for(self, commits: int, *, timeout_s: float = 60.0) -> None:
-        """Return after that many more commits."""
-        wanted, end = self.counts["commits"] + commits, time.monotonic() + timeout_s
-        while self.counts["commits"] < wanted:
-            if self.failure is not None:
-                raise self.failure
-            if time.monotonic() > end:
-                raise TimeoutError(f"the traffic stands still: {dict(self.counts)}")
-            time.sleep(0.01)
-
-    def _run(self, seed: int, number: int) -> None:
-        client = _Client(random.Random(f"{seed}/{number}"), number, self.counts, large=self._large)
-        try:
-            while not self._stopping.is_set():
-                self._connected(client)
-        except BaseException as error:
-            self.failure = error
-            raise
-
-    def _connected(self, client: _Client) -> None:
-        """Work on one connection until the end or until the server ends it."""
-        try:
-            connection = self._database.connect(autocommit=False)
-        except pymysql.OperationalError:
-            self._stopping.wait(_RECONNECT_S)
-            return
-        try:
-            with connection.cursor() as cursor:
-                while not self._stopping.is_set():
-                    client.transact(connection, cursor)
-                    self._stopping.wait(self._pause_s)
-        except (pymysql.OperationalError, pymysql.InterfaceError):
-            self.counts["reconnects"] += 1
-        finally:
-            connection._force_close()
+    def disconnect(self, connection: Any) -> None:
+        connection._force_close()
 
 
 class _Client:

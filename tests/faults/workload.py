@@ -7,22 +7,19 @@ the log twice or not at all shows there. ``ver`` only ever grows for a row.
 from __future__ import annotations
 
 import random
-import threading
-import time
 from collections import Counter
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import psycopg2
 import psycopg2.errors
+
+from tests.faults.traffic import Traffic
 
 TABLES = ("public.accounts", "public.ledger", "public.orders", "public.pairs")
 HOT_KEYS = 8
 ORDERS = 1_500
 PAIRS = 300
 _MOVE = 10_000_000
-_RECONNECT_S = 0.05
-_JOIN_S = 60.0
 
 SCHEMA = (
     "CREATE TABLE accounts (id int PRIMARY KEY, ver bigint NOT NULL, balance numeric(14,2),"
@@ -40,76 +37,24 @@ SCHEMA = (
 """``doc`` lies out of line, so that an update that leaves it alone does not log it."""
 
 
-class Workload:
-    """Clients that work until the context ends. ``seed`` and the client's number make them."""
+class Workload(Traffic):
+    """`Traffic` on PostgreSQL."""
+
+    refused = psycopg2.OperationalError
+    lost = (psycopg2.OperationalError, psycopg2.InterfaceError)
 
     def __init__(self, dsn: str, *, seed: int, clients: int = 3, pause_s: float = 0.002) -> None:
-        self.counts: Counter[str] = Counter()
-        self.failure: BaseException | None = None
+        super().__init__(seed=seed, clients=clients, pause_s=pause_s)
         self._dsn = dsn
-        self._pause_s = pause_s
-        self._stopping = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._run, args=(seed, number), name=f"client-{number}")
-            for number in range(clients)
-        ]
 
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
+    def client(self, random_: random.Random, number: int) -> _Client:
+        return _Client(random_, number, self.counts)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
+    def connect(self) -> Any:
+        return psycopg2.connect(self._dsn, application_name="traffic")
 
-    def stop(self) -> None:
-        """End the clients; raises what one of them failed with."""
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join(_JOIN_S)
-        if self.failure is not None:
-            raise self.failure
-
-    def wait_for(self, commits: int, *, timeout_s: float = 60.0) -> None:
-        """Return after that many more commits."""
-        wanted, end = self.counts["commits"] + commits, time.monotonic() + timeout_s
-        while self.counts["commits"] < wanted:
-            if self.failure is not None:
-                raise self.failure
-            if time.monotonic() > end:
-                raise TimeoutError(f"the traffic stands still: {dict(self.counts)}")
-            time.sleep(0.01)
-
-    def _run(self, seed: int, number: int) -> None:
-        client = _Client(random.Random(f"{seed}/{number}"), number, self.counts)
-        try:
-            while not self._stopping.is_set():
-                self._connected(client)
-        except BaseException as error:
-            self.failure = error
-            raise
-
-    def _connected(self, client: _Client) -> None:
-        """Work on one connection until the end or until the server ends it."""
-        try:
-            connection = psycopg2.connect(self._dsn, application_name="traffic")
-        except psycopg2.OperationalError:
-            self._stopping.wait(_RECONNECT_S)
-            return
-        try:
-            with connection.cursor() as cursor:
-                while not self._stopping.is_set():
-                    client.transact(connection, cursor)
-                    self._stopping.wait(self._pause_s)
-        except (psycopg2.OperationalError, psycopg2.InterfaceError):
-            self.counts["reconnects"] += 1
-        finally:
-            connection.close()
+    def disconnect(self, connection: Any) -> None:
+        connection.close()
 
 
 class _Client:

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from tests.faults.checks import check_equal
-from tests.fixtures.capture import Pipeline, PipelineFactory, poll
+from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.mysql_servers import (
     Flavour,
     MysqlDatabase,
@@ -16,6 +16,7 @@ from tests.fixtures.mysql_servers import (
     follow,
     make_mysql_database,
     promote,
+    purge_logs,
 )
 
 TABLE = "CREATE TABLE items (id INT PRIMARY KEY, v INT)"
@@ -90,14 +91,7 @@ def test_a_purged_log_is_a_named_gap(
     shop.drain()
     database.run("INSERT INTO items VALUES (1, 1)")
     server.run("FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
-    last = server.rows("SHOW BINARY LOGS")[-1][0]
-
-    def purged() -> bool:
-        """A server does not purge what a stream reads, and notices late that it has ended."""
-        server.run(f"PURGE BINARY LOGS TO '{last}'")
-        return len(server.rows("SHOW BINARY LOGS")) == 1
-
-    poll("the log is purged", purged)
+    purge_logs(server)
     worker = shop.start()
     assert worker.wait() != 0
     assert "SourceLost" in worker.output() and "purged its log" in worker.output()

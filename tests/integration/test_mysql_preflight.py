@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -22,6 +21,7 @@ from tests.fixtures.mysql_servers import (
     catch_up,
     follow,
     make_mysql_database,
+    purge_logs,
 )
 from tideline.contract.errors import Misconfigured
 from tideline.contract.position import MysqlPosition
@@ -190,7 +190,7 @@ def check_purged(database: MysqlDatabase) -> None:
     only(check(database, plain), "position", "ok")
     only(check(database, other), "position", "warning")
     database.run("INSERT INTO orders VALUES (3)", "FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
-    purge(database.server, position.file)
+    purge_logs(database.server)
     assert "is lost" in only(check(database, plan), "position", "error").message
     assert "is lost" in only(check(database, plain), "position", "error").message
 
@@ -216,14 +216,6 @@ def now(database: MysqlDatabase) -> tuple[MysqlPosition, str]:
     name = rows(f"SELECT @@GLOBAL.{'server_uid' if mariadb else 'server_uuid'}")
     file, offset = rows(status)[0][:2]
     return MysqlPosition(file, offset, gtids[0][0].replace("\n", "")), name[0][0]
-
-
-def purge(server: BinlogServer, file: str) -> None:
-    """Remove all logs but the newest; MariaDB keeps one until InnoDB does not need it any more."""
-    end = time.monotonic() + 30
-    while file in (logs := [row[0] for row in server.rows("SHOW BINARY LOGS")]):
-        assert time.monotonic() < end
-        server.run(f"PURGE BINARY LOGS TO '{logs[-1]}'")
 
 
 def test_a_read_only_server(shop: MysqlDatabase) -> None:

@@ -9,8 +9,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.checks import check_equal, read_chain
-from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory, poll
-from tests.fixtures.mysql_servers import Flavour, MysqlDatabase, ServerFactory, make_mysql_database
+from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory
+from tests.fixtures.mysql_servers import (
+    Flavour,
+    MysqlDatabase,
+    ServerFactory,
+    make_mysql_database,
+    purge_logs,
+)
 from tests.fixtures.mysql_writes import run_sessions
 from tideline.contract.manifest import TableCondition
 
@@ -160,14 +166,7 @@ def test_the_log_is_purged_before_the_commit(
     run_sessions(database, prepared("'a'", "INSERT INTO t VALUES (10, 'a')"))
     database.run("FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
     shop.drain()
-    last = database.rows("SHOW BINARY LOGS")[-1][0]
-
-    def purged() -> bool:
-        """A server keeps files that a stream may still want, until it notices that it ended."""
-        database.run(f"PURGE BINARY LOGS TO '{last}'")
-        return bool(database.rows("SHOW BINARY LOGS")[0][0] == last)
-
-    poll("the log is purged", purged)
+    purge_logs(database.server)
     database.run("XA COMMIT 'a'")
     database.run("INSERT INTO t VALUES (11, 'after')")
     worker = shop.start(until_idle_s=IDLE_S)
