@@ -15,6 +15,7 @@ COPY capture capture
 COPY spark_jobs spark_jobs
 COPY console console
 COPY benchmarks benchmarks
+COPY simulation simulation
 COPY dags dags
 COPY plugins plugins
 RUN pip install --no-cache-dir --constraint constraints.txt '.[capture,spark,planner,airflow]'

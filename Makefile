@@ -5,8 +5,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 LINT_PATHS := $(wildcard tideline capture spark_jobs console plugins dags simulation benchmarks tests)
 
+# Where it is set, every process compiles all it imports anew: Airflow starts twice as slowly.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help setup servers demo test check quick-tests lint bench constraints clean
+.PHONY: help setup servers demo test check quick-tests lint faults bench constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,19 +28,25 @@ demo: setup ## the main job on a sample shop, live; SOURCE=mariadb has the shop 
 	@$(BIN)/tideline demo $(if $(SOURCE),--source $(SOURCE))
 
 test: setup servers lint ## every test
-	$(BIN)/pytest --numprocesses=2 --dist=loadscope --no-loadscope-reorder --max-worker-restart=0
+	$(BIN)/pytest tests/simulation --durations=10
+	$(BIN)/pytest --ignore=tests/simulation --numprocesses=2 --dist=loadscope --no-loadscope-reorder \
+		--max-worker-restart=0 --durations=60
 
 check: setup ## format, types, imports, unit and property tests: under a minute
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint quick-tests
 
 quick-tests:
-	$(BIN)/pytest tests/unit tests/properties
+	$(BIN)/pytest tests/unit tests/properties --numprocesses=2 --dist=loadscope --durations=12
 
 lint:
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy $(LINT_PATHS)
 	$(BIN)/lint-imports
+
+faults: setup servers ## real servers under every fault, and the table of counts; ROUNDS=… sets its length
+	@$(BIN)/python -m tests.faults
+	@STORE_AWAY_S=60 $(BIN)/pytest tests/faults/test_store_away.py
 
 bench: setup ## measure, as JSON lines; NAME=… picks one, ROWS=… sets its size
 	@$(BIN)/python -m benchmarks $(NAME) $(if $(ROWS),--rows $(ROWS))

@@ -8,21 +8,24 @@ import sys
 import threading
 import time
 import uuid
+from contextlib import suppress
 
 import structlog
 
-from capture.assistants import OnPoint
 from capture.core.events import Limits
 from capture.desk import Desk
 from capture.leadership import Candidate, Lead
+from capture.live import LiveSettings
 from capture.metrics import Metrics
+from capture.points import OnPoint, pass_by
 from capture.queue import RequestQueue
-from capture.runtime import Crew, Session
+from capture.runtime import Crew, Ended, Session
 from capture.sources.base import Source
 from capture.sources.mysql.source import MysqlSource
 from capture.sources.postgres.source import PostgresSource
+from capture.upkeep import Upkeep
 from capture.uploader import Restart, Uploader
-from tideline.contract.errors import Unavailable
+from tideline.contract.errors import Misconfigured, SourceLost, Unavailable
 from tideline.settings import Settings
 from tideline.store.chain import Chain, Link
 from tideline.store.objects import open_store
@@ -39,13 +42,15 @@ log = structlog.get_logger("tideline.worker")
 def run_worker(
     settings: Settings,
     *,
+    live: LiveSettings | None = None,
     until_idle_s: float | None = None,
-    on_point: OnPoint = lambda name: None,
+    on_point: OnPoint = pass_by,
 ) -> None:
     """Capture until SIGTERM or SIGINT (or idle for ``until_idle_s``); then all read is durable.
 
     Raises Fenced when another worker took over, and what stops a pipeline: SourceLost,
-    Misconfigured, CorruptData. ``on_point`` is called at named points, for fault tests.
+    Misconfigured, CorruptData. ``live`` are the settings as they change meanwhile. ``on_point`` is
+    called at named points, for fault tests.
     """
     sys.setswitchinterval(_SWITCH_S)
     stopping = threading.Event()
@@ -61,11 +66,12 @@ def run_worker(
             settings.pipeline,
             writer,
             claim_idle_s=settings.capture.request_claim_s,
-        )
+        ),
+        on_point=on_point,
     )
     desk.start()
     try:
-        source = _source(settings)
+        source = _source(settings, on_point)
 
         def tell_passive(link: Link) -> None:
             desk.publish(metrics.status(writer, link, passive=True))
@@ -81,6 +87,7 @@ def run_worker(
         lead = candidate.acquire(lambda: (source.identity(), source.begin()))
         if lead is None:
             return
+        on_point("after-takeover")
         uploader = Uploader(
             store,
             chain,
@@ -89,26 +96,38 @@ def run_worker(
             heartbeat_s=settings.capture.heartbeat_s,
             on_point=on_point,
         )
-        crew = Crew(chain, uploader, desk, metrics, writer, stopping, on_point)
-        _lead(settings, source, crew, lead, until_idle_s)
+        live = live or LiveSettings(settings)
+        patience_s = settings.capture.takeover_after_s
+        desk.owns = lambda: uploader.failure is None and uploader.silent_s < patience_s
+        crew = Crew(chain, uploader, desk, metrics, writer, stopping, on_point, live.changed)
+        upkeep = Upkeep(settings, store, lambda: uploader.last.manifest.manifest_number)
+        upkeep.start()
+        try:
+            _lead(live, source, crew, lead, until_idle_s)
+        finally:
+            upkeep.stop()
     finally:
         desk.stop(writer)
 
 
-def _source(settings: Settings) -> Source:
+def _source(settings: Settings, on_point: OnPoint) -> Source:
     if settings.source.kind == "postgres":
-        return PostgresSource(settings)
-    return MysqlSource(settings)
+        return PostgresSource(settings, on_point=on_point)
+    return MysqlSource(settings, on_point=on_point)
 
 
 def _lead(
-    settings: Settings, source: Source, crew: Crew, lead: Lead, until_idle_s: float | None
+    live: LiveSettings, source: Source, crew: Crew, lead: Lead, until_idle_s: float | None
 ) -> None:
     """Session after session, until one ends by itself. The chain is released at the end."""
     crew.uploader.start()
-    crew.desk.claiming = True
     link, state, pause = lead.link, lead.state, _BACKOFF_S[0]
     try:
+        if time.monotonic() - lead.since > live.current.capture.heartbeat_s:
+            # This process slept. The source is another worker's to touch, if there is one.
+            _prove_ownership(crew)
+            link, state = crew.uploader.last, crew.uploader.state
+        crew.desk.claiming = True
         while True:
             begun = time.monotonic()
             session: Session | None = None
@@ -118,31 +137,43 @@ def _lead(
                     crew,
                     link,
                     state,
-                    settings=settings.capture,
-                    limits=_limits(settings),
+                    settings=live.current.capture,
+                    limits=_limits(live.current),
                     until_idle_s=until_idle_s,
                 )
-                session.run()
-                break
+                if session.run() is not Ended.CHANGED:
+                    break
+                log.info("the settings changed: the session begins anew with them")
+                source, pause = _source(live.current, crew.on_point), 0.0
             except Unavailable as error:
                 log.warning(
                     "the session ended; it begins anew from what is durable", reason=str(error)
                 )
+            except (SourceLost, Misconfigured):
+                # Or another worker took over, and has moved the source on: then that is to be told.
+                with suppress(Unavailable):
+                    _prove_ownership(crew, live.current.capture.stop_timeout_s)
+                raise
             if time.monotonic() - begun > 30:
                 pause = _BACKOFF_S[0]
             if crew.stopping.wait(pause):
                 break
-            pause = min(pause * 2, _BACKOFF_S[1])
-            crew.uploader.submit(Restart())
-            crew.uploader.drain()
+            pause = min(max(pause * 2, _BACKOFF_S[0]), _BACKOFF_S[1])
+            _prove_ownership(crew)
             if session is not None:
                 session.tell()
             link, state = crew.uploader.last, crew.uploader.state
         crew.desk.claiming = False
-        crew.uploader.release(settings.capture.stop_timeout_s)
+        crew.uploader.release(live.current.capture.stop_timeout_s)
     finally:
         crew.uploader.stop()
     log.info("stopped", manifest_number=crew.uploader.last.manifest.manifest_number)
+
+
+def _prove_ownership(crew: Crew, timeout_s: float | None = None) -> None:
+    """Append to the chain, whatever is under way; Fenced when another worker has taken over."""
+    crew.uploader.submit(Restart())
+    crew.uploader.drain(timeout_s)
 
 
 def _limits(settings: Settings) -> Limits:
@@ -157,6 +188,12 @@ def _limits(settings: Settings) -> Limits:
         chunk_redo_max=capture.chunk_redo_max,
         unseen_transactions_max=capture.unseen_transactions_max,
         open_requests_max=capture.open_requests_max,
+        parallel_dumps_max=capture.parallel_dumps_max,
+        chunks_ahead_max=capture.chunks_ahead_max,
+        chunk_target_ms=capture.chunk_target_ms,
+        replica_lag_max_s=capture.replica_lag_max_s,
+        running_queries_max=capture.running_queries_max,
+        log_backlog_max_bytes=capture.log_backlog_max_bytes,
         initial_dump=settings.source.initial == "dump",
         dump_unproven=settings.source.schema_policy == "auto",
     )

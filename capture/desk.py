@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import structlog
 
-from capture.core.events import RequestArrived, RequestRefused
+from capture.core.events import CommandArrived, RequestArrived, RequestRefused
+from capture.points import OnPoint, pass_by
 from capture.queue import MESSAGES_MAX, Message, RequestQueue
 from tideline.contract.errors import Unavailable
 from tideline.contract.request import Answer
@@ -22,21 +23,25 @@ _POLL_S = 0.1
 
 log = structlog.get_logger("tideline.desk")
 
-Arrival = RequestArrived | RequestRefused
+Arrival = RequestArrived | CommandArrived | RequestRefused
 
 
 class Desk(threading.Thread):
     """``arrivals`` is what it claimed. Only an active worker claims; a passive one publishes.
 
-    ``failure`` is what ended the thread, if not `stop`.
+    ``owns`` says whether the chain is surely ours. One that slept must not claim what it can do
+    nothing about, nor write an answer over that of the worker who took over meanwhile: then only
+    its status is sent. ``failure`` is what ended the thread, if not `stop`.
     """
 
-    def __init__(self, requests: RequestQueue) -> None:
+    def __init__(self, requests: RequestQueue, *, on_point: OnPoint = pass_by) -> None:
         super().__init__(name="desk", daemon=True)
         self.arrivals: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
         self.claiming = False
+        self.owns: Callable[[], bool] = lambda: True
         self.failure: BaseException | None = None
         self._queue = requests
+        self._on_point = on_point
         self._acknowledged: list[str] = []
         self._answers: dict[str, Answer] = {}
         self._status: WorkerStatus | None = None
@@ -70,7 +75,7 @@ class Desk(threading.Thread):
                 self._try(self._send)
                 # While nobody takes them, entries that nobody acknowledges would come every
                 # ``claim_idle_s``, again and again.
-                if self.claiming and self.arrivals.qsize() < MESSAGES_MAX:
+                if self.claiming and self.owns() and self.arrivals.qsize() < MESSAGES_MAX:
                     self._try(self._claim)
         except BaseException as error:
             self.failure = error
@@ -82,13 +87,17 @@ class Desk(threading.Thread):
 
     def _claim(self) -> bool:
         for message in self._queue.claim():
+            self._on_point("request-claimed")
             self.arrivals.put(_arrival(message))
         return True
 
     def _send(self) -> bool:
+        acknowledged: list[str] = []
+        answers: dict[str, Answer] = {}
         with self._lock:
-            acknowledged, self._acknowledged = self._acknowledged, []
-            answers, self._answers = self._answers, {}
+            if self.owns():
+                acknowledged, self._acknowledged = self._acknowledged, []
+                answers, self._answers = self._answers, {}
             status, self._status = self._status, None
         try:
             if acknowledged:
@@ -118,6 +127,8 @@ class Desk(threading.Thread):
 def _arrival(message: Message) -> Arrival:
     if message.request is not None:
         return RequestArrived(message.id, message.request)
+    if message.command is not None:
+        return CommandArrived(message.id, message.command)
     return RequestRefused(
         message.id, message.request_id, message.error.message if message.error else "not valid"
     )

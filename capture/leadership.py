@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 from msgspec.structs import replace
@@ -29,10 +29,12 @@ log = structlog.get_logger("tideline.leadership")
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """The chain's end, which this worker wrote, and the open state there."""
+    """The chain's end, which this worker wrote, and the open state there. ``since``: when that was
+    known (monotonic seconds)."""
 
     link: Link
     state: OpenState
+    since: float = field(default_factory=time.monotonic)
 
 
 class Candidate:

@@ -21,8 +21,16 @@ import msgspec
 from redis import RedisError
 
 from tideline.contract.errors import Misconfigured, Unavailable
-from tideline.contract.request import Answer, DumpRequest, encode_answer, parse_request
+from tideline.contract.request import (
+    Answer,
+    Command,
+    DumpRequest,
+    encode_answer,
+    parse_command,
+    parse_request,
+)
 from tideline.control import (
+    COMMAND_FIELD,
     GROUP,
     REQUEST_FIELD,
     WORKER_TTL_S,
@@ -48,19 +56,21 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:+/@=-]{0,199}")
 _CLAIM = """
 local stream, group, consumer = KEYS[1], ARGV[1], ARGV[2]
 local count, idle_ms, cursor = ARGV[3], ARGV[4], ARGV[5]
-local field, bytes_max = ARGV[6], tonumber(ARGV[7])
+local bytes_max = tonumber(ARGV[6])
+local fields = {[ARGV[7]] = true, [ARGV[8]] = true}
 local entries = {}
 local function take(found)
   for _, entry in ipairs(found or {}) do
-    local size, value = -1, ''
+    local size, value, field = -1, '', ''
     local pairs_of = entry and entry[2] or {}
     for at = 1, #pairs_of, 2 do
-      if pairs_of[at] == field then
+      if fields[pairs_of[at]] then
+        field = pairs_of[at]
         size = string.len(pairs_of[at + 1])
         if size <= bytes_max then value = pairs_of[at + 1] end
       end
     end
-    if entry then entries[#entries + 1] = {entry[1], size, value} end
+    if entry then entries[#entries + 1] = {entry[1], size, value, field} end
   end
 end
 local function reclaim()
@@ -81,22 +91,23 @@ end
 return {old[1], entries}
 """
 """Claims idle entries and, when no more of these are left, new ones; makes the group where it is
-missing (after a FLUSHALL too); measures: ``{cursor, {{id, bytes or -1, value or ''}, …}}``. One
-round trip that never waits."""
+missing (after a FLUSHALL too); measures: ``{cursor, {{id, bytes or -1, value or '', field}, …}}``.
+One round trip that never waits."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """One claimed entry: either ``request`` or ``error`` is set.
+    """One claimed entry: one of ``request``, ``command`` and ``error`` is set.
 
     A message with an error is to be refused, recorded and acknowledged under ``request_id``, which
-    is the asker's where it can be read, else made of the entry's id.
+    is the asker's where it can be read, else made of the entry's id; that of a command is its own.
     """
 
     id: str
     raw: bytes
     request_id: str
     request: DumpRequest | None = None
+    command: Command | None = None
     error: Misconfigured | None = None
 
 
@@ -145,13 +156,17 @@ class RequestQueue:
                 MESSAGES_MAX,
                 idle_ms,
                 self._cursor,
-                REQUEST_FIELD,
                 bytes_max,
+                REQUEST_FIELD,
+                COMMAND_FIELD,
             )
         self._cursor = reply[0].decode()
         if self._cursor == "0-0":
             self._inheriting = False
-        return [_message(entry[0].decode(), entry[1], entry[2], bytes_max) for entry in reply[1]]
+        return [
+            _message(entry.decode(), size, raw, field=field.decode(), bytes_max=bytes_max)
+            for entry, size, raw, field in reply[1]
+        ]
 
     def acknowledge(self, ids: Sequence[str]) -> None:
         """Forget these entries for good; call it after what they led to is durable."""
@@ -207,13 +222,17 @@ class RequestQueue:
             raise Unavailable(cause.message, cause.hint) from None
 
 
-def _message(entry_id: str, size: int, raw: bytes, bytes_max: int) -> Message:
+def _message(entry_id: str, size: int, raw: bytes, *, field: str, bytes_max: int) -> Message:
     if size < 0:
-        return _refused(entry_id, raw, f"the message has no field {REQUEST_FIELD!r}")
+        text = f"the message has no field {REQUEST_FIELD!r} or {COMMAND_FIELD!r}"
+        return _refused(entry_id, raw, text)
     if size > bytes_max:
         text = f"the message has {size} bytes, above control.message_bytes_max, {bytes_max}"
         return _refused(entry_id, raw, text)
     try:
+        if field == COMMAND_FIELD:
+            command = parse_command(raw)
+            return Message(entry_id, raw, command.command_id, command=command)
         request = parse_request(raw)
     except Misconfigured as error:
         return _refused(entry_id, raw, error.message)
@@ -228,14 +247,16 @@ def _refused(entry_id: str, raw: bytes, text: str) -> Message:
 def _request_id(raw: bytes) -> str | None:
     """The id of a request that is wrong otherwise, so that its asker hears of it."""
     try:
-        found = _IDENTIFIED.decode(raw).request_id
+        found = _IDENTIFIED.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return found if _REQUEST_ID.fullmatch(found) else None
+    named = found.request_id or found.command_id
+    return named if _REQUEST_ID.fullmatch(named) else None
 
 
 class _Identified(msgspec.Struct):
-    request_id: str
+    request_id: str = ""
+    command_id: str = ""
 
 
 _IDENTIFIED = msgspec.json.Decoder(_Identified)

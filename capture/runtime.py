@@ -11,17 +11,27 @@ import queue
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 
 import structlog
 from msgspec.structs import replace
 
-from capture.assistants import Dumper, Found, OnPoint, Watcher
+from capture.assistants import Dumpers, Found, Watcher
 from capture.core.draft import Sealed
-from capture.core.events import CatalogRound, Limits, RequestArrived, Snapshot
+from capture.core.events import (
+    CatalogRound,
+    Limits,
+    RequestArrived,
+    RequestRefused,
+    Snapshot,
+    SourceLoad,
+)
 from capture.core.worker import Worker
 from capture.desk import Desk
 from capture.metrics import Metrics
+from capture.points import OnPoint
 from capture.sources.base import LogReader, Source
 from capture.uploader import Uploader
 from tideline.contract.errors import Unavailable
@@ -38,14 +48,25 @@ _BUSY_S = 0.05
 _WAIT_S = 0.02
 _CONFIRM_S = 5.0
 _REPORT_S = 0.5
-_JOIN_S = 10.0
+_JOIN_S = 2.0
+"""A thread that goes on for longer waits for the source; the next session ends its connection."""
 
 log = structlog.get_logger("tideline.session")
 
 
+class Ended(Enum):
+    """Why a session ended that nothing went wrong with."""
+
+    STOPPED = "stopped"
+    IDLE = "idle"
+    CHANGED = "changed"
+    """The settings did: another session goes on with them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """What outlives a session: the uploader extends the chain, the desk talks to askers."""
+    """What outlives a session: the uploader extends the chain, the desk talks to askers.
+    ``changed`` says that the settings did."""
 
     chain: Chain
     uploader: Uploader
@@ -54,6 +75,7 @@ class Crew:
     writer: str
     stopping: threading.Event
     on_point: OnPoint
+    changed: Callable[[], bool] = lambda: False
 
 
 class Session:
@@ -85,21 +107,29 @@ class Session:
         self._accepted = {item.request.request_id for item in state.requests}
         self._buffered_since: float | None = None
         self._buffered = 0
-        self._received_at = time.monotonic()
+        self._received_at = self._waited_for_at = time.monotonic()
         self._confirmed_at = 0.0
         self._reported_at = 0.0
         self._quiet_since = time.monotonic()
         self._position: SourcePosition | None = None
         self._throttled = False
+        self._log_warning: str | None = None
         self._silence_max_s = max(settings.mark_timeout_s, 3 * settings.catalog_interval_s)
 
-    def run(self) -> None:
-        """Until ``stopping``, or idle for long enough; raises what ended the session otherwise."""
+    def run(self) -> Ended:
+        """Until ``stopping``, idle for long enough, or ``changed``; raises what ended the session
+        otherwise."""
         position = self._begin()
         reader = self._source.log_reader(
             position, self._incarnation, self.core.tables.captures, self.core.held
         )
-        dumper = Dumper(self._source, self._incarnation, self._found, self._crew.on_point)
+        dumpers = Dumpers(
+            self._source,
+            self._incarnation,
+            self._found,
+            self._crew.on_point,
+            lanes=self._settings.parallel_dumps_max,
+        )
         interval = self._settings.catalog_interval_s
         if self._until_idle_s is not None:
             interval = min(interval, max(self._until_idle_s / 2, 0.2))
@@ -107,28 +137,29 @@ class Session:
             self._source,
             self._incarnation,
             self._found,
+            settings=self._settings,
             catalog_interval_s=interval,
-            snapshot_interval_s=self._settings.snapshot_interval_s,
         )
+        watcher.durable = position, self.core.source_time_us
         self._crew.uploader.on_durable = lambda link, sealed: self._durable.put((link, sealed))
         try:
-            dumper.start()
             watcher.start()
             log.info("reading the log", position=str(position))
             self._crew.on_point("reading")
             self._received_at = time.monotonic()
-            while not self._crew.stopping.is_set():
-                self._turn(reader, dumper, watcher)
-                if self._is_idle(watcher):
-                    break
+            ended = None
+            while ended is None:
+                self._turn(reader, dumpers, watcher)
+                ended = self._ended(watcher)
             self._finish()
+            return ended
         finally:
-            dumper.stop()
+            dumpers.stop()
             watcher.stop()
             reader.close()
-            for thread in (dumper, watcher):
-                if thread.is_alive():
-                    thread.join(_JOIN_S)
+            dumpers.join(_JOIN_S)
+            if watcher.is_alive():
+                watcher.join(_JOIN_S)
 
     def _begin(self) -> SourcePosition:
         """Where the log is read from. At the very first start the source is made ready in steps,
@@ -167,22 +198,24 @@ class Session:
 
     # -- one turn ------------------------------------------------------------------------------
 
-    def _turn(self, reader: LogReader, dumper: Dumper, watcher: Watcher) -> None:
+    def _turn(self, reader: LogReader, dumpers: Dumpers, watcher: Watcher) -> None:
         now = time.monotonic()
-        for thread in (self._crew.uploader, self._crew.desk, dumper, watcher):
+        for thread in (self._crew.uploader, self._crew.desk, dumpers, watcher):
             if thread.failure is not None:
                 raise thread.failure
         self._take_found(now)
         self._take_durable(reader, now)
+        if self._position is not None:
+            watcher.durable = self._position, self.core.source_time_us
         received = self._read(reader, now)
         self._hand_over(now)
         if self.core.intake.waits:
             watcher.look()
-        order = self.core.next_order(now=now)
-        if order is not None:
+        while (order := self.core.next_order(now=now)) is not None:
             self._crew.on_point("between-chunks")
-            dumper.give(order)
+            dumpers.give(order)
         self._report(now)
+        self._check_answers(watcher, now)
         if received:
             self._received_at = now
         elif self._throttled:
@@ -198,6 +231,16 @@ class Session:
             time.sleep(_PAUSE_S)
         else:
             reader.wait(_WAIT_S)
+
+    def _check_answers(self, watcher: Watcher, now: float) -> None:
+        """Raise Unavailable when the catalog is waited for and waited for, though the log comes.
+        Marks that are not written may wait for us: for the store, or for a transaction's end."""
+        if self._throttled or self.core.in_transaction:
+            self._waited_for_at = now
+        if now - max(watcher.answered_at, self._waited_for_at) > self._silence_max_s:
+            raise Unavailable(
+                f"the source said nothing of its catalog for {self._silence_max_s:g} s"
+            )
 
     def _read(self, reader: LogReader, now: float) -> int:
         """Read a little; decode when enough has gathered. The number of messages that came."""
@@ -221,6 +264,8 @@ class Session:
             self._take_found(now)
             batch = reader.take(self.core.sequencer.next)
             self.core.on_batch(batch, now=now, since=self._buffered_since)
+            if self.core.in_transaction:
+                self._crew.on_point("inside-transaction")
             self._buffered, self._buffered_since = 0, None
         return count
 
@@ -239,16 +284,28 @@ class Session:
                 self.core.on_catalog(found)
             elif isinstance(found, Snapshot):
                 self.core.on_snapshot(found)
+            elif isinstance(found, SourceLoad):
+                self._take_load(found, now)
             else:
                 self.core.on_chunk(found, now=now)
         while not self._crew.desk.arrivals.empty():
             arrived = self._crew.desk.arrivals.get()
+            if isinstance(arrived, RequestRefused):
+                self.core.intake.on_refused(arrived)
+                continue
             if isinstance(arrived, RequestArrived):
                 answer = self.core.intake.on_request(arrived)
-                if answer is not None:
-                    self._crew.desk.answer(answer)
             else:
-                self.core.intake.on_refused(arrived)
+                answer = self.core.commands.on_command(arrived)
+            if answer is not None:
+                self._crew.desk.answer(answer)
+
+    def _take_load(self, load: SourceLoad, now: float) -> None:
+        self.core.on_load(load, now=now)
+        self._crew.metrics.loaded(load)
+        if load.log_warning is not None and self._log_warning is None:
+            log.warning("the source will remove its log soon", reason=load.log_warning)
+        self._log_warning = load.log_warning
 
     def _take_durable(self, reader: LogReader, now: float) -> None:
         """Only what a manifest holds is confirmed to the source and told to askers."""
@@ -280,26 +337,39 @@ class Session:
 
     def _confirm(self, reader: LogReader, now: float) -> None:
         if self._position is not None:
+            self._crew.on_point("before-confirm")
             reader.confirm(self._position)
+            self._crew.on_point("after-confirm")
         self._confirmed_at = now
 
     def _report(self, now: float) -> None:
         if now - self._reported_at < _REPORT_S:
             return
         self._reported_at = now
-        answers = [answer for answer in self.core.answers() if answer.request_id in self._accepted]
+        answers = [
+            answer for answer in self.core.answers(now=now) if answer.request_id in self._accepted
+        ]
         for answer in answers:
             if not answer.state.final:
                 self._crew.desk.answer(answer)
-        note = "the store is behind: reading stopped" if self._throttled else None
+        notes = ["the store is behind: reading stopped"] if self._throttled else []
+        notes += [] if self._log_warning is None else [self._log_warning]
+        note = "; ".join(notes) or None
         self._crew.desk.publish(
             self._crew.metrics.status(
                 self._crew.writer, self._crew.uploader.last, answers=answers, note=note
             )
         )
-        self._crew.metrics.observe(self.core, self._crew.uploader)
+        self._crew.metrics.observe(self.core, self._crew.uploader, answers)
 
     # -- the end -------------------------------------------------------------------------------
+
+    def _ended(self, watcher: Watcher) -> Ended | None:
+        if self._crew.stopping.is_set():
+            return Ended.STOPPED
+        if self._is_idle(watcher):
+            return Ended.IDLE
+        return Ended.CHANGED if self._crew.changed() else None
 
     def _is_idle(self, watcher: Watcher) -> bool:
         """Whether log, requests and uploads were quiet for ``until_idle_s``.

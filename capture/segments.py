@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,7 @@ _SAMPLE_ROWS = 2_000
 _REPEATS_MIN = 8
 """A dictionary pays when a value occurs this often in the sample."""
 _BOUNDED = (Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.DATE, Kind.TIMESTAMP)
-_ROW_GROUP_ROWS = 1 << 17
+ROW_GROUP_ROWS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,25 +88,27 @@ def _encode(group: list[Rows]) -> EncodedPart:
 def write_part(table: pa.Table) -> bytes:
     """``table`` as Parquet."""
     buffer = io.BytesIO()
+    pq.write_table(table, buffer, row_group_size=ROW_GROUP_ROWS, **write_options(table))
+    return buffer.getvalue()
+
+
+def write_options(table: pa.Table) -> dict[str, Any]:
+    """How a part that begins with the rows of ``table`` is best written."""
     repeating = [field.name for field in table.schema if _repeats(table, field)]
     encodings = {
         field.name: encoding
         for field in table.schema
         if field.name not in repeating and (encoding := _encoding(field.type)) is not None
     }
-    pq.write_table(
-        table,
-        buffer,
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=repeating,
-        column_encoding=encodings,
-        write_statistics=["_tl_seq"],
-        row_group_size=_ROW_GROUP_ROWS,
-        store_schema=False,
-        data_page_version="1.0",
-    )
-    return buffer.getvalue()
+    return {
+        "compression": "zstd",
+        "compression_level": 1,
+        "use_dictionary": repeating,
+        "column_encoding": encodings,
+        "write_statistics": ["_tl_seq"],
+        "store_schema": False,
+        "data_page_version": "1.0",
+    }
 
 
 def _one_table(group: list[Rows]) -> pa.Table:
@@ -118,10 +121,11 @@ def _one_table(group: list[Rows]) -> pa.Table:
         unchanged="_tl_unchanged" in names,
         overflow="_tl_overflow" in names,
     )
-    return pa.Table.from_batches([_fill(item.batch, fields) for item in group], schema=fields)
+    return pa.Table.from_batches([fill(item.batch, fields) for item in group], schema=fields)
 
 
-def _fill(batch: pa.RecordBatch, fields: pa.Schema) -> pa.RecordBatch:
+def fill(batch: pa.RecordBatch, fields: pa.Schema) -> pa.RecordBatch:
+    """``batch`` in the shape of ``fields``: columns that it lacks are NULL."""
     if batch.schema.equals(fields):
         return batch
     have = set(batch.schema.names)

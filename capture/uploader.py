@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,8 @@ from msgspec.structs import replace
 from capture.core.draft import Sealed, Spill
 from capture.core.events import Rows
 from capture.manifests import Manifests, named_part
-from capture.segments import EncodedPart, encode_parts
+from capture.points import OnPoint, pass_by
+from capture.segments import encode_parts
 from tideline.contract import layout
 from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.manifest import Manifest, OpenState, Part
@@ -70,7 +71,7 @@ class Uploader(threading.Thread):
         state: OpenState,
         *,
         heartbeat_s: float,
-        on_point: Callable[[str], None] = lambda name: None,
+        on_point: OnPoint = pass_by,
     ) -> None:
         super().__init__(name="uploader", daemon=True)
         self.failure: BaseException | None = None
@@ -89,7 +90,7 @@ class Uploader(threading.Thread):
         self._pool = ThreadPoolExecutor(_PUTS_AT_ONCE, thread_name_prefix="put")
         self._spilled = _Spilled([], [])
         self._written_schemas: set[str] = set()
-        self._appended_at = time.monotonic()
+        self._appended_at = self._owned_at = time.monotonic()
 
     # -- other threads -------------------------------------------------------------------------
 
@@ -101,6 +102,12 @@ class Uploader(threading.Thread):
     @property
     def idle(self) -> bool:
         return self._unfinished == 0
+
+    @property
+    def silent_s(self) -> float:
+        """How long ago the newest manifest of ours was sent. Above ``takeover_after_s`` another
+        worker may own the chain, however lately the store's answer came."""
+        return time.monotonic() - self._owned_at
 
     def submit(self, item: Sealed | Spill | Restart) -> None:
         with self._changed:
@@ -144,7 +151,9 @@ class Uploader(threading.Thread):
         self.stop()
         self.join()
         self.check()
+        self._on_point("before-release")
         self._append(replace(self._heartbeat(), released=True), None)
+        self._on_point("after-release")
 
     def stop(self) -> None:
         self._stopping.set()
@@ -230,39 +239,50 @@ class Uploader(threading.Thread):
         return self._manifests.heartbeat(self._spilled.prefixes)
 
     def _append(self, manifest: Manifest, sealed: Sealed | None) -> None:
-        link = self._until_available(lambda: self._chain.append(manifest))
+        def attempt() -> tuple[float, Link]:
+            return time.monotonic(), self._chain.append(manifest)
+
+        sent_at, link = self._until_available(attempt)
         self._on_point("after-manifest")
         self._manifests.appended(link)
-        self._appended_at = time.monotonic()
+        self._appended_at, self._owned_at = time.monotonic(), sent_at
         self.on_durable(link, sealed)
 
     def _write_schemas(self, schemas: tuple[TableSchema, ...]) -> None:
-        for schema in schemas:
-            if schema.fingerprint not in self._written_schemas:
-                self._until_available(partial(self._chain.write_schema, schema))
-                self._written_schemas.add(schema.fingerprint)
+        new = [one for one in schemas if one.fingerprint not in self._written_schemas]
+        if new:
+            writes = [partial(self._chain.write_schema, schema) for schema in new]
+            self._until_available(lambda: self._do_all(writes))
+            self._written_schemas.update(schema.fingerprint for schema in new)
 
     def _put_parts(self, rows: tuple[Rows, ...]) -> list[Part]:
         if not rows:
             return []
         if self._manifests.next_number not in self._spilled.prefixes:
             self._spilled.prefixes.append(self._manifests.next_number)
+        self._on_point("before-encode")
         parts = [(self._part_key(part.schema), part) for part in encode_parts(rows)]
+        dumped = any(part.operations.get("r") for _, part in parts)
         self._on_point("before-part-put")
-        self._until_available(lambda: self._put_all(parts))
+        if dumped:
+            self._on_point("before-chunk-put")
+        puts = [partial(self._store.put, key, part.data) for key, part in parts]
+        self._until_available(lambda: self._do_all(puts))
+        if dumped:
+            self._on_point("after-chunk-put")
         return [named_part(key, part) for key, part in parts]
 
-    def _put_all(self, parts: list[tuple[str, EncodedPart]]) -> None:
+    def _do_all(self, requests: Sequence[Callable[[], object]]) -> None:
         """Heartbeats go on meanwhile, however long it takes: the writer lives."""
-        puts = [self._pool.submit(self._store.put, key, part.data) for key, part in parts]
+        under_way = [self._pool.submit(request) for request in requests]
         try:
-            while wait(puts, timeout=self._heartbeat_s / 4).not_done:
+            while wait(under_way, timeout=self._heartbeat_s / 4).not_done:
                 self._beat_if_due()
-            for put in puts:
-                put.result()
+            for one in under_way:
+                one.result()
         finally:
-            for put in puts:
-                put.cancel()
+            for one in under_way:
+                one.cancel()
 
     def _part_key(self, schema: TableSchema) -> str:
         return layout.part_key(

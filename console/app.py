@@ -100,7 +100,7 @@ def capture(
     settings = _settings(config)
     from console.capture import run
 
-    run(settings, until_idle_s=until_idle)
+    run(settings, config, until_idle_s=until_idle)
 
 
 @app.command()
@@ -111,7 +111,9 @@ def dump(  # noqa: PLR0913 - a command's options
     keys: Annotated[
         Path | None,
         typer.Option(
-            help="Only these keys of one table: CSV, a key per line (or JSON lines, *.jsonl).",
+            help="Only these keys of one table: CSV, a key per line (or JSON lines, *.jsonl); - is"
+            " standard input. Those that the source lacks are deleted. Beside a range: read after"
+            " it.",
             metavar="FILE",
             show_default=False,
         ),
@@ -124,6 +126,22 @@ def dump(  # noqa: PLR0913 - a command's options
             show_default=False,
         ),
     ] = None,
+    key_from: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="Only rows of one table from this key on: CSV, the first key columns or all.",
+            metavar="KEY",
+            show_default=False,
+        ),
+    ] = None,
+    key_to: Annotated[
+        str | None,
+        typer.Option("--to", help="… and before this key.", metavar="KEY", show_default=False),
+    ] = None,
+    priority: Annotated[
+        int, typer.Option(min=-10, max=10, help="The higher one comes first, at the next chunk.")
+    ] = 0,
     chunk_rows: Annotated[
         int | None, typer.Option(min=1, help="Rows per chunk.", show_default=False)
     ] = None,
@@ -136,19 +154,72 @@ def dump(  # noqa: PLR0913 - a command's options
         typer.Option("--id", help="Join the request of this id.", show_default=False),
     ] = None,
 ) -> None:
-    """Ask the worker to dump tables, given keys, or a time range."""
+    """Ask the worker to dump tables, given keys, a range of keys or of time."""
     from console.dump import make_request, run
 
     request = make_request(
         tables or [],
         every=every,
         keys=keys,
+        key_range=(key_from, key_to),
         time=time,
+        priority=priority,
         chunk_rows=chunk_rows,
         delay_ms=delay_ms,
         request_id=request_id,
     )
     raise typer.Exit(run(_settings(config), request, wait=wait))
+
+
+Requests = Annotated[
+    list[str] | None,
+    typer.Argument(help="Ids of requests; `tideline status` shows them.", metavar="ID…"),
+]
+Every = Annotated[bool, typer.Option("--all", help="All requests.")]
+
+
+@app.command()
+def pause(requests: Requests = None, config: Config = None, every: Every = False) -> None:
+    """Begin no more chunks of requests, until they are resumed."""
+    _steer("pause", requests, config, every=every)
+
+
+@app.command()
+def resume(requests: Requests = None, config: Config = None, every: Every = False) -> None:
+    """Go on with requests that were paused."""
+    _steer("resume", requests, config, every=every)
+
+
+@app.command()
+def cancel(requests: Requests = None, config: Config = None, every: Every = False) -> None:
+    """End requests; what was read so far is kept."""
+    _steer("cancel", requests, config, every=every)
+
+
+@app.command()
+def tune(
+    requests: Requests = None,
+    config: Config = None,
+    every: Every = False,
+    chunk_rows: Annotated[
+        str | None, typer.Option(help="Rows per chunk, or default.", show_default=False)
+    ] = None,
+    delay_ms: Annotated[
+        str | None, typer.Option(help="Pause between chunks, or default.", show_default=False)
+    ] = None,
+) -> None:
+    """Change the pace of requests while they run."""
+    _steer("tune", requests, config, every=every, chunk_rows=chunk_rows, delay_ms=delay_ms)
+
+
+def _steer(
+    action: str, requests: list[str] | None, config: Path | None, *, every: bool, **pace: str | None
+) -> None:
+    from console.steer import make_command, run
+    from tideline.contract.request import Action
+
+    command = make_command(Action(action), requests or [], every=every, **pace)
+    raise typer.Exit(run(_settings(config), command))
 
 
 @app.command()
@@ -158,6 +229,20 @@ def merge(tables: Tables = None, config: Config = None) -> None:
     from console.merge import run
 
     raise typer.Exit(run(settings, tables or []))
+
+
+@app.command()
+def garbage(
+    config: Config = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")
+    ] = False,
+) -> None:
+    """Remove parts that nobody needs any more; the active worker does so by itself."""
+    settings = _settings(config)
+    from console.garbage import run
+
+    run(settings, dry_run=dry_run)
 
 
 @app.command()
@@ -172,6 +257,91 @@ def status(
     from console.status import run
 
     run(settings, as_json=as_json)
+
+
+@app.command()
+def cost(  # noqa: PLR0913 - a command's options
+    config: Config = None,
+    tables: Annotated[
+        int | None, typer.Option(min=1, help="Captured tables.", show_default=False)
+    ] = None,
+    busy: Annotated[
+        int | None, typer.Option(min=1, help="… of which change.", show_default=False)
+    ] = None,
+    changes_per_s: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Changed rows per second, of all tables.", show_default=False),
+    ] = None,
+    row_bytes: Annotated[
+        float | None, typer.Option(min=1.0, help="Bytes of one in a part.", show_default=False)
+    ] = None,
+    flush_s: Annotated[
+        list[float] | None,
+        typer.Option(min=0.01, help="Flush interval; several are compared.", show_default=False),
+    ] = None,
+    heartbeat_s: Annotated[float | None, typer.Option(min=0.01, show_default=False)] = None,
+    merge_every: Annotated[
+        float | None,
+        typer.Option(min=1.0, help="Seconds from merge to merge.", show_default=False),
+    ] = None,
+    passive: Annotated[
+        int | None, typer.Option(min=0, help="Workers that wait.", show_default=False)
+    ] = None,
+    put_price: Annotated[float, typer.Option(min=0.0, help="Of 1,000 PUTs or LISTs.")] = 0.005,
+    get_price: Annotated[float, typer.Option(min=0.0, help="Of 1,000 GETs or HEADs.")] = 0.0004,
+    gb_month_price: Annotated[
+        float, typer.Option(min=0.0, help="Of 1 GB stored for a month.")
+    ] = 0.023,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """Compute requests and bytes per day at the object store; what is not given is in the settings.
+
+    The prices are those that S3 Standard listed in us-east-1 in 2025, in dollars.
+    """
+    from console.cost import Asked, run
+    from tideline.cost import Prices
+
+    asked = Asked(
+        tables=tables,
+        busy=busy,
+        changes_per_s=changes_per_s,
+        row_bytes=row_bytes,
+        flush_s=tuple(flush_s or ()),
+        heartbeat_s=heartbeat_s,
+        merge_every_s=merge_every,
+        passive=passive,
+    )
+    run(asked, Prices(put_price, get_price, gb_month_price), config, as_json=as_json)
+
+
+@app.command()
+def simulate(  # noqa: PLR0913 - a command's options
+    seed: Annotated[
+        int | None, typer.Option(help="The first seed.", metavar="N", show_default=False)
+    ] = None,
+    runs: Annotated[int, typer.Option(min=1, help="Runs, of successive seeds.")] = 1,
+    mutant: Annotated[
+        str | None, typer.Option(help="A seeded bug to be caught.", show_default=False)
+    ] = None,
+    all_mutants: Annotated[bool, typer.Option("--all-mutants", help="Each of them.")] = False,
+    faults: Annotated[
+        str | None, typer.Option(help="Only these of the run's faults.", show_default=False)
+    ] = None,
+    dumps: Annotated[
+        str | None, typer.Option(help="Only these of its dumps.", show_default=False)
+    ] = None,
+    transactions: Annotated[int | None, typer.Option(min=1, show_default=False)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """Run the worker against seeded faults on virtual time, and judge what it wrote.
+
+    Exits with 1 when a promise was broken, or a seeded bug was not caught.
+    """
+    from console.simulate import Cut, Wanted, run
+
+    cut = Cut(faults, dumps, transactions)
+    wanted = Wanted(seed=seed, runs=runs, mutant=mutant, all_mutants=all_mutants, cut=cut)
+    raise typer.Exit(run(wanted, as_json=as_json))
 
 
 @inspect_app.command("manifests")

@@ -1,7 +1,8 @@
 """``tideline dump``: send a request, and with ``--wait`` follow it to its end.
 
-A request without an answer is repeated under its id, which joins what it began: so a Redis that
-was flushed, or a worker that was killed, costs time and nothing else.
+A request without an answer is looked up in the chain, and where that does not know it repeated
+under its id, which joins what it began: so a Redis that was flushed, is lost or stale, or a worker
+that was killed, costs time and nothing else.
 """
 
 from __future__ import annotations
@@ -10,17 +11,21 @@ import os
 import socket
 import time as clock
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from console.keys import read_keys
+from console.keys import parse_csv, read_keys
+from console.recorded import Record
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.request import (
     Answer,
     DumpRequest,
+    KeyRange,
     RequestState,
     TableProgress,
     TimeRange,
@@ -32,18 +37,20 @@ from tideline.settings import Settings
 EVERY_TABLE = "*.*"
 POLL_INTERVAL_S = 0.25
 REPEAT_AFTER_S = 5.0
-"""An asker without any answer for so long repeats its request."""
+"""After so long without news the chain is asked; and the worker again, where that knows nothing."""
 UNAVAILABLE_MAX_S = 60.0
-"""How long ``--wait`` outlives a Redis that is away."""
+"""How long ``--wait`` outlives a Redis that is away, when the chain knows nothing either."""
 EXIT_FAILED = 1
 
 
-def make_request(
+def make_request(  # noqa: PLR0913 - the options of a command
     tables: Sequence[str],
     *,
     every: bool = False,
     keys: Path | None = None,
+    key_range: tuple[str | None, str | None] = (None, None),
     time: tuple[str, str, str] | None = None,
+    priority: int = 0,
     chunk_rows: int | None = None,
     delay_ms: int | None = None,
     request_id: str | None = None,
@@ -56,12 +63,29 @@ def make_request(
         tables=(EVERY_TABLE,) if every else tuple(tables),
         keys=None if keys is None else read_keys(keys),
         time=None if time is None else TimeRange(*time),
+        key_range=None if key_range == (None, None) else KeyRange(*map(_bound, key_range)),
+        priority=priority,
         chunk_rows=chunk_rows,
         delay_ms=delay_ms,
-        requested_by=f"{os.environ.get('USER') or os.getuid()}@{socket.gethostname()}",
+        requested_by=asked_by(),
     )
     check_request(request)
     return request
+
+
+def asked_by() -> str:
+    """Who is at this terminal."""
+    return f"{os.environ.get('USER') or os.getuid()}@{socket.gethostname()}"
+
+
+def _bound(text: str | None) -> tuple[str, ...] | None:
+    """A key, or the first columns of one, as a line of CSV."""
+    if text is None:
+        return None
+    keys = parse_csv(text)
+    if len(keys) != 1:
+        raise Misconfigured("a bound of keys is one line of CSV: a field per key column")
+    return keys[0]
 
 
 def run(settings: Settings, request: DumpRequest, *, wait: bool) -> int:
@@ -79,29 +103,46 @@ def run(settings: Settings, request: DumpRequest, *, wait: bool) -> int:
         MofNCompleteColumn(),
         TextColumn("{task.fields[note]}"),
     ) as progress:
-        answer = follow(asker, request, _Bars(progress))
+        answer = follow(asker, request, Record(settings), _Bars(progress).show)
     return _finish(answer)
 
 
-def follow(asker: Asker, request: DumpRequest, bars: _Bars) -> Answer:
-    """Poll until the request has ended; the final answer. Repeats the request when unanswered."""
-    asked_at = reached_at = clock.monotonic()
+def follow(
+    asker: Asker, request: DumpRequest, record: Record, show: Callable[[Answer], None]
+) -> Answer:
+    """Poll until the request has ended; the final answer. ``show`` is given each one that is new.
+
+    Raises Unavailable when neither Redis nor the chain knew of it for `UNAVAILABLE_MAX_S`.
+    """
+    seen: Answer | None = None
+    news_at = looked_at = reached_at = clock.monotonic()
     while True:
+        now, away = clock.monotonic(), None
         try:
             answer = asker.answer(request.request_id)
-            if answer is None and clock.monotonic() - asked_at > REPEAT_AFTER_S:
-                asker.ask(request)
-                asked_at = clock.monotonic()
-            reached_at = clock.monotonic()
-        except Unavailable:
-            if clock.monotonic() - reached_at > UNAVAILABLE_MAX_S:
-                raise
-            answer = None
-        if answer is not None:
-            bars.show(answer)
+            reached_at = now
+        except Unavailable as error:
+            answer, away = None, error
+        if (answer is None or now - news_at > REPEAT_AFTER_S) and now - looked_at > REPEAT_AFTER_S:
+            looked_at = now
+            answer = record.answer(request.request_id) or answer
+            if answer is None and away is None:
+                _ask_again(asker, request)
+            elif answer is not None:
+                reached_at = now
+        if answer is not None and answer != seen:
+            seen, news_at = answer, now
+            show(answer)
             if answer.state.final:
                 return answer
+        if away is not None and now - reached_at > UNAVAILABLE_MAX_S:
+            raise away
         clock.sleep(POLL_INTERVAL_S)
+
+
+def _ask_again(asker: Asker, request: DumpRequest) -> None:
+    with suppress(Unavailable):  # It was there a moment ago; the next look tells.
+        asker.ask(request)
 
 
 class _Bars:
@@ -123,7 +164,14 @@ class _Bars:
 
 
 def _note(table: TableProgress) -> str:
-    text = f"{table.state.value}, {table.rows:,} rows"
+    text = f"{table.state.value}, {table.rows:,}"
+    if table.rows_estimate is not None and not table.state.final:
+        text += f" of about {max(table.rows, table.rows_estimate):,}"
+    text += " rows"
+    if table.rows_per_s is not None and not table.state.final:
+        text += f", {table.rows_per_s:,.0f} a second"
+    if table.remaining_s is not None:
+        text += f", {timedelta(seconds=round(table.remaining_s))} left"
     held_up = table.error or table.waiting
     return text if held_up is None else f"{text}: {held_up}"
 

@@ -1,4 +1,4 @@
-"""Files of keys: CSV with one key per line, or JSON lines.
+"""Files of keys: CSV with one key per line, or JSON lines; ``-`` is standard input, as CSV.
 
 A key is one text per key column, in key order, as the database prints it. In CSV an empty field is
 the empty text. In JSON lines a line is a list of texts and numbers, or one alone. Errors name the
@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from pathlib import Path
 
 from tideline.contract.errors import Misconfigured
 
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+STDIN = Path("-")
 
 Key = tuple[str, ...]
 
@@ -21,7 +23,11 @@ Key = tuple[str, ...]
 def read_keys(path: Path) -> tuple[Key, ...]:
     """The keys in the file; Misconfigured when there are none or a line is not a key."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = (
+            sys.stdin.buffer.read().decode("utf-8-sig")
+            if path == STDIN
+            else path.read_text(encoding="utf-8-sig")
+        )
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise Misconfigured(f"the keys file {path} cannot be read: {reason}") from None

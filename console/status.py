@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from datetime import timedelta
 
 import msgspec
 
@@ -14,11 +15,15 @@ from console.status_document import Merged, Status, TableStage, TableStatus, mak
 from console.tables import moment, print_table
 from tideline.contract.errors import TidelineError
 from tideline.contract.manifest import OpenState
+from tideline.contract.request import Answer, TableProgress
 from tideline.control import Asker, WorkerStatus
 from tideline.planner import applied_state
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
+
+ENDED_SHOWN = 10
+"""Of the requests that ended; the document has all that the chain remembers."""
 
 
 def run(settings: Settings, *, as_json: bool) -> None:
@@ -145,24 +150,63 @@ def _print_tables(tables: tuple[TableStatus, ...]) -> None:
 
 
 def _print_dumps(status: Status) -> None:
-    if not status.dumps:
-        return
-    print_table(
-        ("request", "table", "state", "chunk", "of about", "rows", "held up by"),
-        (
+    if status.paused:
+        print("all dumps are paused: `tideline resume --all` goes on with them")
+    if status.dumps:
+        print_table(
             (
-                answer.request_id,
-                table.table,
-                table.state.value,
-                table.chunks,
-                table.chunks_estimate,
-                table.rows,
-                table.error or table.waiting,
-            )
-            for answer in status.dumps
-            for table in answer.tables
-        ),
+                "request",
+                "table",
+                "state",
+                "chunk",
+                "of about",
+                "rows",
+                "of about",
+                "a second",
+                "left",
+                "held up by",
+            ),
+            (
+                (answer.request_id, *_progress(table))
+                for answer in status.dumps
+                for table in answer.tables
+            ),
+        )
+    if status.ended:
+        print_table(
+            ("ended lately", "state", "tables", "rows", "manifest", "why"),
+            (_end(answer) for answer in status.ended[-ENDED_SHOWN:]),
+        )
+
+
+def _progress(table: TableProgress) -> tuple[object, ...]:
+    return (
+        table.table,
+        table.state.value,
+        table.chunks,
+        table.chunks_estimate,
+        table.rows,
+        table.rows_estimate,
+        table.rows_per_s,
+        _span(table.remaining_s),
+        table.error or table.waiting,
     )
+
+
+def _end(answer: Answer) -> tuple[object, ...]:
+    reasons = [reason for reason in (answer.error, answer.hint) if reason is not None]
+    return (
+        answer.request_id,
+        answer.state.value,
+        len(answer.tables),
+        sum(table.rows for table in answer.tables),
+        answer.manifest_number,
+        "; ".join(reasons) or None,
+    )
+
+
+def _span(seconds: float | None) -> str | None:
+    return None if seconds is None else str(timedelta(seconds=round(seconds)))
 
 
 def _seconds(value: float | None) -> str | None:

@@ -14,17 +14,17 @@ from typing import Any
 
 import msgspec
 
+from console.recorded import ended_answers, open_answers
 from tideline.contract.document import written_version
 from tideline.contract.json_schemas import DIALECT
 from tideline.contract.manifest import (
     Manifest,
-    OpenRequest,
     OpenState,
     TableCondition,
     TableState,
 )
 from tideline.contract.planning import complete_through
-from tideline.contract.request import Answer, RequestState, TableProgress
+from tideline.contract.request import Answer, RequestState
 from tideline.control import WorkerStatus
 
 STATUS_VERSION = 1
@@ -113,8 +113,9 @@ class TableStatus(msgspec.Struct, frozen=True):
 class Status(msgspec.Struct, frozen=True):
     """The document. ``chain`` is None before a worker ran for the first time.
 
-    ``control_error`` and ``warehouse_error`` say why what they would tell is missing. Answers among
-    ``dumps`` leave out what has no value; elsewhere it is null.
+    ``dumps`` have not ended, ``ended`` have lately (newest last). ``paused``: all dumps are, those
+    that are asked for later included. ``control_error`` and ``warehouse_error`` say why what they
+    would tell is missing. Answers leave out what has no value; elsewhere it is null.
     """
 
     pipeline: str
@@ -124,6 +125,8 @@ class Status(msgspec.Struct, frozen=True):
     chain: ChainStatus | None = None
     tables: tuple[TableStatus, ...] = ()
     dumps: tuple[Answer, ...] = ()
+    ended: tuple[Answer, ...] = ()
+    paused: bool = False
     control_error: str | None = None
     warehouse_error: str | None = None
     version: int = written_version(STATUS_VERSION)
@@ -162,6 +165,8 @@ def make_status(
         chain=None if tail is None else _chain(tail, now_us),
         tables=() if tail is None else _tables(tail, state, merged, now_us),
         dumps=dumps_under_way(state, workers or ()),
+        ended=ended_answers(state),
+        paused=state.paused,
     )
 
 
@@ -190,30 +195,16 @@ def worker_state(
 
 def dumps_under_way(state: OpenState, workers: Sequence[WorkerStatus]) -> tuple[Answer, ...]:
     """The open requests, each as the live worker last told of it, else as the chain has it."""
-    told = {dump.request_id: dump for worker in workers for dump in worker.dumps}
-    known = {one.request.request_id: answer_of(one) for one in state.requests}
+    ended = {answer.request_id for answer in state.recent}
+    told = {
+        dump.request_id: dump
+        for worker in workers
+        for dump in worker.dumps
+        if dump.request_id not in ended
+    }
+    known = {answer.request_id: answer for answer in open_answers(state)}
     # What the chain has not yet: accepted a moment ago, by a manifest newer than the tail read.
     return tuple((known | told).values())
-
-
-def answer_of(one: OpenRequest) -> Answer:
-    """An open request as an answer, from what the chain holds of it."""
-    started = any(dump.first_low_seq is not None for dump in one.dumps)
-    return Answer(
-        request_id=one.request.request_id,
-        state=RequestState.RUNNING if started else RequestState.ACCEPTED,
-        tables=tuple(
-            TableProgress(
-                table=dump.table,
-                state=RequestState(dump.state),
-                chunks=dump.chunks,
-                rows=dump.rows,
-                rows_estimate=dump.rows_estimate,
-                error=dump.error,
-            )
-            for dump in one.dumps
-        ),
-    )
 
 
 def _chain(tail: Manifest, now_us: int) -> ChainStatus:

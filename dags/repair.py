@@ -1,66 +1,32 @@
 """`tideline_repair`: read rows anew from the source and put them into the warehouse.
 
-Whole tables, or the rows of given keys of one table. The source is neither locked nor paused. A
-whole table's repair also removes rows that the source does not have; repairing keys removes those
-of the keys that are gone.
+Whole tables; or, of one table, given keys, a range of keys, or both; or the rows of a range of
+time. The source is neither locked nor paused. A whole table's repair also removes rows that the
+source does not have; repairing keys removes those of the keys that are gone; a range by itself
+removes nothing. `tideline_steer` pauses, slows down or cancels a repair that runs.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG
 
-from tideline.contract.request import CHUNK_ROWS_MAX, DELAY_MS_MAX, KEYS_MAX, TABLES_MAX
+from tideline_airflow import forms
 from tideline_airflow.merge import MergeOperator
 from tideline_airflow.operators import DumpOperator, PlanOperator, ReportOperator
 from tideline_airflow.retries import NOT_BY_RETRYING
 
-PARAMS = {
-    "tables": Param(
-        type="array",
-        items={"type": "string", "minLength": 3},
-        minItems=1,
-        maxItems=TABLES_MAX,
-        title="Tables",
-        description="One `schema.table` per line; shell patterns work (`public.*`).",
-    ),
-    "keys": Param(
-        None,
-        type=["null", "array"],
-        items={
-            "anyOf": [
-                {"type": ["string", "integer"]},
-                {"type": "array", "items": {"type": ["string", "integer"]}, "minItems": 1},
-            ]
-        },
-        maxItems=KEYS_MAX,
-        title="Keys",
-        description='Only rows with these keys, of one table: `["17", "18"]`; a key of several'
-        ' columns is a list: `[["17", "2"]]`. Empty: whole tables.',
-    ),
-    "chunk_rows": Param(
-        None,
-        type=["null", "integer"],
-        minimum=1,
-        maximum=CHUNK_ROWS_MAX,
-        title="Rows per chunk",
-        description="How many rows one query reads. Empty: the worker's setting.",
-    ),
-    "delay_ms": Param(
-        None,
-        type=["null", "integer"],
-        minimum=0,
-        maximum=DELAY_MS_MAX,
-        title="Pause between chunks (ms)",
-        description="Spares a busy source. Empty: the worker's setting.",
-    ),
-}
-
 with DAG(
     "tideline_repair",
     schedule=None,
-    params=PARAMS,
+    params={
+        "tables": forms.tables(),
+        "keys": forms.keys("Beside a range: read after it. Empty: whole tables, or the range."),
+        **forms.KEY_RANGE,
+        **forms.TIME_RANGE,
+        **forms.PACE,
+    },
     render_template_as_native_obj=True,
     default_args={
         "retries": 2,
@@ -73,9 +39,13 @@ with DAG(
     ask = DumpOperator(
         task_id="ask",
         tables="{{ params.tables }}",
-        keys="{{ params['keys'] }}",
+        keys=forms.param("keys"),
+        key_range=forms.key_range,
+        time=forms.time_range,
+        priority="{{ params.priority }}",
         chunk_rows="{{ params.chunk_rows }}",
         delay_ms="{{ params.delay_ms }}",
+        cancel_with_task="{{ params.cancel_with_task }}",
     )
     plan = PlanOperator(task_id="plan", tables=ask.output)
     merge = MergeOperator(task_id="merge", plan=plan.output)

@@ -2,7 +2,8 @@
 
 ::
 
-    tideline:{pipeline}:requests              stream; field ``request`` holds the request's JSON
+    tideline:{pipeline}:requests              stream; field ``request`` holds the request's JSON,
+                                              or ``command`` that of a command
     tideline:{pipeline}:answer:{request_id}   the newest answer, JSON, expires
     tideline:{pipeline}:workers               sorted set: writer → when it was last heard, µs
     tideline:{pipeline}:worker:{writer}       a worker's status, JSON, expires
@@ -27,8 +28,11 @@ from tideline.contract.document import DocumentReader, written_version
 from tideline.contract.errors import Misconfigured, TidelineError, Unavailable
 from tideline.contract.request import (
     Answer,
+    Command,
     DumpRequest,
+    check_command,
     check_request,
+    encode_command,
     encode_request,
     parse_answer,
 )
@@ -36,6 +40,7 @@ from tideline.settings import Control
 
 GROUP = "worker"
 REQUEST_FIELD = "request"
+COMMAND_FIELD = "command"
 WORKER_STATUS_VERSION = 1
 STREAM_ENTRIES_MAX = 10_000
 """Above it the oldest entries go, read or not: their askers repeat them."""
@@ -113,17 +118,27 @@ class Asker:
         Raises Misconfigured for a request that the worker would refuse unread.
         """
         check_request(request)
-        raw = encode_request(request)
+        self._send(REQUEST_FIELD, encode_request(request))
+
+    def command(self, command: Command) -> None:
+        """Send ``command``, which is answered under its id; the same one again changes nothing.
+
+        Raises Misconfigured for one that the worker would refuse unread.
+        """
+        check_command(command)
+        self._send(COMMAND_FIELD, encode_command(command))
+
+    def _send(self, field: str, raw: bytes) -> None:
         if len(raw) > self._control.message_bytes_max:
             raise Misconfigured(
-                f"the request has {len(raw)} bytes, above control.message_bytes_max,"
+                f"the {field} has {len(raw)} bytes, above control.message_bytes_max,"
                 f" {self._control.message_bytes_max}",
                 hint="ask for fewer keys at once, or raise the setting on both sides",
             )
         with redis_errors():
             self._redis.xadd(
                 stream_key(self._pipeline),
-                {REQUEST_FIELD: raw},
+                {field: raw},
                 maxlen=STREAM_ENTRIES_MAX,
                 approximate=True,
             )

@@ -39,6 +39,7 @@ DEFAULT_CONFIG = "tideline.toml"
 
 MiB = 1024 * 1024
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
+Days = Annotated[float, Field(ge=1 / 24, le=36_500)]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
 
@@ -322,9 +323,27 @@ class Capture(Section):
     connection counts as dead."""
     catalog_interval_s: Seconds = 3.0
     snapshot_interval_s: Seconds = 1.0
+    load_interval_s: Seconds = 5.0
+    """Between two looks at how busy the source is."""
+    chunk_target_ms: Annotated[int, Field(ge=0, le=60_000)] = 2_000
+    """Chunks get smaller while they take longer, and grow again up to ``chunk_rows``; 0: never."""
+    replica_lag_max_s: Seconds | None = None
+    """Dumps wait while a replica (or the source, where it is one) is further behind."""
+    running_queries_max: Count | None = None
+    """Dumps wait while more sessions are at work in the source."""
+    log_backlog_max_bytes: Count | None = None
+    """Dumps wait while the source keeps more of its log for us."""
     unseen_transactions_max: Count = 100_000
     open_requests_max: Annotated[int, Field(ge=1, le=64)] = 64
+    parallel_dumps_max: Annotated[int, Field(ge=1, le=16)] = 2
+    """Tables that are dumped side by side, each over two connections of its own."""
+    chunks_ahead_max: Annotated[int, Field(ge=0, le=16)] = 2
+    """Chunks of a table that are read while the one before them waits for its high mark."""
     request_claim_s: Seconds = 30.0
+    rollup_part_bytes_max: Annotated[int, Field(ge=1, le=1024 * MiB)] = 32 * MiB
+    """Smaller parts of a table are rolled up together, a thousand manifests' at a time."""
+    rollup_file_bytes_max: Annotated[int, Field(ge=1, le=1024 * MiB)] = 64 * MiB
+    """Parts that together are larger become several roll-ups."""
     metrics_port: Annotated[int, Field(ge=0, le=65_535)] = 0
     """Where Prometheus metrics are served, on 127.0.0.1; 0: nowhere."""
 
@@ -335,11 +354,29 @@ class Capture(Section):
         return self
 
 
+class Retention(Section):
+    """When parts that nobody needs any more are removed from the store, by the active worker.
+
+    Nothing is removed that a known warehouse has not applied, or that a table built anew from its
+    latest finished full dump would need. Manifests, blocks and schemas are kept for ever.
+    """
+
+    remove: bool = True
+    """False: nothing is ever removed, unless ``tideline garbage`` is run."""
+    parts_days: Days = 7.0
+    orphans_days: Days = 1.0
+    """Of parts that no manifest names: how long an upload may still be under way, at the least."""
+    plans_days: Days = 7.0
+    """How long the parts of a plan are kept that was made and never ended well."""
+    interval_s: Seconds = 21_600.0
+    """Between two looks for what may go; the first comes soon after the worker became active."""
+
+
 class Merge(Section):
     """Limits of one plan, and the Spark application that ``tideline merge`` starts."""
 
     parts_max: Count = 10_000
-    bytes_max: Count = 8 * 1024 * MiB
+    bytes_max: Annotated[int, Field(ge=1)] = 8 * 1024 * MiB
     retries_max: Count = 8
     master: str = "local[2]"
     driver_memory: str = "2g"
@@ -365,6 +402,7 @@ class Settings(BaseSettings):
     warehouse: Warehouse
     capture: Capture = Capture()
     merge: Merge = Merge()
+    retention: Retention = Retention()
 
     @classmethod
     def settings_customise_sources(
@@ -379,12 +417,17 @@ class Settings(BaseSettings):
         return env_settings, init_settings
 
 
+def settings_path(config: str | Path | None = None) -> Path:
+    """``config``, else ``$TIDELINE_CONFIG``, else ``./tideline.toml``."""
+    return Path(config or os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG)
+
+
 def load_settings(config: str | Path | None = None) -> Settings:
-    """The settings from ``config``, else ``$TIDELINE_CONFIG``, else ``./tideline.toml``.
+    """The settings from the file at `settings_path`.
 
     Raises Misconfigured with one line per mistake.
     """
-    path = Path(config or os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG)
+    path = settings_path(config)
     try:
         values = tomllib.loads(path.read_text())
     except FileNotFoundError:

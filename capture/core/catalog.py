@@ -30,7 +30,7 @@ class CatalogWatch:
         self.seen_token: str | None = None
         """The token of the newest mark B that came back through the log."""
         self.rounds = 0
-        """Rounds whose marks came through the log."""
+        """Rounds of this worker whose marks came through the log."""
         self.caught_up = False
         """Whether the newest round left no table for the next one."""
         self._core = core
@@ -55,9 +55,10 @@ class CatalogWatch:
 
     def on_high(self, mark: Mark) -> None:
         self.seen_token = mark.token
-        self.rounds += 1
         self.caught_up = False
         observed = self._take_round(mark.token)
+        # A worker before us may have left the marks of its rounds in the log.
+        self.rounds += observed is not None
         if observed is None or mark.token != self._low:
             return
         self._low = None

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from capture.core.events import GapSeen, StatementSeen
-from capture.core.requests import FOLLOW_UP
+from capture.core.requests import FOLLOW_UP, UNPROVEN
 from capture.core.tables import CATALOG, VALUE, Adopted
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import SchemaEvent, TableCondition
@@ -140,7 +140,22 @@ class Conditions:
         restarted = core.requests.restart(table)
         blocked = core.tables.states[table].condition is TableCondition.BLOCKED
         if not restarted and core.limits.dump_unproven and not blocked:
-            core.intake.request_dump("unproven", [table])
+            core.intake.request_dump(UNPROVEN, [table])
+
+    def cancelled(self, tables: Iterable[str]) -> None:
+        """Dumps of ``tables`` were cancelled. One that was to prove its table, besides what its
+        asker wanted of it, is followed by one of ours; a table that never was complete is left."""
+        core = self._core
+        due = [
+            table
+            for table in tables
+            if (state := core.tables.states.get(table)) is not None
+            and state.condition is TableCondition.UNPROVEN
+            and state.complete_seq is not None
+            and not core.requests.dumps_all(table)
+        ]
+        if due and core.limits.dump_unproven:
+            core.intake.request_dump(UNPROVEN, due)
 
     def park(self, table: str, *, reason: str, hint: str | None, cause: str) -> None:
         """Stop capturing ``table`` from the next sequence on."""

@@ -25,12 +25,13 @@ from capture.core.events import (
     Waiting,
 )
 from capture.core.orders import Orders, Reading, stale
-from capture.core.requests import FOLLOW_UP
+from capture.core.rates import Rates
+from capture.core.requests import FOLLOW_UP, Circumstances
 from capture.core.tables import CATALOG, VALUE
 from capture.core.visibility import UnseenTransactions, invisible
 from capture.core.window import Window, moved_incomplete, settle, untouched
 from tideline.contract.errors import InvariantBroken, Unavailable
-from tideline.contract.manifest import Floor, TableDump
+from tideline.contract.manifest import Floor, OpenRequest, TableDump
 
 if TYPE_CHECKING:
     from capture.core.worker import Worker
@@ -49,9 +50,10 @@ class Dumps:
         self.redone = 0
         """Chunks that were read again, since the start."""
         self._core = core
-        self._later: Snapshot | None = None
+        self._shown: list[tuple[Snapshot, frozenset[str]]] = []
         self._begun_with: dict[tuple[str, str], str] = {}
         self._trouble: dict[str, str] = {}
+        self._rates = Rates()
 
     # -- the log -------------------------------------------------------------------------------
 
@@ -63,7 +65,7 @@ class Dumps:
         reading.window = Window(order, self.unseen.at_low_mark(), core.sequencer.last)
         if not order.fence and not self.unseen.complete:
             reading.window.disturbed = "ids of unseen transactions were dropped after the order"
-        self._apply_later()
+        self._apply_shown()
         dump = core.requests.dump(order.request_id, order.table)
         if dump is None or stale(order, dump) or dump.first_low_seq is not None:
             return
@@ -90,16 +92,19 @@ class Dumps:
             window.saw_change_of(table, what)
 
     def on_high(self, mark: Mark, *, now: float) -> None:
-        reading, orders = self.orders.current, self.orders
-        if reading is None or mark.token != reading.order.token:
-            return
-        orders.end(reading)
-        if reading.window is not None and reading.chunk is not None:
-            self._judge(reading, reading.window, reading.chunk, mark)
-        orders.pause(now + orders.delay_s(reading.order.request_id))
-        if orders.current is not None:
-            self._show(orders.current)
-        self._apply_later()
+        reading = self.orders.find(mark.token)
+        if reading is not None:
+            reading.high = mark
+            self.settle(now=now)
+
+    def settle(self, *, now: float) -> None:
+        """Emit the chunks whose turn has come, and drop those whose turn will never come."""
+        for reading in self.orders.ready():
+            window, chunk, high = reading.window, reading.chunk, reading.high
+            if window is not None and chunk is not None and high is not None:
+                self._judge(reading, window, chunk, high, now=now)
+            self.orders.pause(reading.order.request_id, now)
+        self._apply_shown()
 
     def expect_marks_before(self, heartbeat: str) -> None:
         """A heartbeat is about to be written: behind all marks that were."""
@@ -129,29 +134,42 @@ class Dumps:
             reading.written = True
         elif isinstance(told, ChunkRead):
             reading.read, reading.waiting = told, None
+            full = told.rows >= reading.order.rows_max
+            self.orders.governor.saw_chunk(
+                reading.order.table, told.rows, took_s=told.took_s, full=full
+            )
         elif isinstance(told, Chunk):
             reading.chunk = told
             self._trouble.pop(reading.order.table, None)
             self.orders.release(reading.order.table)
-            self._show(reading)
+            self._show(told.snapshot, reading)
         else:
             self._failed(reading, told, now=now)
 
     def on_snapshot(self, snapshot: Snapshot) -> None:
-        """What a snapshot shows may be forgotten, but not while a low mark is still to come: its
-        chunk may have been read before the snapshot was taken."""
-        self._later = snapshot
-        self._apply_later()
+        self._show(snapshot)
 
-    def waiting(self) -> dict[str, str]:
-        """Per table: what its chunk waits for, or why the last one could not be read."""
-        readings = self.orders.readings
+    def circumstances(self, item: OpenRequest, *, now: float) -> Circumstances:
+        """What an open request is held up by, and how fast its tables get on."""
+        readings, request_id = self.orders.readings, item.request.request_id
         waits = {one.order.table: one.waiting for one in readings if one.waiting is not None}
-        return {**self._trouble, **waits}
+        rates = {
+            dump.table: rate
+            for dump in item.dumps
+            if (rate := self._rates.of(request_id, dump.table, now=now)) is not None
+        }
+        return Circumstances(
+            paused=self._core.requests.is_paused(item),
+            throttled=self.orders.governor.throttled_by(now=now),
+            waiting={**self._trouble, **waits},
+            rates=rates,
+        )
 
     # -- judgement -----------------------------------------------------------------------------
 
-    def _judge(self, reading: Reading, window: Window, chunk: Chunk, mark: Mark) -> None:
+    def _judge(
+        self, reading: Reading, window: Window, chunk: Chunk, mark: Mark, *, now: float
+    ) -> None:
         core, order = self._core, reading.order
         if order.fence:
             self.unseen.fenced()
@@ -168,6 +186,7 @@ class Dumps:
         self.orders.emitted()
         dump = core.requests.dump(order.request_id, order.table) or dump
         self._emit(order, window, chunk, mark)
+        self._rates.note(order.request_id, order.table, chunk.batch.num_rows, now=now)
         self._advance(order, chunk, dump)
 
     def _redo(self) -> None:
@@ -221,14 +240,18 @@ class Dumps:
     def _advance(self, order: ChunkOrder, chunk: Chunk, dump: TableDump) -> None:
         core = self._core
         asked = chunk.batch.num_rows if order.keys is None else chunk.keys_read
-        last_key, complete = chunk.last_key, chunk.complete
+        phase, last_key, complete = dump.phase, chunk.last_key or dump.last_key, chunk.complete
+        keys = core.requests.keys_asked(order.request_id)
         if order.keys is not None:
             done = (int(dump.last_key[0]) if dump.last_key else 0) + asked
-            last_key, complete = (str(done),), done >= self._keys_asked(order)
+            last_key, complete = (str(done),), done >= len(keys)
+        elif complete and keys:
+            phase, last_key, complete = "keys", None, False
         advanced = replace(
             dump,
             state="done" if complete else "running",
-            last_key=last_key if last_key is not None else dump.last_key,
+            phase=phase,
+            last_key=last_key,
             key_definition=chunk.facts.key_definition,
             chunks=dump.chunks + 1,
             rows=dump.rows + asked,
@@ -241,6 +264,8 @@ class Dumps:
         if complete:
             self._finish(order, advanced)
             core.end_requests()
+            if order.request_id not in core.requests:
+                self._rates.forget(order.request_id)
 
     def _finish(self, order: ChunkOrder, dump: TableDump) -> None:
         core = self._core
@@ -265,7 +290,6 @@ class Dumps:
     def _failed(self, reading: Reading, failed: ChunkFailed, *, now: float) -> None:
         core, order = self._core, reading.order
         self.orders.end(reading)
-        self._apply_later()
         moved = reading.window is not None and reading.window.disturbed is not None
         if failed.retry or moved:  # What was made anew meanwhile may not have been there yet.
             self._trouble[order.table] = failed.error
@@ -284,23 +308,20 @@ class Dumps:
     def _windows(self) -> list[Window]:
         return [one.window for one in self.orders.readings if one.window is not None]
 
-    def _show(self, reading: Reading) -> None:
-        """What its chunk shows may be forgotten, unless the chunk before it, which may not show
-        it, still waits for its low mark."""
-        current = self.orders.current
-        if reading.chunk is not None and (
-            reading is current or (current is not None and current.window is not None)
-        ):
-            self.unseen.shown(reading.chunk.snapshot)
+    def _show(self, snapshot: Snapshot, reading: Reading | None = None) -> None:
+        """What ``snapshot`` (the one that ``reading`` was read in) shows may be forgotten; but not
+        before the low marks of others that are under way have come: their chunks may have been read
+        before it was taken."""
+        if len(self._shown) > 1:
+            self._shown.pop()  # The oldest says soonest what may be forgotten, the newest most.
+        self._shown.append((snapshot, self._awaited - {reading.order.token if reading else ""}))
+        self._apply_shown()
 
-    def _apply_later(self) -> None:
-        awaited = len(self._windows) < len(self.orders.readings)
-        if self._later is not None and not awaited:
-            self.unseen.shown(self._later)
-            self._later = None
+    def _apply_shown(self) -> None:
+        while self._shown and not self._shown[0][1] & self._awaited:
+            self.unseen.shown(self._shown.pop(0)[0])
 
-    def _keys_asked(self, order: ChunkOrder) -> int:
-        for item in self._core.requests.open:
-            if item.request.request_id == order.request_id:
-                return len(item.request.keys or ())
-        return 0
+    @property
+    def _awaited(self) -> frozenset[str]:
+        """The chunks under way whose low marks have not come."""
+        return frozenset(r.order.token for r in self.orders.readings if r.window is None)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tideline.contract.position import SourcePosition
-from tideline.contract.request import DumpRequest, TimeRange
+from tideline.contract.request import Command, DumpRequest, KeyRange, TimeRange
 from tideline.contract.schema import TableSchema
 
 Int64Array = npt.NDArray[np.int64]
@@ -148,6 +148,21 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceLoad:
+    """How busy the source is; None: it does not tell us.
+
+    ``replica_lag_s`` is that of the slowest replica (or of the source, where it is one itself),
+    ``running_queries`` counts sessions at work but ours, ``log_backlog_bytes`` is what the source
+    keeps of its log for us, ``log_warning`` says in words that it will not for much longer.
+    """
+
+    replica_lag_s: float | None = None
+    running_queries: int | None = None
+    log_backlog_bytes: int | None = None
+    log_warning: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TableFacts:
     """What a source's catalog says of one table at one moment.
 
@@ -203,7 +218,7 @@ class CatalogRound:
 class ChunkOrder:
     """One chunk to read: between the marks L and H that carry ``token``.
 
-    Whole tables and time ranges go by ``after_key`` and ``rows_max``; keys requests by ``keys``.
+    Whole tables and ranges go by ``after_key`` and ``rows_max``; given keys by ``keys``.
     ``fence``: wait until every transaction older than L has ended, before reading.
     """
 
@@ -215,6 +230,7 @@ class ChunkOrder:
     after_key: tuple[str, ...] | None = None
     keys: tuple[tuple[str, ...], ...] | None = None
     time: TimeRange | None = None
+    key_range: KeyRange | None = None
     fence: bool = False
     estimate: bool = False
 
@@ -222,11 +238,14 @@ class ChunkOrder:
 @dataclass(frozen=True, slots=True)
 class ChunkRead:
     """A chunk was read and is being decoded; the next one may begin behind ``last_key``, unless it
-    was the last (``complete``)."""
+    was the last (``complete``). ``rows`` were read in ``took_s`` seconds (0: not to be told from
+    other waits)."""
 
     token: str
     last_key: tuple[str, ...] | None
     complete: bool
+    rows: int = 0
+    took_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +309,14 @@ class RequestArrived:
 
 
 @dataclass(frozen=True, slots=True)
+class CommandArrived:
+    """A checked command from the queue; ``message_id`` is acknowledged once it is durable."""
+
+    message_id: str
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
 class RequestRefused:
     """A message that is no valid request; recorded and acknowledged."""
 
@@ -311,5 +338,11 @@ class Limits:
     chunk_redo_max: int
     unseen_transactions_max: int
     open_requests_max: int
+    parallel_dumps_max: int
+    chunks_ahead_max: int
     initial_dump: bool
     dump_unproven: bool
+    chunk_target_ms: int = 0
+    replica_lag_max_s: float | None = None
+    running_queries_max: int | None = None
+    log_backlog_max_bytes: int | None = None

@@ -123,12 +123,22 @@ class Intake:
         tables = list(dict.fromkeys(chosen))
         if request.keys is not None and len(tables) != 1:
             return [], f"keys needs exactly one table, {len(tables)} match"
-        if request.keys is not None:
-            schema = core.tables.schema(tables[0])
-            if schema is None or len(schema.key) != len(request.keys[0]):
-                wanted = ", ".join(schema.key) if schema else "unknown"
-                return [], f"each key of {tables[0]} must give its key columns: {wanted}"
-        return tables, None
+        if request.key_range is not None and len(tables) != 1:
+            return [], f"key_range needs exactly one table, {len(tables)} match"
+        return tables, self._wrong_keys(request, tables[0])
+
+    def _wrong_keys(self, request: DumpRequest, table: str) -> str | None:
+        """Why the request's keys cannot be keys of ``table``, if so."""
+        schema = self._core.tables.schema(table)
+        wanted = ", ".join(schema.key) if schema else "unknown"
+        count = len(schema.key) if schema else 0
+        if request.keys is not None and len(request.keys[0]) != count:
+            return f"each key of {table} must give its key columns: {wanted}"
+        if request.key_range is not None:
+            ends = (request.key_range.start or (), request.key_range.end or ())
+            if max(map(len, ends)) > count:
+                return f"key_range has more texts than {table} has key columns: {wanted}"
+        return None
 
     def _serves(self, request: DumpRequest, table: str) -> bool:
         """A parked table is not dumped: nothing of it is captured meanwhile. One that a value had

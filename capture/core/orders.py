@@ -1,18 +1,25 @@
 """Which chunk is read next.
 
-While a chunk is decoded and waits for its high mark to come through the log, the next one is read
-ahead. It may begin behind the keys of a chunk that is not emitted yet, and is worth nothing if that
-one must be read again: `stale` says so when its turn has come. High marks come in the order of the
-chunks; the next one's low mark may come before them.
+Several dumps are under way side by side, and of each several chunks: while one is decoded and waits
+for its high mark to come through the log, the next ones are read ahead. A chunk that is read ahead
+begins behind the keys of one that is not emitted yet, and is worth nothing if that one must be read
+again. So the chunks under way of one dump form a *chain*, from the last key that was emitted on;
+what is not in it any more is dropped when its turn comes.
+
+Chunks of one dump are emitted in the order of its keys, in whatever order their high marks come.
+One whose high mark has passed and whose turn has not come keeps its window open: a window may end
+later than its high mark, but never earlier.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from capture.core.events import Chunk, ChunkOrder, ChunkRead
+from capture.core.events import Chunk, ChunkOrder, ChunkRead, Mark
+from capture.core.governor import Governor
+from capture.core.requests import reads_keys
 from capture.core.visibility import UnseenTransactions
 from capture.core.window import Window
 from tideline.contract.manifest import OpenRequest, TableDump
@@ -23,7 +30,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Reading:
-    """A chunk on its way: ordered; read; decoded; its window open from L on; judged at H.
+    """A chunk on its way: ordered; read; decoded; its window open from L on; judged when H has
+    passed and its turn has come.
 
     ``covered``: the tables newly in the publication that its fence, if it has one, serves.
     ``before``: the heartbeat that was written after its marks, once they are ``written``.
@@ -34,6 +42,7 @@ class Reading:
     window: Window | None = None
     read: ChunkRead | None = None
     chunk: Chunk | None = None
+    high: Mark | None = None
     waiting: str | None = None
     written: bool = False
     before: str | None = None
@@ -43,48 +52,70 @@ class Reading:
 
 
 class Orders:
-    """The chunk under way (``current``), the one read ahead of its high mark (``ahead``), and the
-    choice of the next."""
+    """The chunks under way (``readings``, oldest first), and the choice of the next."""
 
     def __init__(self, core: Worker, unseen: UnseenTransactions, token: Callable[[], str]) -> None:
-        self.current: Reading | None = None
-        self.ahead: Reading | None = None
+        self.readings: list[Reading] = []
+        self.governor = Governor(core.limits)
         self._core = core
         self._unseen = unseen
         self._token = token
         self._fresh: set[str] = set()
         self._redos = 0
-        self._not_before = 0.0
+        self._read_at: dict[str, float] = {}
         self._held: dict[str, float] = {}
 
     def next(self, *, now: float) -> ChunkOrder | None:
-        """The next chunk to read, at ``now`` (monotonic seconds)."""
-        if self.ahead is not None or now < self._not_before:
-            return None
-        held = {table for table, until in self._held.items() if now < until}
-        if self.current is not None:
-            self.ahead = reading = self._read_ahead(self.current, held)
-        else:
-            found = self._core.requests.next(held)
-            self.current = reading = None if found is None else self._make(*found)
-        return None if reading is None else reading.order
+        """The next chunk to read, at ``now`` (monotonic seconds).
 
-    @property
-    def readings(self) -> list[Reading]:
-        """The one under way and the one read ahead, if there are."""
-        return [one for one in (self.current, self.ahead) if one is not None]
+        Nothing is ordered behind a fence, which decides whether the next chunk needs one. When as
+        many dumps are under way as may be, the one that is due next waits for its turn, and what
+        ranks behind it waits too: so a repair comes in at the next chunk. For the same reason
+        nothing is read ahead of a table that a dump which ranks higher waits for.
+        """
+        if any(one.order.fence for one in self.readings):
+            return None
+        if self.governor.throttled_by(now=now) is not None:
+            return None
+        under_way = {(one.order.request_id, one.order.table) for one in self.readings}
+        tables = {one.order.table for one in self.readings}
+        awaited: set[str] = set()
+        for item, dump in self._core.requests.due():
+            if self._waits(item, dump, now):
+                continue
+            reading = None
+            if (item.request.request_id, dump.table) in under_way:
+                if dump.table not in awaited:
+                    reading = self._read_ahead(item, dump)
+            elif dump.table in tables:
+                awaited.add(dump.table)
+            else:
+                if self._dumps_being_read() >= self._core.limits.parallel_dumps_max:
+                    return None
+                reading = self._make(item, dump)
+            if reading is not None:
+                self._core.requests.took(item)
+                self.readings.append(reading)
+                return reading.order
+        return None
 
     def find(self, token: str) -> Reading | None:
         return next((one for one in self.readings if one.order.token == token), None)
 
     def end(self, reading: Reading) -> None:
-        """``reading`` is over; what was read ahead takes its place."""
-        if reading is self.current:
-            self.current = self.ahead
-        self.ahead = None
+        """``reading`` is over."""
+        self.readings.remove(reading)
 
-    def pause(self, until: float) -> None:
-        self._not_before = until
+    def ready(self) -> Iterator[Reading]:
+        """The chunks whose turn has come, or will never come; each is ended."""
+        while (reading := self._first_ready()) is not None:
+            self.end(reading)
+            yield reading
+
+    def pause(self, request_id: str, now: float) -> None:
+        """A chunk of the request ended: the next one comes after the pause that its asker wants,
+        which a command may change meanwhile."""
+        self._read_at[request_id] = now
 
     def hold(self, table: str, until: float) -> None:
         """Read nothing of ``table`` before ``until``."""
@@ -115,34 +146,75 @@ class Orders:
 
     def delay_s(self, request_id: str) -> float:
         """The pause that its asker wants between two chunks."""
-        for item in self._core.requests.open:
-            if item.request.request_id == request_id and item.request.delay_ms is not None:
-                return item.request.delay_ms / 1000
-        return self._core.limits.delay_ms / 1000
+        return self._core.requests.delay_s(request_id, self._core.limits.delay_ms)
 
-    def _read_ahead(self, before: Reading, held: set[str]) -> Reading | None:
-        """What to read while ``before`` waits for its high mark: nothing behind a fence, which
-        decides whether the next chunk needs one, nor where a pause is wanted."""
-        if before.read is None or before.order.fence or self.delay_s(before.order.request_id):
+    def _dumps_being_read(self) -> int:
+        """Dumps of which a chunk is under way, and the last one has not been read."""
+        newest = {(one.order.request_id, one.order.table): one for one in self.readings}
+        return sum(one.read is None or not one.read.complete for one in newest.values())
+
+    def _waits(self, item: OpenRequest, dump: TableDump, now: float) -> bool:
+        held = self._held.get(dump.table, now) > now
+        request_id = item.request.request_id
+        read_at = self._read_at.get(request_id)
+        return held or (read_at is not None and read_at + self.delay_s(request_id) > now)
+
+    def _first_ready(self) -> Reading | None:
+        for reading in self.readings:
+            if reading.high is None:
+                continue
+            dump = self._core.requests.dump(reading.order.request_id, reading.order.table)
+            chain = [] if dump is None else self._chain(reading.order.request_id, dump)
+            if reading not in chain[1:]:
+                return reading
+        return None
+
+    def _chain(self, request_id: str, dump: TableDump) -> list[Reading]:
+        """The chunks under way of a dump, each behind the one before it."""
+        rest = [
+            one
+            for one in self.readings
+            if (one.order.request_id, one.order.table) == (request_id, dump.table)
+        ]
+        chain: list[Reading] = []
+        behind = dump.last_key
+        while True:
+            follows = [one for one in rest if not stale(one.order, dump, behind)]
+            if not follows:
+                return chain
+            chain.append(follows[0])
+            rest.remove(follows[0])
+            read = follows[0].read
+            if read is None or read.complete or follows[0].order.keys is not None:
+                return chain
+            behind = read.last_key
+
+    def _read_ahead(self, item: OpenRequest, dump: TableDump) -> Reading | None:
+        """The chunk behind those under way: nothing where a pause is wanted, or a list of keys is
+        read, of which it is not known before how far a chunk comes."""
+        chain = self._chain(item.request.request_id, dump)
+        if not chain:
+            return self._make(item, dump)  # What is under way began elsewhere, and is dropped.
+        last = chain[-1]
+        ends = last.read is None or last.read.complete or last.order.keys is not None
+        if (
+            ends
+            or self.delay_s(item.request.request_id)
+            or len(chain) > self._core.limits.chunks_ahead_max
+        ):
             return None
-        found = self._core.requests.next(held)
-        if found is not None and before.is_of(*found):
-            if stale(before.order, found[1]):
-                return self._make(*found)
-            if before.order.keys is None and not before.read.complete:
-                return self._make(*found, after_key=before.read.last_key)
-            found = self._core.requests.next({*held, before.order.table})
-        return None if found is None else self._make(*found)
+        return self._make(item, dump, after_key=last.read.last_key if last.read else None)
 
     def _make(
         self, item: OpenRequest, dump: TableDump, *, after_key: tuple[str, ...] | None = None
     ) -> Reading:
         request, limits = item.request, self._core.limits
-        rows_max = request.chunk_rows or limits.chunk_rows
+        rows_max = self._core.requests.rows_max(item, limits.chunk_rows)
+        rows_max = self.governor.rows_max(dump.table, rows_max)
         keys = None
-        if request.keys is not None:
+        if reads_keys(request, dump):
             done = int(dump.last_key[0]) if dump.last_key else 0
-            keys = request.keys[done : done + rows_max]
+            keys = (request.keys or ())[done : done + rows_max]
         fence = (
             not self._unseen.complete
             or dump.table in self._fresh
@@ -156,14 +228,17 @@ class Orders:
             limits.chunk_bytes_max,
             after_key=(after_key or dump.last_key) if keys is None else None,
             keys=keys,
-            time=request.time,
+            time=request.time if keys is None else None,
+            key_range=request.key_range if keys is None else None,
             fence=fence,
             estimate=dump.rows_estimate is None and request.whole,
         )
         return Reading(order, frozenset(self._fresh) if fence else frozenset())
 
 
-def stale(order: ChunkOrder, dump: TableDump) -> bool:
-    """Whether the chunk does not follow what was emitted: the one before it is to be read again,
-    or the dump began anew."""
-    return order.keys is None and order.after_key != dump.last_key
+def stale(order: ChunkOrder, dump: TableDump, behind: tuple[str, ...] | None = None) -> bool:
+    """Whether the chunk does not follow what was emitted (or the key ``behind``): the one before it
+    is to be read again, or the dump began anew."""
+    if order.keys is not None:
+        return False
+    return dump.phase == "keys" or order.after_key != (behind or dump.last_key)

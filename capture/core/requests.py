@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 from msgspec.structs import replace
 
 from tideline.contract.errors import InvariantBroken
-from tideline.contract.manifest import OpenRequest, TableDump
+from tideline.contract.manifest import OpenRequest, OpenState, TableDump
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 
 OPEN = ("accepted", "running")
 FOLLOW_UP = "follow-up"
 """Begins the ids of dumps that make up for changes the log does not tell."""
+UNPROVEN = "unproven"
+"""Begins the ids of dumps that prove a table whose rows may have changed unseen."""
 REREAD = "reread:"
+
+ERRORS_SHOWN = 10
+"""Of the tables of a request that failed, in its own error; each table has its own beside."""
+
+Pace = int | Literal["default"] | None
+"""None leaves as it is."""
 
 
 class OpenRequests:
-    """The requests that have not ended, oldest first. ``changed`` since it was last cleared."""
+    """The requests that have not ended, oldest first, and what commands said of all of them.
 
-    def __init__(
-        self, requests: Iterable[OpenRequest], recent: Iterable[Answer], keep: int
-    ) -> None:
-        self._open = {item.request.request_id: item for item in requests}
-        self._recent = {answer.request_id: answer for answer in recent}
+    ``state`` is the open state to begin with; ``keep`` answers of ended requests are remembered.
+    """
+
+    def __init__(self, state: OpenState, keep: int) -> None:
+        self.paused = state.paused
+        self.chunk_rows = state.chunk_rows
+        self.delay_ms = state.delay_ms
+        self._open = {item.request.request_id: item for item in state.requests}
+        self._recent = {answer.request_id: answer for answer in state.recent}
         self._keep = keep
         self._reread_last = False
 
@@ -54,23 +68,69 @@ class OpenRequests:
         dumps = tuple(TableDump(table) for table in tables)
         self._open[request.request_id] = OpenRequest(request, dumps)
 
-    def next(self, held: Container[str] = ()) -> tuple[OpenRequest, TableDump] | None:
-        """The dump to go on with, of a table that is not ``held``: repairs of given keys before
-        everything else, then by age.
+    def due(self) -> Iterator[tuple[OpenRequest, TableDump]]:
+        """The dumps that are open and not paused, those to go on with first: by priority, then
+        repairs of given keys before everything else, then by age.
 
         The re-read list of a busy table may never be empty for long: it takes turns with the rest.
         """
         for item in sorted(self._open.values(), key=self._rank):
             for dump in item.dumps:
-                if dump.state in OPEN and dump.table not in held:
-                    self._reread_last = _is_reread(item)
-                    return item, dump
-        return None
+                if dump.state in OPEN and not self.is_paused(item):
+                    yield item, dump
 
-    def _rank(self, item: OpenRequest) -> int:
+    def is_paused(self, item: OpenRequest) -> bool:
+        return item.paused or self.paused
+
+    def took(self, item: OpenRequest) -> None:
+        """A chunk of ``item`` is being read."""
+        self._reread_last = _is_reread(item)
+
+    def _rank(self, item: OpenRequest) -> tuple[int, int]:
+        kind = 0 if item.request.keys is not None and not item.request.ranged else 2
         if _is_reread(item):
-            return 3 if self._reread_last else 1
-        return 2 if item.request.keys is None else 0
+            kind = 3 if self._reread_last else 1
+        return -item.request.priority, kind
+
+    def pause(self, chosen: Iterable[str] | None, *, paused: bool) -> None:
+        """Order no more chunks of these requests (None: of any), or go on. What goes on for all was
+        paused for all: single ones stay paused."""
+        if chosen is None:
+            self.paused = paused
+        for request_id in chosen or ():
+            self._open[request_id] = replace(self._open[request_id], paused=paused)
+
+    def tune(self, chosen: Iterable[str] | None, chunk_rows: Pace, delay_ms: Pace) -> None:
+        """Change the pace of these requests (None: of all, but those with a pace of their own)."""
+        if chosen is None:
+            self.chunk_rows = _tuned(self.chunk_rows, chunk_rows)
+            self.delay_ms = _tuned(self.delay_ms, delay_ms)
+        for request_id in chosen or ():
+            item = self._open[request_id]
+            self._open[request_id] = replace(
+                item,
+                chunk_rows=_tuned(item.chunk_rows, chunk_rows),
+                delay_ms=_tuned(item.delay_ms, delay_ms),
+            )
+
+    def rows_max(self, item: OpenRequest, otherwise: int) -> int:
+        """The rows of its next chunk: what a command said of it, of all, what its asker said."""
+        return item.chunk_rows or self.chunk_rows or item.request.chunk_rows or otherwise
+
+    def delay_s(self, request_id: str, otherwise_ms: int) -> float:
+        """The pause between two of its chunks, by the same rule."""
+        item = self._open.get(request_id)
+        said = [self.delay_ms]
+        if item is not None:
+            said = [item.delay_ms, self.delay_ms, item.request.delay_ms]
+        return next((one for one in said if one is not None), otherwise_ms) / 1000
+
+    def fail(self, request_id: str, error: str) -> list[str]:
+        """End the dumps of a request that are open with ``error``; their tables."""
+        ended = [dump for dump in self._open[request_id].dumps if dump.state in OPEN]
+        for dump in ended:
+            self.update(request_id, replace(dump, state="failed", error=error))
+        return [dump.table for dump in ended]
 
     def dump(self, request_id: str, table: str) -> TableDump | None:
         """The dump of ``table`` in an open request, if it has not ended."""
@@ -79,6 +139,11 @@ class OpenRequests:
             if dump.table == table and dump.state in OPEN:
                 return dump
         return None
+
+    def keys_asked(self, request_id: str) -> tuple[tuple[str, ...], ...]:
+        """The keys that an open request names, of which it reads some chunk by chunk."""
+        item = self._open.get(request_id)
+        return (item.request.keys if item else None) or ()
 
     def dumping(self, table: str) -> bool:
         """Whether a dump of ``table`` is under way, so that it may miss a row that moves now."""
@@ -178,37 +243,83 @@ class OpenRequests:
             del self._recent[next(iter(self._recent))]
 
 
+def reads_keys(request: DumpRequest, dump: TableDump) -> bool:
+    """Whether the dump reads the keys that were given now: at once, or after a range."""
+    return request.keys is not None and (not request.ranged or dump.phase == "keys")
+
+
+def _tuned(before: int | None, said: Pace) -> int | None:
+    if said is None:
+        return before
+    return None if said == "default" else said
+
+
 def _is_reread(item: OpenRequest) -> bool:
     return item.request.request_id.startswith(REREAD)
 
 
-def answer_of(item: OpenRequest, *, waiting: dict[str, str] | None = None) -> Answer:
-    """What is to be said of ``item`` now; ``waiting`` names what a table's chunk waits for."""
-    tables = tuple(_progress(item, dump, (waiting or {}).get(dump.table)) for dump in item.dumps)
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What holds up a request. ``waiting``, by table: what its chunk waits for. ``rates``, by
+    table: rows per second. ``throttled`` says what its chunks are slowed down by."""
+
+    paused: bool = False
+    throttled: str | None = None
+    waiting: Mapping[str, str] = field(default_factory=dict)
+    rates: Mapping[str, float] = field(default_factory=dict)
+
+
+def answer_of(item: OpenRequest, now: Circumstances = Circumstances()) -> Answer:
+    """What is to be said of ``item`` under the circumstances."""
+    tables = tuple(_progress(item, dump, now) for dump in item.dumps)
     states = {table.state for table in tables}
     errors = [f"{table.table}: {table.error}" for table in tables if table.error]
     if states <= {RequestState.DONE, RequestState.FAILED}:
         state = RequestState.FAILED if errors else RequestState.DONE
+    elif now.paused:
+        state = RequestState.PAUSED
+    elif states == {RequestState.ACCEPTED}:
+        state = RequestState.ACCEPTED
     else:
-        state = RequestState.ACCEPTED if states == {RequestState.ACCEPTED} else RequestState.RUNNING
+        state = RequestState.THROTTLED if now.throttled else RequestState.RUNNING
+    if len(errors) > ERRORS_SHOWN:
+        errors[ERRORS_SHOWN:] = [f"… {len(errors)} tables failed"]
     return Answer(
         item.request.request_id, state, tables=tables, error="; ".join(errors) if errors else None
     )
 
 
-def _progress(item: OpenRequest, dump: TableDump, waiting: str | None) -> TableProgress:
-    rows = dump.rows_estimate if item.request.keys is None else len(item.request.keys)
+def _state_of(dump: TableDump, now: Circumstances) -> RequestState:
+    state = RequestState(dump.state)
+    if state.final or not (now.paused or now.throttled):
+        return state
+    if now.paused:
+        return RequestState.PAUSED
+    return RequestState.THROTTLED if state is RequestState.RUNNING else state
+
+
+def _progress(item: OpenRequest, dump: TableDump, now: Circumstances) -> TableProgress:
+    rows = dump.rows_estimate
+    if item.request.keys is not None and not item.request.ranged:
+        rows = len(item.request.keys)
+    state, rate = _state_of(dump, now), now.rates.get(dump.table)
+    held_up = None if now.paused or state.final else now.throttled
+    remaining = None
+    if rate and rows is not None and not state.final:
+        remaining = max(0, rows - dump.rows) / rate
     chunks = None
     if rows is not None and dump.chunks and dump.rows:
         per_chunk = max(dump.rows / dump.chunks, 1.0)
         chunks = max(dump.chunks, round(rows / per_chunk))
     return TableProgress(
         dump.table,
-        RequestState(dump.state),
+        state,
         chunks=dump.chunks,
         chunks_estimate=chunks,
         rows=dump.rows,
         rows_estimate=rows,
-        waiting=waiting,
+        waiting=now.waiting.get(dump.table) or held_up,
         error=dump.error,
+        rows_per_s=None if rate is None else round(rate, 1),
+        remaining_s=None if remaining is None else round(remaining, 1),
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from capture.core.catalog import CatalogWatch
+from capture.core.commands import Commands
 from capture.core.conditions import Conditions
 from capture.core.draft import Draft, Sealed, Spill
 from capture.core.dumps import Dumps
@@ -27,6 +28,7 @@ from capture.core.events import (
     Rows,
     SchemaSeen,
     Snapshot,
+    SourceLoad,
     StatementSeen,
     Told,
     Truncated,
@@ -70,12 +72,13 @@ class Worker:
         self.sequencer = Sequencer(tail.last_seq)
         self.tables = Tables(state.tables, schemas)
         self.held = dict(state.held)
-        self.requests = OpenRequests(state.requests, state.recent, RECENT_ANSWERS_MAX)
+        self.requests = OpenRequests(state, RECENT_ANSWERS_MAX)
         self.draft = Draft(self.sequencer.next)
         self.dumps = Dumps(self, token)
         self.catalog = CatalogWatch(self)
         self.conditions = Conditions(self)
         self.intake = Intake(self, token)
+        self.commands = Commands(self)
         self._moved_at: float | None = None
 
     # -- what the log says ---------------------------------------------------------------------
@@ -169,10 +172,11 @@ class Worker:
         self.durable_number = manifest.manifest_number
         self.requests.durable(manifest.finished)
 
-    def answers(self) -> list[Answer]:
-        """How every open request stands; only durable steps are to be told as such."""
-        waiting = self.dumps.waiting()
-        return [answer_of(item, waiting=waiting) for item in self.requests.open]
+    def answers(self, *, now: float) -> list[Answer]:
+        """How every open request stands at ``now``; only durable steps are to be told as such."""
+        return [
+            answer_of(item, self.dumps.circumstances(item, now=now)) for item in self.requests.open
+        ]
 
     # -- what other threads found --------------------------------------------------------------
 
@@ -187,10 +191,14 @@ class Worker:
     def on_snapshot(self, snapshot: Snapshot) -> None:
         self.dumps.on_snapshot(snapshot)
 
+    def on_load(self, load: SourceLoad, *, now: float) -> None:
+        self.dumps.orders.governor.saw_load(load, now=now)
+
     # -- what to do next -----------------------------------------------------------------------
 
     def next_order(self, *, now: float) -> ChunkOrder | None:
         """The next chunk to read; None while one is under way, or nothing is to be dumped."""
+        self.dumps.settle(now=now)
         return self.dumps.orders.next(now=now)
 
     def flush_due(self, *, now: float, buffered_since: float | None) -> bool:
@@ -233,7 +241,13 @@ class Worker:
 
     def open_state(self) -> OpenState:
         return OpenState(
-            self.requests.open, dict(self.tables.states), self.requests.recent, dict(self.held)
+            self.requests.open,
+            dict(self.tables.states),
+            self.requests.recent,
+            dict(self.held),
+            self.requests.paused,
+            self.requests.chunk_rows,
+            self.requests.delay_ms,
         )
 
     def idle(self) -> bool:

@@ -17,6 +17,7 @@ from capture.core.events import (
     ChunkRead,
     LogBatch,
     Snapshot,
+    SourceLoad,
 )
 from tideline.contract.manifest import Manifest
 from tideline.contract.position import SourceIdentity, SourcePosition
@@ -86,6 +87,10 @@ class Watch(Protocol):
         """One round; ``register`` is called before its last mark is written."""
 
     def snapshot(self) -> Snapshot: ...
+
+    def load(self, position: SourcePosition, source_time_us: int | None) -> SourceLoad:
+        """How busy the source is. Its log is needed from ``position`` on, of about that time (µs
+        since 1970, the source's clock)."""
 
     def close(self) -> None: ...
 

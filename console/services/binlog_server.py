@@ -126,10 +126,26 @@ class BinlogServer(ABC):
         """
         if self.running:
             return self
-        if not (self._home / "made").exists():
-            self._make_data()
+        self.make()
         launch_on_port(self._launch, self.port, fixed=self._fixed_port, what=self._name)
         self._fixed_port = True  # clients know it from now on
+        return self
+
+    def make(self) -> Self:
+        """Make the data folder, unless it is there."""
+        if not (self._home / "made").exists():
+            self._make_data()
+        return self
+
+    def begin_as(self, made: BinlogServer) -> Self:
+        """Begin with a copy of the data folder of ``made``, which was made and never started: a
+        tenth of the time that making one takes. The password is the same, the server's ids are not.
+        """
+        shutil.rmtree(self._home, ignore_errors=True)
+        self._home.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        subprocess.run(["cp", "-a", str(made._home), str(self._home)], check=True)
+        (self.data / "auto.cnf").unlink(missing_ok=True)  # MySQL's server uuid
+        self._write("server-id", f"{_new_id()}\n")
         return self
 
     def stop(self) -> None:
@@ -157,8 +173,9 @@ class BinlogServer(ABC):
         self._started().send(signal.SIGCONT)
 
     def remove(self) -> None:
-        """Stop it and remove its data."""
-        self.stop()
+        """End it and remove its data, for which nothing need be flushed."""
+        if self._child is not None:
+            self._child.kill()
         self.socket.unlink(missing_ok=True)
         shutil.rmtree(self._home, ignore_errors=True)
 
@@ -239,7 +256,7 @@ class BinlogServer(ABC):
             f"GRANT ALL PRIVILEGES ON *.* TO '{SUPERUSER}'@'{LOOPBACK}' WITH GRANT OPTION;\n"
         )
         self._write("password", password + "\n")
-        self._write("server-id", f"{1 + secrets.randbelow(2**31 - 2)}\n")
+        self._write("server-id", f"{_new_id()}\n")
         first = self._write("first.sql", statements)
         if self._account is not None:
             os.chown(self._home, self._account.uid, self._account.gid)
@@ -299,7 +316,8 @@ class BinlogServer(ABC):
 
     def _answers(self) -> bool:
         try:
-            self.connect(connect_timeout=2).close()
+            # Who took the port meanwhile may accept connections and never say a word.
+            self.connect(connect_timeout=2, read_timeout=2, write_timeout=2).close()
         except pymysql.err.OperationalError:
             return False
         return True
@@ -317,6 +335,10 @@ class BinlogServer(ABC):
         if self._child is None:
             raise Unavailable(f"{self._name} was not started")
         return self._child
+
+
+def _new_id() -> int:
+    return 1 + secrets.randbelow(2**31 - 2)
 
 
 def libraries_below(root: Path) -> str:

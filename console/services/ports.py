@@ -6,14 +6,18 @@ try again with another one when theirs was lost in between.
 
 from __future__ import annotations
 
+import random
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 from tideline.contract.errors import Misconfigured, Unavailable
 
 LOOPBACK = "127.0.0.1"
 _ATTEMPTS = 100
 _LAUNCHES = 3
+_LOWEST = 10_000
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 _handed_out: set[int] = set()
 
@@ -21,16 +25,25 @@ _handed_out: set[int] = set()
 def free_port() -> int:
     """A port that nobody listens on, and that this process has not been given before.
 
-    Raises Unavailable when the machine has none left.
+    It is none that the system gives to outgoing connections, where these leave room: one of them
+    could take it before the server does. Raises Unavailable when the machine has none left.
     """
     for _ in range(_ATTEMPTS):
-        with socket.socket() as probe:
-            probe.bind((LOOPBACK, 0))
-            port = int(probe.getsockname()[1])
-        if port not in _handed_out:
+        port = _drawn()
+        if port not in _handed_out and is_free(port):
             _handed_out.add(port)
             return port
     raise Unavailable(f"no free port on {LOOPBACK} in {_ATTEMPTS} attempts")
+
+
+def _drawn() -> int:
+    """Some port below the range of outgoing connections; one of theirs where that is all."""
+    first = int(_EPHEMERAL.read_text().split()[0]) if _EPHEMERAL.exists() else 0
+    if first > _LOWEST + _ATTEMPTS:
+        return random.SystemRandom().randrange(_LOWEST, first)
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
 
 
 def is_free(port: int) -> bool:

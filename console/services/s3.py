@@ -23,6 +23,7 @@ from console.services.process import Child
 from tideline.contract.errors import Misconfigured, Unavailable
 
 READY_TIMEOUT_S = 60.0
+_LAUNCHES = 3
 REGION = "us-east-1"
 _PROBE_KEY = "tideline-ready"
 _INNER_PORTS = (
@@ -82,11 +83,26 @@ class S3Server:
             return self
         if self._fixed_port:
             require_free(self.port, what=self._name)
-        data = self._directory / "data"
-        data.mkdir(parents=True, exist_ok=True)
+        (self._directory / "data").mkdir(parents=True, exist_ok=True)
+        for attempt in range(_LAUNCHES):
+            try:
+                self._launch()
+                break
+            except Unavailable:
+                # Its parts talk over ports of their own, and one that lost its port to somebody
+                # may only say so by never being ready.
+                if attempt == _LAUNCHES - 1:
+                    raise
+                self._inner = {option: free_port() for option in _INNER_PORTS}
+                if not self._fixed_port:
+                    self.port = free_port()
+        self._fixed_port = self._holds_probe = True
+        return self
+
+    def _launch(self) -> None:
         child = Child(
             self._name,
-            self._command(data),
+            self._command(self._directory / "data"),
             run_folder=self._directory,
             environment={"PATH": "/usr/bin:/bin", "HOME": str(self._directory)},
             cwd=self._directory,
@@ -98,8 +114,6 @@ class S3Server:
         except Unavailable:
             child.kill()
             raise
-        self._fixed_port = self._holds_probe = True
-        return self
 
     def stop(self) -> None:
         if self._child is not None:

@@ -21,7 +21,7 @@ from tideline.contract import layout
 from tideline.contract.errors import TidelineError
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Receipt
-from tideline.contract.request import DumpRequest
+from tideline.contract.request import Action, Command, DumpRequest
 from tideline.control import Asker
 from tideline.settings import CONFIG_VARIABLE, Settings, load_settings
 
@@ -83,6 +83,19 @@ class TidelineHook(BaseHook):
                 self.log.info("rows of %s lack values; the worker is asked", request.tables[0])
             except TidelineError as error:
                 self.log.warning("the worker could not be asked for what is pending: %s", error)
+
+    def cancel(self, request_id: str) -> None:
+        """Have the worker end a request that nobody waits for any more; the same again changes
+        nothing. That nobody can be told is logged: what asked for it is ending itself."""
+        command = Command(
+            f"{request_id}:cancel", Action.CANCEL, requests=(request_id,), requested_by="airflow"
+        )
+        try:
+            with closing(self.asker()) as asker:
+                asker.command(command)
+            self.log.info("the worker is told to cancel request %s", request_id)
+        except TidelineError as error:
+            self.log.warning("request %s goes on, nobody could be told: %s", request_id, error)
 
     def pending(self, tables: Sequence[str] | None = None) -> list[DumpRequest]:
         """What to ask the worker for, because merges have left rows pending."""

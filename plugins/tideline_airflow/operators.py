@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -16,22 +17,29 @@ import msgspec
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from tideline.contract.errors import Misconfigured
 from tideline.contract.receipt import Outcome, TableReceipt
 from tideline.contract.request import (
     Answer,
     DumpRequest,
     RequestState,
-    TimeRange,
-    check_request,
     encode_request,
     parse_answer,
 )
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
-from tideline_airflow.triggers import FINAL, DumpTrigger, Watch, describe
+from tideline_airflow.progress import describe, reasons
+from tideline_airflow.scope import (
+    checked,
+    flag_of,
+    key_range_of,
+    keys_of,
+    number_of,
+    time_range_of,
+)
+from tideline_airflow.triggers import FINAL, DumpTrigger, Watch
 
-_TIMEOUT = timedelta(days=1)
+_TIMEOUT = timedelta(days=30)
+"""A dump may be slow on purpose, and paused over a weekend."""
 _DEFER_GRACE = timedelta(minutes=2)
 """The trigger names the reason for its time-out; Airflow's own comes later, and has none."""
 
@@ -39,24 +47,42 @@ _DEFER_GRACE = timedelta(minutes=2)
 class DumpOperator(BaseOperator):
     """Ask the worker to dump ``tables`` and wait, without holding a worker slot, until it has.
 
-    ``keys`` (of one table; a text, or a list of texts for a key of several columns) or ``time``
-    (``{"column", "from", "to"}``) narrow the request. Returns ``{"request_id",
-    "manifest_number", "tables": {table: rows}}``. Without ``tables``, a scheduled run is skipped
-    and any other fails. A refused or failed dump fails the task for good, with the worker's words.
-    ``execution_timeout`` bounds the wait (default: a day), ``unanswered_timeout_s`` the wait for
-    any answer at all.
+    ``keys`` (of one table; a text, or a list of texts for a key of several columns), ``key_range``
+    (of one table; ``{"from": key, "to": key}`` or one of them) or ``time`` (``{"column", "from",
+    "to"}``) narrow the request; ``keys`` beside a range are read after it. Keys are row values, so
+    ``keys``, ``key_range`` and ``time`` are no templates, which Airflow keeps and shows, but values
+    or functions of the task's context (`forms.FromRun`).
+
+    Returns ``{"request_id", "manifest_number", "tables": {table: rows}}``. Without ``tables``, a
+    scheduled run is skipped and any other fails. A dump that is paused or throttled goes on later,
+    and is waited for. One that is refused, fails or is cancelled fails the task for good, with the
+    worker's words. ``execution_timeout`` bounds the wait (default: 30 days),
+    ``unanswered_timeout_s`` the wait for any answer at all.
+
+    The request is the worker's: it goes on whatever becomes of the task. With ``cancel_with_task``
+    it is cancelled when somebody clears the task, or marks it as failed or done.
     """
 
-    template_fields = ("tables", "keys", "time", "chunk_rows", "delay_ms", "config")
+    template_fields = (
+        "tables",
+        "priority",
+        "chunk_rows",
+        "delay_ms",
+        "cancel_with_task",
+        "config",
+    )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a request may say
         self,
         *,
         tables: Any,
         keys: Any = None,
+        key_range: Any = None,
         time: Any = None,
+        priority: Any = None,
         chunk_rows: Any = None,
         delay_ms: Any = None,
+        cancel_with_task: Any = False,
         config: str | None = None,
         unanswered_timeout_s: float = 900.0,
         **kwargs: Any,
@@ -64,26 +90,28 @@ class DumpOperator(BaseOperator):
         super().__init__(**kwargs)
         self.tables = tables
         self.keys = keys
+        self.key_range = key_range
         self.time = time
+        self.priority = priority
         self.chunk_rows = chunk_rows
         self.delay_ms = delay_ms
+        self.cancel_with_task = cancel_with_task
         self.config = config
         self.unanswered_timeout_s = unanswered_timeout_s
+        self._asked: str | None = None
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Send the request unless an answer shows that it is known, then wait for its end."""
         request = self._request(context)
         hook = TidelineHook(self.config)
-        asker = hook.asker()
-        try:
+        with closing(hook.asker()) as asker:
             answer = asker.answer(request.request_id)
             if answer is None:
                 asker.ask(request)
                 self.log.info("asked for request %s", request.request_id)
             else:
                 self.log.info("joining what is known already: %s", describe(answer))
-        finally:
-            asker.close()
+        self._asked = request.request_id
         if answer is None or not answer.state.final:
             self._wait(request, hook)
         return self._result(answer)
@@ -94,12 +122,22 @@ class DumpOperator(BaseOperator):
             raise AirflowException(f"the dump has not ended: {event['reason']}")
         return self._result(parse_answer(event["answer"].encode()))
 
+    def on_kill(self) -> None:
+        """Of a task that runs; while it waits, the trigger does this."""
+        if self._asked is not None and flag_of(self.cancel_with_task):
+            TidelineHook(self.config).cancel(self._asked)
+
     def _wait(self, request: DumpRequest, hook: TidelineHook) -> NoReturn:
         timeout = self.execution_timeout or _TIMEOUT
         watch = Watch(time.time(), timeout.total_seconds(), self.unanswered_timeout_s)
         text = encode_request(request).decode()
         self.defer(
-            trigger=DumpTrigger(text, msgspec.to_builtins(watch), hook.config),
+            trigger=DumpTrigger(
+                text,
+                msgspec.to_builtins(watch),
+                hook.config,
+                cancel_with_task=flag_of(self.cancel_with_task),
+            ),
             method_name="collect",
             timeout=timeout + _DEFER_GRACE,
         )
@@ -109,29 +147,32 @@ class DumpOperator(BaseOperator):
             if context["dag_run"].run_type == "scheduled":
                 raise AirflowSkipException("no tables are named, so a scheduled run has no work")
             raise AirflowFailException("name at least one table in the param `tables`")
+        if isinstance(self.tables, str):
+            raise AirflowFailException('tables must be a list, such as ["public.orders"]')
         identity = identity_of(context)
-        request = DumpRequest(
-            request_id=identity.name,
-            tables=tuple(self.tables),
-            keys=_keys(self.keys),
-            time=_time_range(self.time),
-            chunk_rows=self.chunk_rows,
-            delay_ms=self.delay_ms,
-            requested_by=f"airflow {identity.dag_id}",
+        keys, key_range, span = (
+            given(context) if callable(given) else given
+            for given in (self.keys, self.key_range, self.time)
         )
-        try:
-            check_request(request)
-        except Misconfigured as error:
-            raise AirflowFailException(str(error)) from None
-        return request
+        return checked(
+            DumpRequest(
+                request_id=identity.name,
+                tables=tuple(self.tables),
+                keys=keys_of(keys),
+                key_range=key_range_of(key_range),
+                time=time_range_of(span),
+                priority=number_of("priority", self.priority) or 0,
+                chunk_rows=number_of("chunk_rows", self.chunk_rows),
+                delay_ms=number_of("delay_ms", self.delay_ms),
+                requested_by=f"airflow {identity.dag_id}",
+            )
+        )
 
     def _result(self, answer: Answer) -> dict[str, Any]:
         self.log.info("%s", describe(answer))
         if answer.state is not RequestState.DONE:
-            reasons = [answer.error, *(t.error and f"{t.table}: {t.error}" for t in answer.tables)]
-            why = "; ".join(reason for reason in (*reasons, answer.hint) if reason)
             raise AirflowFailException(
-                f"the worker says {answer.state.value}: {why or 'without a reason'};"
+                f"the worker says {answer.state.value}: {reasons(answer) or 'without a reason'};"
                 " clear the task to ask anew"
             )
         return {
@@ -249,23 +290,3 @@ def format_receipts(receipts: Sequence[TableReceipt]) -> str:
         for row in rows
     ]
     return "\n".join(["merged:", *lines])
-
-
-def _keys(keys: Any) -> tuple[tuple[str, ...], ...] | None:
-    """Keys as a form gives them: ``"7"`` is the key of one column, ``["7", "2"]`` of two."""
-    if not keys:
-        return None
-    return tuple(
-        tuple(str(value) for value in key) if isinstance(key, list | tuple) else (str(key),)
-        for key in keys
-    )
-
-
-def _time_range(time_range: Any) -> TimeRange | None:
-    if not time_range:
-        return None
-    if not time_range.get("column"):
-        raise AirflowFailException("name the time column in the param `column`")
-    return TimeRange(
-        str(time_range["column"]), start=str(time_range["from"]), end=str(time_range["to"])
-    )

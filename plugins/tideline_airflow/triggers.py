@@ -19,10 +19,14 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from tideline.contract.errors import Unavailable
 from tideline.contract.request import Answer, encode_answer, parse_request
 from tideline.control import Asker
+from tideline_airflow import progress
 from tideline_airflow.hooks import TidelineHook
+from tideline_airflow.progress import describe
 
 FINAL = "final"
 TIMEOUT = "timeout"
+PROGRESS_S = 20.0
+"""Between two lines of progress in a log."""
 
 
 class Watch(msgspec.Struct, frozen=True):
@@ -69,22 +73,65 @@ class Patience:
         return Step.WAIT
 
 
+class News:
+    """What is worth a line in the log: another state at once, progress every `PROGRESS_S`."""
+
+    def __init__(self) -> None:
+        self.last = ""
+        """The newest answer in words."""
+        self._told = ""
+        self._standing: object = None
+        self._told_s = float("-inf")
+
+    def line(self, answer: Answer, now_s: float) -> str | None:
+        self.last, standing = describe(answer), progress.standing(answer)
+        due = now_s - self._told_s >= PROGRESS_S and self.last != self._told
+        if standing == self._standing and not due:
+            return None
+        self._told, self._told_s, self._standing = self.last, now_s, standing
+        return self.last
+
+
 class DumpTrigger(BaseTrigger):
     """Fires once with ``{"status": "final", "answer": JSON}`` or ``{"status": "timeout", …}``.
 
     ``request`` is the request's JSON, ``watch`` a `Watch` as a mapping, ``config`` the settings
-    file (None: ``$TIDELINE_CONFIG`` of the triggerer).
+    file (None: ``$TIDELINE_CONFIG`` of the triggerer). ``cancel_with_task``: tell the worker to
+    cancel the request when somebody clears or marks the task; a triggerer that stops, or a
+    time-out, cancels nothing.
     """
 
-    def __init__(self, request: str, watch: dict[str, float], config: str | None = None) -> None:
+    def __init__(
+        self,
+        request: str,
+        watch: dict[str, float],
+        config: str | None = None,
+        *,
+        cancel_with_task: bool = False,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.request = request
         self.watch = watch
         self.config = config
+        self.cancel_with_task = cancel_with_task
+
+    def __repr__(self) -> str:
+        """For logs: the request holds keys."""
+        return f"<DumpTrigger {parse_request(self.request.encode()).request_id}>"
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        values = {"request": self.request, "watch": self.watch, "config": self.config}
+        values = {
+            "request": self.request,
+            "watch": self.watch,
+            "config": self.config,
+            "cancel_with_task": self.cancel_with_task,
+        }
         return "tideline_airflow.triggers.DumpTrigger", values
+
+    async def on_kill(self) -> None:
+        if self.cancel_with_task:
+            request_id = parse_request(self.request.encode()).request_id
+            await asyncio.to_thread(TidelineHook(self.config).cancel, request_id)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         asker = await asyncio.to_thread(TidelineHook(self.config).asker)
@@ -98,7 +145,7 @@ class DumpTrigger(BaseTrigger):
         watch = msgspec.convert(self.watch, Watch)
         now_s = time.time()
         patience = Patience(watch, asked_s=now_s, answered_s=now_s)
-        seen = ""
+        news = News()
         while True:
             try:
                 answer = await asyncio.to_thread(asker.answer, request.request_id)
@@ -110,25 +157,13 @@ class DumpTrigger(BaseTrigger):
             except Unavailable as error:
                 self.log.warning("%s", error)
                 answer, step = None, patience.step(None, time.time())
-            if answer is not None and (progress := describe(answer)) != seen:
-                self.log.info("%s", progress)
-                seen = progress
+            if answer is not None and (line := news.line(answer, time.time())) is not None:
+                self.log.info("%s", line)
             if step is Step.FINAL and answer is not None:
                 return {"status": FINAL, "answer": encode_answer(answer).decode()}
             if step in (Step.TIMED_OUT, Step.UNANSWERED):
-                return {"status": TIMEOUT, "reason": _reason(step, watch, seen)}
+                return {"status": TIMEOUT, "reason": _reason(step, watch, news.last)}
             await asyncio.sleep(watch.poll_interval_s)
-
-
-def describe(answer: Answer) -> str:
-    """One line on how far a request is; names tables and counts, never a value."""
-    words = [f"request {answer.request_id}: {answer.state.value}"]
-    for table in answer.tables:
-        of = "" if table.chunks_estimate is None else f" of about {table.chunks_estimate}"
-        words.append(f"{table.table} {table.state.value}, chunk {table.chunks}{of}")
-        if table.waiting:
-            words[-1] += f", waiting: {table.waiting}"
-    return "; ".join(words)
 
 
 def _reason(step: Step, watch: Watch, seen: str) -> str:

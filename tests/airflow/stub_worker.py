@@ -11,13 +11,15 @@ import redis
 
 from tideline.contract.request import (
     Answer,
+    Command,
     DumpRequest,
     RequestState,
     TableProgress,
     encode_answer,
+    parse_command,
     parse_request,
 )
-from tideline.control import REQUEST_FIELD, answer_key, stream_key
+from tideline.control import COMMAND_FIELD, REQUEST_FIELD, answer_key, stream_key
 from tideline.settings import Settings
 
 Dump = Callable[[DumpRequest], Answer]
@@ -36,7 +38,8 @@ class StubWorker:
     """Answers each new request id with what ``dump`` returns, repeated ids with the same again.
 
     ``seen`` lists the messages as they came, repetitions included; ``requests`` the first of each
-    id. While ``held`` is set, requests are read and counted, but not answered.
+    id. While ``held`` is set, requests are read and counted, but not answered. ``commands`` are
+    those that came; each is answered at once, as done, or with ``refusal``.
     """
 
     def __init__(self, settings: Settings, dump: Dump = done) -> None:
@@ -49,6 +52,8 @@ class StubWorker:
         self.held = threading.Event()
         self.seen: list[str] = []
         self.requests: dict[str, DumpRequest] = {}
+        self.commands: list[Command] = []
+        self.refusal: str | None = None
 
     def replace_dump(self, dump: Dump) -> None:
         self._dump = dump
@@ -75,6 +80,10 @@ class StubWorker:
             found = cast("list[Any]", self._redis.xrange(stream, count=10))
             for entry, fields in found:
                 self._redis.xdel(stream, entry)
+                raw = fields.get(COMMAND_FIELD.encode())
+                if raw is not None:
+                    self._obey(parse_command(raw))
+                    continue
                 request = parse_request(fields[REQUEST_FIELD.encode()])
                 self.seen.append(request.request_id)
                 self.requests.setdefault(request.request_id, request)
@@ -89,5 +98,14 @@ class StubWorker:
         known = request.request_id
         if known not in self._answers:
             self._answers[known] = self._dump(request)
-        key = answer_key(self.settings.pipeline, known)
-        self._redis.set(key, encode_answer(self._answers[known]), ex=600)
+        self._say(self._answers[known])
+
+    def _obey(self, command: Command) -> None:
+        self.commands.append(command)
+        state = RequestState.DONE if self.refusal is None else RequestState.REFUSED
+        number = 8 if self.refusal is None else None
+        self._say(Answer(command.command_id, state, manifest_number=number, error=self.refusal))
+
+    def _say(self, answer: Answer) -> None:
+        key = answer_key(self.settings.pipeline, answer.request_id)
+        self._redis.set(key, encode_answer(answer), ex=600)

@@ -39,6 +39,7 @@ class TaskContext:
     try_number: int = 1
     clears: int = 0
     run: FakeRun = field(default_factory=FakeRun)
+    params: dict[str, Any] = field(default_factory=dict)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -47,4 +48,9 @@ class TaskContext:
             try_number=self.try_number,
             max_tries=self.task.retries + self.clears,
         )
-        return {"ti": instance, "dag_run": self.run, "outlet_events": OutletEventAccessors()}
+        return {
+            "ti": instance,
+            "dag_run": self.run,
+            "params": self.params,
+            "outlet_events": OutletEventAccessors(),
+        }

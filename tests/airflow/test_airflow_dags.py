@@ -13,7 +13,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DAG_FILES = sorted((ROOT / "dags").glob("*.py"))
-SCHEDULES = {"merge": "*/5 * * * *", "repair": "NullTimetable", "backfill": "0 0 * * *"}
+SCHEDULES = {
+    "merge": "*/5 * * * *",
+    "repair": "NullTimetable",
+    "backfill": "0 0 * * *",
+    "steer": "NullTimetable",
+}
 HEAVY = ("pyspark", "pyarrow", "capture", "spark_jobs", "deltalake", "obstore", "numpy", "pandas")
 
 
@@ -37,6 +42,8 @@ print(json.dumps({
     "heavy": heavy,
     "schedule": str(getattr(dag.timetable, "expression", None) or type(dag.timetable).__name__),
     "tasks": {task.task_id: sorted(task.upstream_task_ids) for task in dag.tasks},
+    "params": list(dag.params),
+    "templates": {task.task_id: list(task.template_fields) for task in dag.tasks},
     "pools": {task.task_id: task.pool for task in dag.tasks},
     "retries": sorted({task.retries for task in dag.tasks}),
     "package": sys.modules["tideline_airflow"].__file__,
@@ -55,8 +62,9 @@ print(json.dumps({
     return result
 
 
-def test_there_are_three() -> None:
-    assert [path.name for path in DAG_FILES] == ["backfill.py", "merge.py", "repair.py"]
+def test_there_are_four() -> None:
+    names = [path.name for path in DAG_FILES]
+    assert names == ["backfill.py", "merge.py", "repair.py", "steer.py"]
 
 
 @pytest.mark.parametrize("path", DAG_FILES, ids=lambda path: path.name)
@@ -69,13 +77,40 @@ def test_cheap_wiring(path: Path) -> None:
     dag = look(path)
     assert dag["dag_id"] == f"tideline_{path.stem}"
     assert dag["heavy"] == []
-    assert dag["pools"].pop("merge") == "tideline_spark"
+    if path.stem != "steer":
+        assert dag["pools"].pop("merge") == "tideline_spark"
     assert set(dag["pools"].values()) == {"default_pool"}
     assert dag["retries"] == [2]
     assert dag["schedule"] == SCHEDULES[path.stem]
     asks: dict[str, list[str]] = {} if path.stem == "merge" else {"ask": []}
     expected = {**asks, "plan": sorted(asks), "merge": ["plan"], "report": ["merge"]}
-    assert dag["tasks"] == expected
+    assert dag["tasks"] == ({"steer": []} if path.stem == "steer" else expected)
+
+
+def test_what_each_form_offers() -> None:
+    pace = {"priority", "chunk_rows", "delay_ms", "cancel_with_task"}
+    ranges = {"key_from", "key_to", "time_column", "time_from", "time_to"}
+    fields = {path.stem: set(look(path)["params"]) for path in DAG_FILES}
+    assert fields == {
+        "merge": set(),
+        "repair": {"tables", "keys", *ranges, *pace},
+        "backfill": {"tables", "column", "keys", *pace},
+        "steer": {"action", "requests", "all", "chunk_rows", "delay_ms"},
+    }
+
+
+@pytest.mark.parametrize("name", ["repair", "backfill"])
+def test_nothing_that_may_be_a_row_value_is_a_template(name: str) -> None:
+    """Airflow keeps rendered templates and shows them to everybody who sees the run."""
+    templates = look(ROOT / "dags" / f"{name}.py")["templates"]["ask"]
+    assert set(templates) == {
+        "tables",
+        "priority",
+        "chunk_rows",
+        "delay_ms",
+        "cancel_with_task",
+        "config",
+    }
 
 
 def test_the_merge_schedule_is_a_setting() -> None:

@@ -21,13 +21,16 @@ from tests.airflow.task_context import FakeRun, TaskContext
 from tideline.contract.request import (
     Answer,
     DumpRequest,
+    KeyRange,
     RequestState,
     TableProgress,
+    TimeRange,
     encode_answer,
     parse_request,
 )
 from tideline.control import Asker
 from tideline.settings import Settings
+from tideline_airflow import forms
 from tideline_airflow.identity import identity_of
 from tideline_airflow.operators import DumpOperator
 from tideline_airflow.triggers import DumpTrigger
@@ -104,6 +107,33 @@ def test_the_workers_words_reach_the_user(ask: DumpOperator, state: RequestState
         ask.collect({}, event)
 
 
+def test_a_cancelled_dump_fails_for_good_and_says_so_once(ask: DumpOperator) -> None:
+    """As the worker's core words it; AirflowFailException is not retried."""
+    why = "it was cancelled by ann@host"
+    table = TableProgress("public.orders", RequestState.FAILED, rows=7, error=why)
+    answer = Answer("r", RequestState.FAILED, tables=(table,), error=f"public.orders: {why}")
+    event = {"status": "final", "answer": encode_answer(answer).decode()}
+    with pytest.raises(AirflowFailException) as caught:
+        ask.collect({}, event)
+    assert str(caught.value) == (
+        f"the worker says failed: public.orders: {why}; clear the task to ask anew"
+    )
+
+
+@pytest.mark.parametrize(("wanted", "commands"), [(False, 0), (True, 1), ("True", 1), ("false", 0)])
+def test_a_kill_before_the_wait(
+    config: Path, worker: StubWorker, wanted: bool | str, commands: int
+) -> None:
+    ask = DumpOperator(
+        task_id="ask", tables=["public.orders"], config=str(config), cancel_with_task=wanted
+    )
+    ask.on_kill()  # Nothing was asked for yet.
+    trigger = deferred(ask)
+    assert trigger.cancel_with_task is bool(commands)
+    ask.on_kill()
+    until(lambda: len(worker.commands) == commands)
+
+
 def test_a_time_out_may_be_tried_again(ask: DumpOperator) -> None:
     with pytest.raises(AirflowException, match="nobody is there") as caught:
         ask.collect({}, {"status": "timeout", "reason": "nobody is there"})
@@ -138,33 +168,68 @@ def test_keys_as_people_write_them(
     assert next(iter(worker.requests.values())).keys == sent
 
 
-def test_a_time_range_goes_out_as_the_interval(config: Path, worker: StubWorker) -> None:
+def sent(ask: DumpOperator, worker: StubWorker, **params: Any) -> DumpRequest:
+    deferred(ask, params=params)
+    until(lambda: len(worker.requests) == 1)
+    return next(iter(worker.requests.values()))
+
+
+def test_a_time_range_goes_out_as_it_was_written(config: Path, worker: StubWorker) -> None:
     bounds = {"column": "placed_at", "from": "2026-11-20T00:00:00+00:00", "to": "2026-11-21"}
     ask = DumpOperator(task_id="ask", tables=["public.orders"], time=bounds, config=str(config))
-    deferred(ask)
-    until(lambda: len(worker.requests) == 1)
-    time_range = next(iter(worker.requests.values())).time
-    assert time_range is not None
-    assert (time_range.column, time_range.start, time_range.end) == tuple(bounds.values())
+    assert sent(ask, worker).time == TimeRange(*bounds.values())
 
 
-def test_a_backfill_needs_its_column(config: Path) -> None:
-    bounds = {"column": None, "from": "2026-11-20", "to": "2026-11-21"}
-    ask = DumpOperator(task_id="ask", tables=["public.orders"], time=bounds, config=str(config))
-    with pytest.raises(AirflowFailException, match="name the time column"):
-        ask.execute(TaskContext(ask).values)
+def test_all_that_the_repair_form_can_say(config: Path, worker: StubWorker) -> None:
+    ask = DumpOperator(
+        task_id="ask",
+        tables=["public.orders"],
+        keys=forms.param("keys"),
+        key_range=forms.key_range,
+        time=forms.time_range,
+        priority="5",
+        chunk_rows=50,
+        delay_ms="",
+        config=str(config),
+    )
+    empty = dict.fromkeys(("key_from", "key_to", "time_column", "time_from", "time_to"))
+    request = sent(ask, worker, **empty | {"keys": [["7", 2]], "key_from": ["1e5", 2]})
+    assert request.key_range == KeyRange(("1e5", "2"), None)
+    assert request.keys == (("7", "2"),)
+    assert request.time is None
+    assert (request.priority, request.chunk_rows, request.delay_ms) == (5, 50, None)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"keys": ["1"], "tables": ["a.b", "a.c"]}, {"chunk_rows": 0}, {"delay_ms": -1}]
+    ("wrong", "words"),
+    [
+        ({"time": {"column": None, "from": "a", "to": "b"}}, "name the time column"),
+        ({"time": {"column": "c", "from": None, "to": "b"}}, "from must be given too"),
+        ({"time": {"column": "c"}}, "from and to must be given too"),
+        ({"keys": ["1"], "tables": ["a.b", "a.c"]}, "keys needs exactly one table"),
+        ({"key_range": {"to": "1"}, "tables": ["a.b", "a.c"]}, "key_range needs exactly one"),
+        ({"key_range": {"from": []}}, "each key is a text or number"),
+        ({"key_range": {"since": "1"}}, "or one of them"),
+        ({"key_range": {"from": "1"}, "time": {"column": "c", "from": "1", "to": "2"}}, "exclude"),
+        ({"keys": "17"}, "keys must be a list"),
+        ({"keys": [{"id": "canary-77"}]}, "each key is a text or number"),
+        ({"keys": [["1"], ["canary-77", "2"]]}, "keys differ in length"),
+        ({"tables": "public.orders"}, "tables must be a list"),
+        ({"priority": 11}, "priority must be -10 to 10"),
+        ({"priority": "high"}, "priority must be a whole number"),
+        ({"chunk_rows": 0}, "chunk_rows must be 1"),
+        ({"delay_ms": -1}, "delay_ms must be 0"),
+    ],
+    ids=lambda given: str(given)[:50],
 )
-def test_a_request_that_no_worker_takes_fails_at_once(
-    config: Path, valkey: ValkeyServer, wrong: dict[str, Any]
+def test_what_no_worker_takes_fails_at_once_and_says_how_to_mend_it(
+    config: Path, valkey: ValkeyServer, wrong: dict[str, Any], words: str
 ) -> None:
     values: dict[str, Any] = {"tables": ["public.orders"], "config": str(config), **wrong}
     ask = DumpOperator(task_id="ask", **values)
-    with pytest.raises(AirflowFailException, match="not valid"):
+    with pytest.raises(AirflowFailException, match=words) as caught:
         ask.execute(TaskContext(ask).values)
+    assert "canary" not in str(caught.value)
 
 
 def test_no_secret_is_in_what_airflow_keeps(
@@ -174,6 +239,25 @@ def test_no_secret_is_in_what_airflow_keeps(
     kept = repr([getattr(ask, name) for name in ask.template_fields]) + repr(trigger.serialize())
     for secret in (settings.control.url.get_secret_value(), "hush-source"):
         assert secret not in kept
+
+
+def test_no_key_is_in_what_airflow_shows(
+    config: Path, worker: StubWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rendered templates, logs and XComs. Triggers' arguments are encrypted, and never shown."""
+    ask = DumpOperator(
+        task_id="ask",
+        tables=["public.orders"],
+        keys=[["canary-77"]],
+        key_range={"from": "canary-77"},
+        config=str(config),
+    )
+    with caplog.at_level("DEBUG"):
+        trigger = deferred(ask)
+        until_answered(ask, worker)
+        result = ask.execute(TaskContext(ask, try_number=2).values)
+    shown = [getattr(ask, name) for name in ask.template_fields]
+    assert "canary" not in repr((shown, trigger, result)) + caplog.text
 
 
 def deferred(ask: DumpOperator, **context: Any) -> DumpTrigger:

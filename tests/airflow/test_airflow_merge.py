@@ -115,7 +115,8 @@ def test_one_run_of_the_plan(merge: MergeOperator, submit: Submit, config: Path)
     assert call[-1].endswith("/receipts/run~2F1.json")
     for setting in (
         "spark.driver.bindAddress=127.0.0.1",
-        "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions="
+        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m",
     ):
         assert setting in call
     assert not any("hush-source" in word or "redis://" in word for word in call)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import deltalake
 import psycopg2
@@ -21,7 +22,7 @@ import pyarrow as pa
 import pytest
 from psycopg2 import sql
 
-from console.services.airflow import AirflowOptions, AirflowServices
+from console.services.airflow import DAGS, AirflowOptions, AirflowServices
 from console.services.airflow_api import AirflowApi
 from console.services.postgres import PostgresServer
 from console.services.process_table import descendants
@@ -31,7 +32,7 @@ from tests.airflow.stub_worker import StubWorker
 from tests.fixtures.settings import as_toml
 from tideline.contract.errors import Misconfigured
 from tideline.contract.layout import table_path
-from tideline.contract.request import Answer, DumpRequest, RequestState
+from tideline.contract.request import Action, Answer, DumpRequest, RequestState
 from tideline.contract.schema import parse_table
 from tideline.settings import Settings, make_settings
 from tideline_airflow.assets import table_asset
@@ -119,8 +120,7 @@ def line(
 
 def test_the_scheduler_knows_the_dags_and_the_pool(line: Line) -> None:
     assert line.api.import_errors() == {}
-    dags = line.api.dags()
-    assert dags == dict.fromkeys(("tideline_backfill", "tideline_merge", "tideline_repair"), False)
+    assert line.api.dags() == dict.fromkeys(DAGS, False)
     pools = {pool["name"]: pool["slots"] for pool in line.api.get("pools")["pools"]}
     assert pools["tideline_spark"] == 1
 
@@ -137,6 +137,10 @@ def test_the_scheduler_knows_the_dags_and_the_pool(line: Line) -> None:
         {"tables": ["public.orders"], "delay_ms": -1},
         {"tables": ["public.orders"], "keys": [{"id": 1}]},
         {"tables": ["public.orders"], "keys": "1"},
+        {"tables": ["public.orders"], "key_from": {"id": 1}},
+        {"tables": ["public.orders"], "time_column": 5},
+        {"tables": ["public.orders"], "priority": 11},
+        {"tables": ["public.orders"], "cancel_with_task": "perhaps"},
     ],
     ids=str,
 )
@@ -160,6 +164,45 @@ def test_a_repair_of_the_whole_table_then_nothing_is_left_to_merge(line: Line) -
     assert line.api.tasks("tideline_merge", again) == dict.fromkeys(
         ("plan", "merge", "report"), "skipped"
     )
+
+
+def test_a_command_from_the_form_and_one_that_makes_no_sense(line: Line) -> None:
+    line.run("tideline_steer", action="tune", all=True, delay_ms="20")
+    assert line.worker.commands[-1].delay_ms == 20
+    for conf in ({}, {"action": "stop"}, {"action": "tune", "delay_ms": "slow"}):
+        with pytest.raises(Misconfigured, match="answered 400"):
+            line.api.trigger("tideline_steer", conf)
+
+
+def test_who_clears_the_task_cancels_its_request_if_the_form_says_so(line: Line) -> None:
+    """While it waits on its trigger; what Airflow then keeps and shows holds no key."""
+    line.worker.held.set()
+    line.worker.replace_dump(lambda request: Answer(request.request_id, RequestState.DONE))
+    try:
+        asked = len(line.worker.requests)
+        conf = {"tables": [TABLE], "keys": ["7000123"], "cancel_with_task": True, "priority": 3}
+        run_id = line.api.trigger("tideline_repair", conf)
+        until(lambda: len(line.worker.requests) == asked + 1)
+        until(lambda: line.api.tasks("tideline_repair", run_id)["ask"] == "deferred")
+        first = list(line.worker.requests.values())[-1]
+        assert (first.keys, first.priority) == ((("7000123",),), 3)
+        task = f"dags/tideline_repair/dagRuns/{quote(run_id)}/taskInstances/ask"
+        shown = line.api.get(task)
+        assert shown["rendered_fields"]["tables"] == [TABLE]
+        assert "7000123" not in repr(shown)
+        time.sleep(1.0)  # The triggerer holds it: only then is there something to be killed.
+        line.api.clear("tideline_repair", run_id)
+        until(lambda: (Action.CANCEL, (first.request_id,)) in told(line))
+        line.worker.held.clear()
+        line.succeeds("tideline_repair", run_id)
+        assert "7000123" not in line.api.log("tideline_repair", run_id, "ask")
+    finally:
+        line.worker.held.clear()
+        line.worker.replace_dump(line.source.dump)
+
+
+def told(line: Line) -> list[tuple[Action, tuple[str, ...] | None]]:
+    return [(command.action, command.requests) for command in line.worker.commands]
 
 
 def test_a_repair_of_keys_heals_those_only(line: Line) -> None:

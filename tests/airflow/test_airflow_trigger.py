@@ -12,6 +12,7 @@ from airflow.sdk._shared.module_loading import import_string
 from console.services.valkey import ValkeyServer
 from tests.airflow.stub_worker import StubWorker
 from tideline.contract.request import (
+    Action,
     Answer,
     DumpRequest,
     RequestState,
@@ -19,7 +20,8 @@ from tideline.contract.request import (
     encode_request,
     parse_answer,
 )
-from tideline_airflow.triggers import DumpTrigger, Patience, Step, Watch, describe
+from tideline_airflow.progress import describe
+from tideline_airflow.triggers import PROGRESS_S, DumpTrigger, News, Patience, Step, Watch
 
 REQUEST = DumpRequest("run/1", ("public.orders",))
 RUNNING = Answer(
@@ -60,8 +62,82 @@ def test_an_answer_that_vanishes_is_asked_for_again() -> None:
 
 
 def test_progress_in_words() -> None:
-    expected = "request run/1: running; public.orders running, chunk 3 of about 12"
+    expected = "request run/1: running; public.orders running, chunk 3 of about 12, 30 rows"
     assert describe(RUNNING) == expected
+    slowed = TableProgress(
+        "public.orders",
+        RequestState.THROTTLED,
+        chunks=3,
+        rows=30,
+        rows_estimate=120,
+        rows_per_s=14.6,
+        remaining_s=6.2,
+        waiting="running queries 9, limit 4",
+    )
+    text = describe(Answer("run/1", RequestState.THROTTLED, tables=(slowed,)))
+    assert text == (
+        "request run/1: throttled; public.orders throttled, chunk 3, 30 of about 120 rows,"
+        " 15 a second, 0:00:06 left, waiting: running queries 9, limit 4"
+    )
+
+
+def test_of_many_tables_those_that_have_not_ended_come_first() -> None:
+    done = [TableProgress(f"a.t{n}", RequestState.DONE) for n in range(40)]
+    tables = (*done, TableProgress("a.last", RequestState.PAUSED))
+    text = describe(Answer("all", RequestState.PAUSED, tables=tables))
+    assert text.startswith("request all: paused; a.last paused, ")
+    assert text.endswith("; … 41 tables, 40 ended")
+    assert text.count(";") == 11
+
+
+def test_another_state_is_news_at_once_and_progress_now_and_then() -> None:
+    def running(rows: int, waiting: str | None = None) -> Answer:
+        state = RequestState.RUNNING if waiting is None else RequestState.THROTTLED
+        table = TableProgress("a.b", state, rows=rows, waiting=waiting)
+        return Answer("r", state, tables=(table,))
+
+    news = News()
+    assert news.line(running(10), 0.0) is not None
+    assert news.line(running(20), 1.0) is None
+    assert news.line(running(20, "replica lag 9 s"), 2.0) is not None
+    assert news.line(running(20, "replica lag 8 s"), 3.0) is None
+    assert news.line(running(30), 4.0) is not None
+    assert news.line(running(30), 4.0 + PROGRESS_S) is None, "nothing is new"
+    assert "40 rows" in str(news.line(running(40), 4.0 + PROGRESS_S))
+
+
+@pytest.mark.parametrize("state", [RequestState.PAUSED, RequestState.THROTTLED])
+def test_paused_and_throttled_go_on(state: RequestState) -> None:
+    held_up = Answer("run/1", state, tables=(TableProgress("public.orders", state),))
+    assert patience().step(held_up, 60.0) is Step.WAIT
+
+
+def test_who_kills_the_task_ends_the_request_only_if_told(config: Path, worker: StubWorker) -> None:
+    kept = make(config)
+    asyncio.run(kept.on_kill())
+    told = make(config)
+    told.cancel_with_task = True
+    path, values = told.serialize()
+    asyncio.run(import_string(path)(**values).on_kill())
+    asyncio.run(until(lambda: len(worker.commands) == 1))
+    (command,) = worker.commands
+    assert (command.action, command.requests) == (Action.CANCEL, ("run/1",))
+
+
+def test_a_redis_that_is_away_keeps_no_kill_from_ending(config: Path, valkey: ValkeyServer) -> None:
+    told = make(config)
+    told.cancel_with_task = True
+    valkey.stop()
+    try:
+        asyncio.run(told.on_kill())
+    finally:
+        valkey.start()
+
+
+def test_no_key_is_in_what_is_logged_of_a_trigger() -> None:
+    request = DumpRequest("run/1", ("public.orders",), keys=(("canary-77",),))
+    trigger = DumpTrigger(encode_request(request).decode(), {})
+    assert repr(trigger) == "<DumpTrigger run/1>"
 
 
 def test_it_fires_with_the_final_answer(config: Path, worker: StubWorker) -> None:

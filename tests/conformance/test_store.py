@@ -15,7 +15,7 @@ from console.services.s3 import REGION, S3Server
 from tests.unit.contract.documents import first_manifest, following
 from tideline.contract import layout
 from tideline.contract.errors import CorruptData, Fenced, Misconfigured
-from tideline.contract.manifest import Manifest, encode_manifest
+from tideline.contract.manifest import Manifest, ManifestKind, encode_manifest
 from tideline.settings import Store
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore, open_store
@@ -146,6 +146,27 @@ def test_a_fork_is_fenced(settings: Store) -> None:
     with pytest.raises(Fenced, match=r"manifest 2 .*writer-b.* term 1"):
         ours.append(following(one, rows=1))
     assert ours.tail() == theirs.tail()
+
+
+def test_what_comes_twice_or_late_changes_nothing(settings: Store) -> None:
+    """A network may deliver a request again when the chain has long gone on."""
+    store, successor = open_store(settings), Chain(open_store(settings), "shop")
+    ours = Chain(store, "shop")
+    one, two = extend(ours, [1])
+    taken = following(two, writer="writer-b", term=2, kind=ManifestKind.TAKEOVER)
+    late = following(two, rows=3)
+    successor.append(taken)
+    tail = successor.append(following(taken, rows=1))
+    for manifest in (one, two, late):
+        key = layout.manifest_key("shop", manifest.manifest_number)
+        assert not store.create(key, encode_manifest(manifest))
+    with pytest.raises(Fenced):
+        ours.append(late)
+    store.put("shop/data/1/t-a", b"part")
+    store.put("shop/data/1/t-a", b"part")
+    assert store.get("shop/data/1/t-a") == b"part"
+    assert successor.tail() == tail
+    assert len(list(successor.links(1, 4))) == 4
 
 
 def test_a_changed_manifest_breaks_the_digests(store: ObjectStore, chain: Chain) -> None:

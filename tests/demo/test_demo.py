@@ -43,6 +43,8 @@ class Terminal:
             stderr=theirs,
             env={**os.environ, "DEMO_FOLDER": str(folder), "DEMO_EXIT": ""},
             start_new_session=True,
+            # A run of tests in the background ignores Ctrl-C, and so would its children.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
         os.close(theirs)
 

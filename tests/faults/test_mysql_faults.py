@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults.checks import Captured, check_equal, check_history
 from tests.faults.mysql_workload import NAMES, SCHEMA, VERSIONED, MysqlWorkload
-from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory, WorkerProcess
+from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.mysql_servers import Flavour, MysqlDatabase, ServerFactory, make_mysql_database
 
 
@@ -28,10 +28,6 @@ def check(shop: Pipeline[MysqlDatabase]) -> Captured:
     versioned = [f"{name}.{table}" for table in VERSIONED]
     check_history(captured, ledger=f"{name}.ledger", versioned=versioned)
     return captured
-
-
-def finish(worker: WorkerProcess) -> None:
-    assert worker.wait() == 0, worker.output()[-3000:]
 
 
 def kill_streams(database: MysqlDatabase) -> int:
@@ -58,10 +54,10 @@ def test_killed_anywhere(shop: Pipeline[MysqlDatabase]) -> None:
             time.sleep(random_.random() * 0.7)
             worker.kill()
         traffic.wait_for(30)
-        successor = shop.start(until_idle_s=IDLE_S)
+        successor = shop.start()
         successor.wait_point("after-manifest", 3)
         traffic.wait_for(30)
-    finish(successor)
+    shop.finish(successor)
     assert traffic.counts["rollbacks"] > 0
     check(shop)
 
@@ -72,10 +68,10 @@ def test_killed_at_a_point(shop: Pipeline[MysqlDatabase], point: str) -> None:
     with MysqlWorkload(shop.database, seed=1) as traffic:
         doomed = shop.start(kill=point)
         assert doomed.wait() == -signal.SIGKILL, doomed.output()[-3000:]
-        successor = shop.start(until_idle_s=IDLE_S)
+        successor = shop.start()
         traffic.wait_for(60)
         successor.wait_point("after-manifest", 3)
-    finish(successor)
+    shop.finish(successor)
     check(shop)
 
 
@@ -84,7 +80,7 @@ def test_the_log_is_switched_and_its_streams_killed(shop: Pipeline[MysqlDatabase
     database = shop.database
     killed = 0
     with MysqlWorkload(database, seed=3) as traffic:
-        worker = shop.start(until_idle_s=IDLE_S)
+        worker = shop.start()
         worker.wait_point("after-manifest", 2)
         try:
             for turn in range(4):
@@ -97,7 +93,7 @@ def test_the_log_is_switched_and_its_streams_killed(shop: Pipeline[MysqlDatabase
         finally:
             database.run("SET GLOBAL binlog_checksum = CRC32")
         traffic.wait_for(20)
-    finish(worker)
+    shop.finish(worker)
     assert killed > 2
     assert worker.points()["reading"] > 2
     check(shop)
@@ -114,7 +110,7 @@ def test_the_server_crashes(
     database.run("INSERT INTO memory VALUES (1)")
     shop = pipeline_of(database)
     with MysqlWorkload(database, seed=5, large=False) as traffic:
-        worker = shop.start(until_idle_s=IDLE_S)
+        worker = shop.start()
         worker.wait_point("after-manifest", 3)
         traffic.wait_for(20)
         server.kill()
@@ -125,6 +121,6 @@ def test_the_server_crashes(
         database.rows("SELECT * FROM memory")
         worker.wait_point("reading", 3)
         traffic.wait_for(20)
-    finish(worker)
+    shop.finish(worker)
     assert traffic.counts["reconnects"] > 0
     check(shop)

@@ -12,10 +12,14 @@ from capture.queue import Message, RequestQueue
 from console import dump
 from console.dump import make_request, run
 from console.services.valkey import ValkeyServer
+from tests.fixtures.core import first_manifest
 from tests.fixtures.services import Database
 from tests.fixtures.settings import SettingsFactory
+from tideline.contract.manifest import OpenState
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 from tideline.settings import Settings
+from tideline.store.chain import Chain
+from tideline.store.objects import open_store
 
 WAIT_S = 30.0
 
@@ -133,3 +137,36 @@ def test_a_redis_that_goes_away_meanwhile(
     second = RequestQueue(settings.control, settings.pipeline, "w2")
     second.answer(Answer(request.request_id, RequestState.DONE))
     assert waiting.result(WAIT_S) == 0
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["flushed", "stopped"])
+def test_the_chain_tells_what_redis_has_lost(
+    away: bool,
+    settings: Settings,
+    queue: RequestQueue,
+    valkey: ValkeyServer,
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The worker died before it answered, or Redis after it had: the request is not done again."""
+    monkeypatch.setattr(dump, "REPEAT_AFTER_S", 0.3)
+    request = make_request(["public.a"])
+    chain = Chain(open_store(settings.store), settings.pipeline)
+    table = TableProgress("public.a", RequestState.FAILED, rows=7, error="it was cancelled by ann")
+    ended = Answer(
+        request.request_id, RequestState.FAILED, manifest_number=1, tables=(table,), error="ended"
+    )
+    chain.append(first_manifest(pipeline=settings.pipeline, state=OpenState(recent=(ended,))))
+    waiting = start(settings, request)
+    queue.acknowledge([next_message(queue).id])
+    if away:
+        valkey.stop()
+    try:
+        assert waiting.result(WAIT_S) == 1
+    finally:
+        valkey.start()
+    assert queue.claim() == []
+    err = capsys.readouterr().err
+    assert "the request is failed: ended" in err
+    assert "public.a: it was cancelled by ann" in err

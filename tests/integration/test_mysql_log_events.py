@@ -18,8 +18,7 @@ from tests.fixtures.mysql_servers import (
     FLAVOURS,
     Flavour,
     MysqlDatabase,
-    new_server,
-    started,
+    start_new,
 )
 from tests.fixtures.odd_events import FOLDER, SCENARIOS, Scenario, read_events, run_scenario
 
@@ -44,7 +43,7 @@ def servers_of_ours(
 
         def get(flavour: Flavour) -> BinlogServer:
             if flavour not in running:
-                server = started(new_server(flavour, tmp_path_factory.mktemp(flavour)))
+                server = start_new(flavour, tmp_path_factory.mktemp(flavour))
                 running[flavour] = stack.enter_context(server)
             return running[flavour]
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import os
 import pwd
+import socket
 import threading
 from pathlib import Path
 
 import pymysql
 import pytest
 
-from console.services.binlog_server import BinlogServer
+from console.services.binlog_server import NOT_DURABLE, BinlogServer
 from console.services.mariadb import MariadbServer
 from console.services.ports import LOOPBACK
 from tests.fixtures.mysql_servers import (
@@ -49,6 +50,16 @@ def test_the_log_is_complete(flavour: Flavour, mysql_server: BinlogServer) -> No
     }
     gtid = "gtid_strict_mode" if flavour == "mariadb" else "gtid_mode"
     assert variables(mysql_server, gtid)[gtid] in ("1", "ON")
+
+
+def test_a_port_that_somebody_took_meanwhile(tmp_path: Path) -> None:
+    """Even by one that accepts connections and says nothing: another port, in bounded time."""
+    server = MariadbServer(tmp_path / "own", settings=NOT_DURABLE)
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        server.port = taken.getsockname()[1]
+        with server:
+            assert server.port != taken.getsockname()[1]
+            assert tuple(server.rows("SELECT 1")) == ((1,),)
 
 
 def test_it_never_runs_as_root(mysql_server: BinlogServer) -> None:

@@ -32,7 +32,7 @@ def watch(database: Database) -> Iterator[CatalogWatch]:
     with connection.cursor() as cursor:
         ensure_publication(cursor, "p")
     made = CatalogWatch(
-        connection, incarnation="inc", publication="p", include=("*.*",), exclude=()
+        connection, incarnation="inc", publication="p", slot="s", include=("*.*",), exclude=()
     )
     yield made
     made.close()

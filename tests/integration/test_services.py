@@ -234,6 +234,15 @@ def test_s3_bucket_takes_and_keeps_objects(tmp_path: Path) -> None:
         assert bytes(client.get("kept").bytes()) == b"value"
 
 
+def test_s3_starts_although_a_port_between_its_parts_was_lost(tmp_path: Path) -> None:
+    server = S3Server(tmp_path / "s3")
+    with socket.socket() as taker:
+        taker.bind((LOOPBACK, server._inner["volume.port"]))
+        taker.listen()
+        with server:
+            assert server.running
+
+
 OWNER = """
 import sys
 from pathlib import Path
@@ -336,3 +345,5 @@ def test_a_program_that_is_missing_is_named(tmp_path: Path) -> None:
 def test_free_ports_are_not_handed_out_twice() -> None:
     ports = [free_port() for _ in range(50)]
     assert len(set(ports)) == 50
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert max(ports) < first or first < 10_100, "an outgoing connection could take it"

@@ -59,7 +59,7 @@ def test_good():
 @pytest.mark.parametrize(("ci", "code"), [("true", 1), ("", 0)])
 def test_an_unexpected_skip_fails_in_ci(tmp_path: Path, ci: str, code: int) -> None:
     (tmp_path / "test_one.py").write_text(SKIPPING)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "test_one.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.skips", "test_one.py"]
     environment = {**os.environ, "CI": ci, "PYTHONPATH": str(ROOT)}
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     done = subprocess.run(

@@ -164,13 +164,13 @@ def test_only_what_may_hold_data_is_read(history: History, monkeypatch: pytest.M
         history.commit()
     history.commit(row(2))
     read: list[int] = []
-    links = history.chain.links
+    stretches = history.chain.stretches
 
     def spy(chain: Any, first: int, last: int) -> Any:
         read.extend(range(first, last + 1))
-        return links(first, last)
+        return stretches(first, last)
 
-    monkeypatch.setattr(Chain, "links", spy)
+    monkeypatch.setattr(Chain, "stretches", spy)
     (table,) = history.plan().tables
     assert (table.a, len(table.parts)) == (2, 1)
     assert min(read) == 3

@@ -43,6 +43,14 @@ def test_the_least_that_must_be_given() -> None:
     assert settings.control.url.get_secret_value() == "redis://127.0.0.1:6379/0"
 
 
+def test_nothing_is_removed_early_by_mistake() -> None:
+    """An hour is the least: uploads go on for a while, and clocks differ."""
+    assert make_settings(GOOD).retention.parts_days == 7.0
+    wrong = {"parts_days": 0, "orphans_days": 0.01, "plans_days": -1, "interval_s": 0}
+    with pytest.raises(Misconfigured, match="has 4 mistakes"):
+        make_settings(values(retention=wrong))
+
+
 def test_every_mistake_at_once() -> None:
     wrong = values(
         pipeline="no spaces",

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from tideline.contract.block import BLOCK_VERSION, Block
 from tideline.contract.manifest import MANIFEST_VERSION, Manifest
 from tideline.contract.plan import PLAN_VERSION, Plan
 from tideline.contract.receipt import RECEIPT_VERSION, Receipt
@@ -21,6 +22,7 @@ from tideline.contract.request import REQUEST_VERSION, Answer, DumpRequest
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DOCUMENTS: dict[str, tuple[type[msgspec.Struct], int]] = {
     "manifest": (Manifest, MANIFEST_VERSION),
+    "block": (Block, BLOCK_VERSION),
     "request": (DumpRequest, REQUEST_VERSION),
     "answer": (Answer, REQUEST_VERSION),
     "plan": (Plan, PLAN_VERSION),

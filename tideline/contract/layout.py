@@ -4,9 +4,12 @@
 
     {pipeline}/log/{manifest_number:020d}.json
     {pipeline}/data/{manifest_number:020d}/t-{schema}.{table}-{fingerprint}-{nonce}.parquet
+    {pipeline}/blocks/{block_number:012d}.json
+    {pipeline}/blocks/{block_number:012d}/t-{schema}.{table}-{fingerprint}-{digest}.parquet
     {pipeline}/schemas/{fingerprint}.json
     {pipeline}/plans/{plan_id}.json
     {pipeline}/receipts/{plan_id}.json
+    {pipeline}/consumers/{consumer}.json
 
 Names are encoded outside ``[A-Za-z0-9_-]``, and at a leading ``_``, as ``~XX`` per UTF-8 byte;
 above 100 bytes the first 60 bytes, ``~~`` and 16 hex digits of the name's sha256 stand for it.
@@ -25,6 +28,8 @@ from tideline.contract.schema import TableId
 _NAME_BYTES_MAX = 100
 _NAME_BYTES_KEPT = 60
 _SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+_PART = re.compile(r"[^/]+/data/(?P<number>[0-9]{20})/t-[^/]+\.parquet")
+_ROLLUP = re.compile(r"[^/]+/blocks/(?P<number>[0-9]{12})/t-[^/]+\.parquet")
 _MANIFEST = re.compile(r"(?P<pipeline>[^/]+)/log/(?P<number>[0-9]{20})\.json")
 
 
@@ -66,6 +71,42 @@ def part_key(
     return f"{prefix}/t-{name}-{fingerprint}-{nonce}.parquet"
 
 
+def parts_prefix(pipeline: str) -> str:
+    """The folder of all parts."""
+    return f"{encode_name(pipeline)}/data"
+
+
+def parse_part_key(key: str) -> int | None:
+    """The number of the prefix that a part's upload began under; None for another kind of key."""
+    match = _PART.fullmatch(key)
+    return None if match is None else int(match["number"])
+
+
+def block_key(pipeline: str, block_number: int) -> str:
+    return f"{encode_name(pipeline)}/blocks/{block_number:012d}.json"
+
+
+def blocks_prefix(pipeline: str) -> str:
+    """The folder of all blocks and roll-ups."""
+    return f"{encode_name(pipeline)}/blocks"
+
+
+def rollup_key(
+    pipeline: str, block_number: int, table: TableId, fingerprint: str, digest: str
+) -> str:
+    """Where a block's roll-up lies; its own ``digest`` is in its name, so that other bytes have
+    another one."""
+    folder = f"{encode_name(pipeline)}/blocks/{block_number:012d}"
+    name = f"{encode_name(table.schema)}.{encode_name(table.name)}"
+    return f"{folder}/t-{name}-{fingerprint}-{digest[:16]}.parquet"
+
+
+def parse_rollup_key(key: str) -> int | None:
+    """The number of the block that a roll-up belongs to; None for another kind of key."""
+    match = _ROLLUP.fullmatch(key)
+    return None if match is None else int(match["number"])
+
+
 def schema_key(pipeline: str, fingerprint: str) -> str:
     return f"{encode_name(pipeline)}/schemas/{fingerprint}.json"
 
@@ -74,8 +115,26 @@ def plan_key(pipeline: str, plan_id: str) -> str:
     return f"{encode_name(pipeline)}/plans/{encode_name(plan_id)}.json"
 
 
+def plans_prefix(pipeline: str) -> str:
+    return f"{encode_name(pipeline)}/plans"
+
+
 def receipt_key(pipeline: str, plan_id: str) -> str:
     return f"{encode_name(pipeline)}/receipts/{encode_name(plan_id)}.json"
+
+
+def receipt_key_of(plan_key: str) -> str:
+    """The key of the receipt of the plan that lies at ``plan_key``."""
+    return plan_key.replace("/plans/", "/receipts/", 1)
+
+
+def consumer_key(pipeline: str, consumer: str) -> str:
+    return f"{encode_name(pipeline)}/consumers/{encode_name(consumer)}.json"
+
+
+def consumers_prefix(pipeline: str) -> str:
+    """The folder of those who read parts, and whose word is needed before one is removed."""
+    return f"{encode_name(pipeline)}/consumers"
 
 
 def probe_key(pipeline: str, nonce: str) -> str:

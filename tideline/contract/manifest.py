@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from typing import Literal
 
 import msgspec
 
@@ -139,6 +140,7 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class TableDump(msgspec.Struct, frozen=True, omit_defaults=True):
     """The dump of one table within a request; ``last_key`` is in key order, as the source's text.
+    In the ``phase`` of given keys that follows a range it is how many of the keys were read.
 
     ``first_low_seq`` is the last sequence minted before the first low mark, ``first_manifest`` the
     last manifest closed by then: set once, never moved, unless the key's definition or the table's
@@ -147,6 +149,7 @@ class TableDump(msgspec.Struct, frozen=True, omit_defaults=True):
 
     table: str
     state: str = "accepted"
+    phase: Literal["rows", "keys"] = "rows"
     first_low_seq: int | None = None
     first_manifest: int | None = None
     last_key: tuple[str, ...] | None = None
@@ -158,10 +161,16 @@ class TableDump(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OpenRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A request that was accepted and has not ended, with the progress of each of its tables."""
+    """A request that was accepted and has not ended, with the progress of each of its tables.
+
+    ``paused``, ``chunk_rows`` and ``delay_ms`` are what commands made of it since.
+    """
 
     request: DumpRequest
     dumps: tuple[TableDump, ...]
+    paused: bool = False
+    chunk_rows: int | None = None
+    delay_ms: int | None = None
 
 
 class OpenState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -169,13 +178,17 @@ class OpenState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``recent`` are the answers to requests that ended lately, so that asking again is answered.
     ``held`` are XA transactions that the log has prepared and not yet ended: by their id, where the
-    log has their rows. These are read from there once the transaction commits.
+    log has their rows. These are read from there once the transaction commits. ``paused``,
+    ``chunk_rows`` and ``delay_ms`` are what commands said of all requests.
     """
 
     requests: tuple[OpenRequest, ...] = ()
     tables: Mapping[str, TableState] = msgspec.field(default_factory=dict)
     recent: tuple[Answer, ...] = ()
     held: Mapping[str, SourcePosition] = msgspec.field(default_factory=dict)
+    paused: bool = False
+    chunk_rows: int | None = None
+    delay_ms: int | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):

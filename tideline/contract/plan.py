@@ -42,7 +42,8 @@ class TablePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     full dumps finished in (a, b] and of (truncate seq - 1); None without either.
     ``truncates`` are the sequences of truncates in the range, ascending: no value is filled across.
     ``create``: the target has no applied version of this generation yet, so that ``a`` is where the
-    generation's history begins; a target that has one is then not where the plan begins.
+    generation's history begins, or the full dump that it is built from; a target that has one is
+    then not where the plan begins.
     ``replace``: as ``create``, and a table of an older generation lies at the target: whatever it
     holds is dropped.
     ``key_min``/``key_max``: bounds of the first key column over all parts, None when unknown.
@@ -103,6 +104,9 @@ class Applied(msgspec.Struct, frozen=True):
     ``went_back``: the content was set back behind its transaction version (RESTORE); only a full
     dump that began after ``seq`` makes it right.
     ``problem``: why the target cannot be merged into at all.
+    ``begin_manifest``, ``begin_seq``: a target that has nothing applied may be built from what
+    comes after this manifest with sequences above this one, because a full dump began there that
+    has finished since.
     """
 
     manifest: int | None = None
@@ -111,6 +115,8 @@ class Applied(msgspec.Struct, frozen=True):
     clear_until: int = 0
     went_back: bool = False
     problem: str | None = None
+    begin_manifest: int = 0
+    begin_seq: int = 0
 
 
 class PlanScope(msgspec.Struct, frozen=True):
@@ -162,9 +168,10 @@ def app_id(pipeline: str, incarnation: str, table: str, generation: int) -> str:
     return f"{pipeline}/{incarnation}/{table}/{generation}"
 
 
-def start_of(state: TableState, manifest: int | None) -> int:
-    """The manifest after which a table's plan begins, given the applied one (None: none yet)."""
-    return state.generation_manifest if manifest is None else manifest
+def start_of(state: TableState, manifest: int | None, begin_manifest: int = 0) -> int:
+    """The manifest after which a table's plan begins, given the applied one (None: none yet, and
+    then ``begin_manifest`` as in `Applied`)."""
+    return max(state.generation_manifest, begin_manifest) if manifest is None else manifest
 
 
 def encode_plan(plan: Plan) -> bytes:

@@ -1,5 +1,7 @@
 """Makes the merge plan, purely, from manifests and what is applied.
 
+Whole blocks stand for the parts of their manifests where a range covers all of one.
+
 Invariants: a table's ranges (a, b] over successive plans touch without a gap or an overlap; no
 range crosses a missing manifest, or the schema event at which a table is blocked; whatever a range
 holds of a table, its floors included, is in the plan.
@@ -7,10 +9,10 @@ holds of a table, its floors included, is in the plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
+from tideline.contract.bounds import key_bounds
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.layout import table_path
 from tideline.contract.manifest import (
@@ -31,7 +33,6 @@ from tideline.contract.plan import (
     start_of,
 )
 from tideline.contract.schema import TableSchema, parse_table
-from tideline.contract.types import Kind
 
 _RESERVED = "_metadata"
 """Spark's own name for a file's metadata: Delta cannot merge into a table with such a column."""
@@ -40,8 +41,22 @@ _WENT_BACK = (
     " run `tideline dump {table}`, or remove the table's directory to have it built anew"
 )
 _HELD = (TableCondition.PARKED, TableCondition.BLOCKED)
-_INTEGERS = (Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64)
-_MOMENTS = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ)
+
+
+@dataclass(frozen=True, slots=True)
+class Rolled:
+    """What of a block plans may use: by table the ``files`` with all rows that its manifests have.
+
+    Tables in ``loose`` are read from their parts all the same. ``stripped``: the manifests that are
+    given come without the parts of these tables, because no table needs them.
+    """
+
+    first_manifest: int
+    last_manifest: int
+    first_seq: int
+    files: Mapping[str, Sequence[Part]]
+    loose: frozenset[str] = frozenset()
+    stripped: frozenset[str] = frozenset()
 
 
 def make_plan(
@@ -52,25 +67,29 @@ def make_plan(
     applied: Mapping[str, Applied],
     schemas: Mapping[str, TableSchema],
     tail: int | None = None,
+    blocks: Sequence[Rolled] = (),
 ) -> Plan:
     """The plan that brings every table of the scope as far as ``manifests`` go.
 
     ``manifests`` are in order; what follows a missing number is not used. At least one is given.
     They begin at or before every table's start, its ``clear_until`` counted. ``state`` is the open
     state at ``tail``, the newest manifest there is (None: the last one given). ``schemas`` holds
-    every fingerprint that occurs.
+    every fingerprint that occurs. ``blocks`` are any of those that ``manifests`` cover whole.
     """
     run = _contiguous(manifests)
     spans, held = _spans(scope, run, state, applied)
-    b = _last_within_caps(run, spans.values(), scope)
+    by_first = {block.first_manifest: block for block in blocks}
+    b = _last_within_caps(run, list(spans.values()), scope, by_first)
+    at_end = run[-1].manifest_number == (tail or manifests[-1].manifest_number)
     plans = []
     for span in spans.values():
-        window = [m for m in run if span.a < m.manifest_number <= min(b, span.limit)]
-        if not window:
+        numbers = [m for m in run if span.a < m.manifest_number <= min(b, span.limit)]
+        if not numbers:
             continue
-        schema = _schema_at(span, window, run, schemas)
-        moved = any(span.table in tables_in(manifest) for manifest in window)
-        if schema is None or not (span.create or moved):
+        window = _Window(numbers, _parts_of(span, numbers, by_first))
+        schema = _schema_at(span, window, run, schemas, at_end=at_end)
+        moved = any(span.table in tables_in(manifest) for manifest in window.manifests)
+        if schema is None or not (span.create or moved or window.parts):
             continue
         refusal = _unmergeable(schema)
         if refusal is not None:
@@ -103,11 +122,40 @@ class _Span:
     def create(self) -> bool:
         return self.applied.manifest is None
 
+    @property
+    def begins(self) -> int:
+        """What has sequences up to this one is not the target's: it begins inside a manifest."""
+        if not self.create:
+            return 0
+        return max(
+            self.state.generation_seq if self.state.generation else 0, self.applied.begin_seq
+        )
+
+    def lacks(self, block: Rolled) -> bool:
+        """Whether parts that lie in the range were left out."""
+        meets = self.a < block.last_manifest and block.first_manifest <= self.limit
+        return meets and self.table in block.stripped
+
+    def files(self, block: Rolled) -> Sequence[Part] | None:
+        """The files to read in place of the parts of the block's manifests; None: not to be."""
+        whole = self.a < block.first_manifest and block.last_manifest <= self.limit
+        if not whole or self.begins >= block.first_seq or self.table in block.loose:
+            return None
+        return block.files.get(self.table, ())
+
     def parts(self, manifest: Manifest) -> list[Part]:
         """The table's parts in ``manifest``, if it lies in the range."""
         if not self.a < manifest.manifest_number <= self.limit:
             return []
         return [part for part in manifest.parts if part.table == self.table]
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """What a plan takes of one table: the manifests of its range, and what to read for them."""
+
+    manifests: Sequence[Manifest]
+    parts: Sequence[Part]
 
 
 def _contiguous(manifests: Sequence[Manifest]) -> list[Manifest]:
@@ -141,7 +189,7 @@ def _spans(
             continue
         if table.schema is None:
             continue
-        a = start_of(table, target.manifest)
+        a = start_of(table, target.manifest, target.begin_manifest)
         if run[0].manifest_number > max(a, target.clear_until) + 1 and table.last_data_manifest > a:
             raise InvariantBroken(f"the plan's manifests begin after table {name} does")
         span = _Span(name, table, target, a, _limit(table, run, a))
@@ -174,51 +222,100 @@ def _healed_at(span: _Span, run: Sequence[Manifest]) -> int | None:
     return None
 
 
-def _last_within_caps(run: Sequence[Manifest], spans: Iterable[_Span], scope: PlanScope) -> int:
+def _last_within_caps(
+    run: Sequence[Manifest],
+    spans: Sequence[_Span],
+    scope: PlanScope,
+    blocks: Mapping[int, Rolled],
+) -> int:
     """The plan's ``b``: as far as the caps allow, at least one manifest that holds anything.
 
-    A dump that heals a target which was set back is never cut: without its floor it heals nothing.
+    A block that fits is taken whole, of another as many manifests as fit. A dump that heals a
+    target which was set back is never cut: without its floor it heals nothing.
     """
-    spans = list(spans)
     healed = [_healed_at(span, run) for span in spans if span.applied.went_back]
     b = run[0].manifest_number - 1
-    count = size = 0
-    for manifest in run:
-        parts = [part for span in spans for part in span.parts(manifest)]
-        above = (
-            count + len(parts) > scope.parts_max
-            or size + sum(part.bytes for part in parts) > scope.bytes_max
-        )
-        if above and count > 0 and parts:
+    count = size = at = 0
+    while at < len(run):
+        taken = run[at : at + _length(run, at, blocks)]
+        parts = [part for span in spans for part in _parts_of(span, taken, blocks)]
+        if len(taken) > 1 and not _fit(parts, count, size, scope):
+            if blocks[taken[0].manifest_number].stripped:
+                break
+            taken = taken[:1]
+            parts = [part for span in spans for part in span.parts(taken[0])]
+        if count > 0 and parts and not _fit(parts, count, size, scope):
             break
         count += len(parts)
         size += sum(part.bytes for part in parts)
-        b = manifest.manifest_number
-    return max([b, *(number for number in healed if number is not None)])
+        b = taken[-1].manifest_number
+        at += len(taken)
+    b = max([b, *(number for number in healed if number is not None)])
+    for block in blocks.values():
+        if block.stripped and block.first_manifest <= b < block.last_manifest:
+            raise InvariantBroken(f"a plan that ends at manifest {b} lacks the parts before it")
+    return b
+
+
+def _fit(parts: Sequence[Part], count: int, size: int, scope: PlanScope) -> bool:
+    """Whether ``parts`` may be read beside ``count`` others with ``size`` bytes."""
+    if count + len(parts) > scope.parts_max:
+        return False
+    return size + sum(part.bytes for part in parts) <= scope.bytes_max
+
+
+def _length(run: Sequence[Manifest], at: int, blocks: Mapping[int, Rolled]) -> int:
+    """How many manifests of ``run`` belong together from ``at`` on: a whole block's, or one."""
+    block = blocks.get(run[at].manifest_number)
+    if block is None or run[-1].manifest_number < block.last_manifest:
+        return 1
+    return block.last_manifest - block.first_manifest + 1
+
+
+def _parts_of(
+    span: _Span, manifests: Sequence[Manifest], blocks: Mapping[int, Rolled]
+) -> list[Part]:
+    """What to read for the table in ``manifests``: files of blocks that lie in them whole, and
+    parts."""
+    found: list[Part] = []
+    at = 0
+    while at < len(manifests):
+        length = _length(manifests, at, blocks)
+        block = blocks.get(manifests[at].manifest_number) if length > 1 else None
+        files = None if block is None else span.files(block)
+        if files is None and block is not None and span.lacks(block):
+            raise InvariantBroken(f"the plan's manifests lack the parts of {span.table}")
+        if files is None:
+            files = [p for m in manifests[at : at + length] for p in span.parts(m)]
+        found += files
+        at += length
+    return found
 
 
 def _schema_at(
     span: _Span,
-    window: Sequence[Manifest],
+    window: _Window,
     run: Sequence[Manifest],
     schemas: Mapping[str, TableSchema],
+    *,
+    at_end: bool,
 ) -> TableSchema | None:
     """The table's schema at the window's end; None while it is not known of there.
 
     Without an event in the window every part in it has that schema; with neither, the next event
-    knows what was before it, and without a next one the open state does.
+    knows what was before it, and without a next one the open state does (when ``run`` ends there).
     """
-    last_seq = window[-1].last_seq
+    last_seq = window.manifests[-1].last_seq
     events = [event for m in run for event in m.schema_events if event.table == span.table]
-    within = [event for m in window for event in m.schema_events if event.table == span.table]
-    parts = [part for manifest in window for part in span.parts(manifest)]
+    first = window.manifests[0].first_seq
+    within = [event for event in events if first <= event.seq <= last_seq]
     if within:
         fingerprint: str | None = within[-1].after
-    elif parts:
-        fingerprint = parts[-1].schema
+    elif window.parts:
+        fingerprint = max(window.parts, key=lambda part: part.last_seq).schema
     else:
         later = (event.before for event in events if event.seq > last_seq)
-        fingerprint = next(later, span.state.schema)
+        fingerprint = next(later, span.state.schema if at_end else None)
     return None if fingerprint is None else schemas[fingerprint]
 
 
@@ -243,24 +340,24 @@ def _unmergeable(schema: TableSchema) -> str | None:
 def _table_plan(
     scope: PlanScope,
     span: _Span,
-    window: Sequence[Manifest],
+    window: _Window,
     schema: TableSchema,
     schemas: Mapping[str, TableSchema],
 ) -> TablePlan:
     """The plan of one table over ``window``, whose last manifest is its ``b``.
 
-    A generation begins inside a manifest: what that holds up to ``generation_seq`` is not its own.
+    A generation, and a full dump, begin inside a manifest: what that holds up to there is not of
+    it.
     """
-    state, last = span.state, window[-1]
-    anew = span.create and state.generation > 0
-    begins = state.generation_seq if anew else 0
-    parts = [p for m in window for p in span.parts(m) if p.last_seq > begins]
-    truncates = [t.seq for m in window for t in m.truncates if t.table == span.table]
+    state, manifests, begins = span.state, window.manifests, span.begins
+    last = manifests[-1]
+    parts = [part for part in window.parts if part.last_seq > begins]
+    truncates = [t.seq for m in manifests for t in m.truncates if t.table == span.table]
     truncates = sorted(seq for seq in truncates if seq > begins)
-    floors = [floor.seq for m in window for floor in m.floors if floor.table == span.table]
-    floors += [seq - 1 for seq in truncates] + ([begins] if anew else [])
+    floors = [floor.seq for m in manifests for floor in m.floors if floor.table == span.table]
+    floors += [seq - 1 for seq in truncates] + ([begins] if begins else [])
     used = {part.schema for part in parts} | {schema.fingerprint}
-    key_min, key_max = _bounds(parts, [schemas[name] for name in used])
+    key_min, key_max = key_bounds(parts, [schemas[name] for name in used])
     return TablePlan(
         table=span.table,
         target=table_path(scope.warehouse_url, parse_table(span.table)),
@@ -310,33 +407,3 @@ def _planned(part: Part) -> PlannedPart:
         unchanged_rows=part.unchanged_rows,
         before_rows=part.before_rows,
     )
-
-
-def _bounds(parts: Sequence[Part], schemas: Sequence[TableSchema]) -> tuple[str | None, str | None]:
-    """Smallest and largest first key column over all parts; (None, None) unless every part has it.
-
-    The texts are compared as numbers or as moments, never as text.
-    """
-    kinds = {schema.column(schema.key[0]).logical.kind for schema in schemas}
-    bounds = [(part.key_min, part.key_max) for part in parts]
-    lows = [low for low, _ in bounds if low is not None]
-    highs = [high for _, high in bounds if high is not None]
-    if not bounds or len(lows) < len(bounds) or len(highs) < len(bounds):
-        return None, None
-    if kinds <= set(_INTEGERS):
-        return min(lows, key=int), max(highs, key=int)
-    if len(kinds) == 1 and kinds <= set(_MOMENTS):
-        moments = {text: _moment(text) for text in (*lows, *highs)}
-        if None not in moments.values():
-            order = {text: moment for text, moment in moments.items() if moment is not None}
-            return min(lows, key=order.__getitem__), max(highs, key=order.__getitem__)
-    return None, None
-
-
-def _moment(text: str) -> datetime | None:
-    """The moment that ``text`` names, None outside the years 1 to 9999."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo is None else moment.astimezone(UTC)

@@ -8,8 +8,9 @@ it ends in ``done`` or ``failed`` whatever is killed, because the chain's open s
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -23,7 +24,11 @@ KEYS_MAX = 100_000
 TABLES_MAX = 10_000
 CHUNK_ROWS_MAX = 1_000_000
 DELAY_MS_MAX = 3_600_000
+PRIORITY_MAX = 10
 
+Message = TypeVar("Message")
+
+_UNBOUNDED = "key_range needs from, to or both, each with at least one text"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:+/@=-]{0,199}")
 
 
@@ -37,14 +42,32 @@ class TimeRange(
     end: str
 
 
-class DumpRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What to dump. Exactly one of three scopes:
+class KeyRange(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from", "end": "to"}
+):
+    """Rows whose key is in ``[from, to)``, in the order that the database has for keys.
 
-    whole tables (``keys`` and ``time`` absent): a finished dump is delete-complete; given keys
-    (``keys``, of one table): each key a list with one text per key column, in key order; a key that
-    the source no longer has becomes a delete; a time range (``time``): never deletes.
+    A bound is a list of texts that the database parses, one per key column, or of the first key
+    columns only: it is compared with those. One that is absent leaves its end open.
+    """
+
+    start: tuple[str, ...] | None = None
+    end: tuple[str, ...] | None = None
+
+
+class DumpRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What to dump. One of four scopes:
+
+    whole tables (none of the others): a finished dump is delete-complete; given keys (``keys``, of
+    one table): each key a list with one text per key column, in key order; a key that the source no
+    longer has becomes a delete; a range of keys (``key_range``) or of time (``time``), of one
+    table: never deletes by itself. With ``keys`` beside a range, these are read after it: so the
+    keys that the warehouse has in the range are compared with the source, and those that it lacks
+    become deletes.
 
     ``tables`` are shell patterns over ``schema.table``; ``["*.*"]`` asks for every captured table.
+    Of several requests the one with the higher ``priority`` is served first; of the same priority,
+    those for given keys, and then the oldest.
     """
 
     request_id: str
@@ -53,6 +76,8 @@ class DumpRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     requires: tuple[str, ...] = written_features()
     keys: tuple[tuple[str, ...], ...] | None = None
     time: TimeRange | None = None
+    key_range: KeyRange | None = None
+    priority: int = 0
     chunk_rows: int | None = None
     delay_ms: int | None = None
     requested_by: str = ""
@@ -60,14 +85,51 @@ class DumpRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     @property
     def whole(self) -> bool:
         """Whether the request asks for whole tables, so that its dumps are delete-complete."""
-        return self.keys is None and self.time is None
+        return self.keys is None and not self.ranged
+
+    @property
+    def ranged(self) -> bool:
+        """Whether it asks for the rows of a range."""
+        return self.time is not None or self.key_range is not None
+
+
+class Action(StrEnum):
+    """What a command does to requests."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    CANCEL = "cancel"
+    TUNE = "tune"
+
+
+class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Something to be done to requests that are open: those named, or (``requests`` absent) all,
+    those that come later included, until the opposite is said.
+
+    ``chunk_rows`` and ``delay_ms`` are for ``tune``: a number, or ``"default"`` for what the
+    request or the worker's settings say. It is answered like a request, under ``command_id``.
+    """
+
+    command_id: str
+    action: Action
+    version: int = written_version(REQUEST_VERSION)
+    requires: tuple[str, ...] = written_features()
+    requests: tuple[str, ...] | None = None
+    chunk_rows: int | Literal["default"] | None = None
+    delay_ms: int | Literal["default"] | None = None
+    requested_by: str = ""
 
 
 class RequestState(StrEnum):
-    """The life of a request; ``refused`` is for one that never was accepted."""
+    """The life of a request; ``refused`` is for one that never was accepted.
+
+    ``paused`` by a command, ``throttled`` to spare the source (the answer says by what).
+    """
 
     ACCEPTED = "accepted"
     RUNNING = "running"
+    PAUSED = "paused"
+    THROTTLED = "throttled"
     DONE = "done"
     FAILED = "failed"
     REFUSED = "refused"
@@ -78,7 +140,10 @@ class RequestState(StrEnum):
 
 
 class TableProgress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far the dump of one table is: chunk ``chunks`` of about ``chunks_estimate``."""
+    """How far the dump of one table is: chunk ``chunks`` of about ``chunks_estimate``.
+
+    ``rows_per_s`` is the rate of the last chunks, ``remaining_s`` how long the rest takes at it.
+    """
 
     table: str
     state: RequestState
@@ -88,6 +153,8 @@ class TableProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     rows_estimate: int | None = None
     waiting: str | None = None
     error: str | None = None
+    rows_per_s: float | None = None
+    remaining_s: float | None = None
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -113,21 +180,30 @@ def parse_request(raw: bytes) -> DumpRequest:
 
     The error never quotes a key: keys are row values.
     """
-    try:
-        request = _REQUESTS.decode(raw)
-    except UnicodeDecodeError:
-        raise Misconfigured("the request is not valid: it is not UTF-8") from None
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise Misconfigured(f"the request is not valid: {error}") from None
+    request = _decoded(_REQUESTS, raw, "request")
     check_request(request)
     return request
 
 
 def check_request(request: DumpRequest) -> None:
     """Raise Misconfigured with every rule that ``request`` breaks."""
-    wrong = [text for broken, text in _rules(request) if broken]
-    if wrong:
-        raise Misconfigured("the request is not valid: " + "; ".join(wrong))
+    _check(_rules(request), "request")
+
+
+def parse_command(raw: bytes) -> Command:
+    """Decode and check one command; raises like `parse_request`."""
+    command = _decoded(_COMMANDS, raw, "command")
+    check_command(command)
+    return command
+
+
+def check_command(command: Command) -> None:
+    """Raise Misconfigured with every rule that ``command`` breaks."""
+    _check(_command_rules(command), "command")
+
+
+def encode_command(command: Command) -> bytes:
+    return msgspec.json.encode(command)
 
 
 def encode_request(request: DumpRequest) -> bytes:
@@ -143,6 +219,7 @@ def parse_answer(raw: bytes) -> Answer:
 
 
 _REQUESTS = msgspec.json.Decoder(DumpRequest)
+_COMMANDS = msgspec.json.Decoder(Command)
 _ANSWERS = DocumentReader(Answer, version=REQUEST_VERSION, features=FEATURES, name="dump answer")
 
 
@@ -150,9 +227,23 @@ def encode_answer(answer: Answer) -> bytes:
     return msgspec.json.encode(answer)
 
 
+def _decoded(decoder: msgspec.json.Decoder[Message], raw: bytes, what: str) -> Message:
+    try:
+        return decoder.decode(raw)
+    except UnicodeDecodeError:
+        raise Misconfigured(f"the {what} is not valid: it is not UTF-8") from None
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise Misconfigured(f"the {what} is not valid: {error}") from None
+
+
+def _check(rules: Iterable[tuple[bool, str]], what: str) -> None:
+    wrong = [text for broken, text in rules if broken]
+    if wrong:
+        raise Misconfigured(f"the {what} is not valid: " + "; ".join(wrong))
+
+
 def _rules(request: DumpRequest) -> list[tuple[bool, str]]:
     keys = request.keys
-    rows: Any = request.chunk_rows
     unknown = sorted(set(request.requires) - FEATURES)
     return [
         (request.version != REQUEST_VERSION, f"version must be {REQUEST_VERSION}"),
@@ -161,25 +252,68 @@ def _rules(request: DumpRequest) -> list[tuple[bool, str]]:
         (_holds_nul(request), "no text may hold the character NUL"),
         (not request.tables, "tables must name at least one table"),
         (len(request.tables) > TABLES_MAX, f"tables holds more than {TABLES_MAX} patterns"),
-        (keys is not None and request.time is not None, "keys and time exclude each other"),
+        (
+            request.time is not None and request.key_range is not None,
+            "key_range and time exclude each other",
+        ),
+        (request.key_range is not None and not _bounded(request.key_range), _UNBOUNDED),
         (keys is not None and len(request.tables) != 1, "keys needs exactly one table"),
+        (
+            request.key_range is not None and len(request.tables) != 1,
+            "key_range needs exactly one table",
+        ),
+        (
+            abs(request.priority) > PRIORITY_MAX,
+            f"priority must be -{PRIORITY_MAX} to {PRIORITY_MAX}",
+        ),
         (keys is not None and not keys, "keys must not be empty"),
         (keys is not None and len(keys) > KEYS_MAX, f"keys holds more than {KEYS_MAX} keys"),
         (keys is not None and len({len(key) for key in keys}) > 1, "keys differ in length"),
+        *_pace_rules(request.chunk_rows, request.delay_ms),
+    ]
+
+
+def _command_rules(command: Command) -> list[tuple[bool, str]]:
+    unknown = sorted(set(command.requires) - FEATURES)
+    tunes = command.chunk_rows is not None or command.delay_ms is not None
+    named = (command.command_id, *(command.requests or ()))
+    rows = None if command.chunk_rows == "default" else command.chunk_rows
+    delay = None if command.delay_ms == "default" else command.delay_ms
+    return [
+        (command.version != REQUEST_VERSION, f"version must be {REQUEST_VERSION}"),
+        (bool(unknown), f"unknown features required: {', '.join(unknown)}"),
+        (not all(map(_ID.fullmatch, named)), "ids must be 1 to 200 plain characters"),
+        ("\0" in command.requested_by, "no text may hold the character NUL"),
+        (command.requests == (), "requests must name at least one request, or be left out"),
+        (command.action is Action.TUNE and not tunes, "tune needs chunk_rows or delay_ms"),
+        (command.action is not Action.TUNE and tunes, "chunk_rows and delay_ms are for tune"),
+        *_pace_rules(rows, delay),
+    ]
+
+
+def _pace_rules(chunk_rows: int | None, delay_ms: int | None) -> list[tuple[bool, str]]:
+    return [
         (
-            rows is not None and not 1 <= rows <= CHUNK_ROWS_MAX,
+            chunk_rows is not None and not 1 <= chunk_rows <= CHUNK_ROWS_MAX,
             f"chunk_rows must be 1 to {CHUNK_ROWS_MAX}",
         ),
         (
-            request.delay_ms is not None and not 0 <= request.delay_ms <= DELAY_MS_MAX,
+            delay_ms is not None and not 0 <= delay_ms <= DELAY_MS_MAX,
             f"delay_ms must be 0 to {DELAY_MS_MAX}",
         ),
     ]
 
 
+def _bounded(wanted: KeyRange) -> bool:
+    ends = [end for end in (wanted.start, wanted.end) if end is not None]
+    return bool(ends) and all(ends)
+
+
 def _holds_nul(request: DumpRequest) -> bool:
     """No source takes NUL in a name or a text, and drivers refuse it in their own ways."""
     texts = [request.requested_by, *request.tables]
+    if request.key_range is not None:
+        texts += [*(request.key_range.start or ()), *(request.key_range.end or ())]
     if request.time is not None:
         texts += [request.time.column, request.time.start, request.time.end]
     return any("\0" in text for key in (texts, *(request.keys or ())) for text in key)

@@ -14,14 +14,15 @@ from tideline.contract.plan import Applied, Plan, PlanScope, decode_plan, encode
 from tideline.contract.planning import make_plan
 from tideline.contract.receipt import Receipt, decode_receipt
 from tideline.contract.schema import TableSchema
+from tideline.planner.consumers import register_warehouse
+from tideline.planner.gather import MANIFESTS_MAX, Gathered, Wanted, gather
+from tideline.planner.past import Past
 from tideline.planner.progress import foreign_owner, target_of
 from tideline.planner.targets import Target
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore, open_store
 
-MANIFESTS_MAX = 20_000
-"""Manifests that one group of a plan looks at; a longer backlog takes several plans."""
 GROUPS_MAX = 4
 """Tables far behind (new, or failing) fill a plan's caps; those ahead of them are planned apart,
 so that one table's backlog does not hold up the others."""
@@ -40,6 +41,7 @@ def plan_merge(settings: Settings, *, plan_id: str, tables: Sequence[str] | None
     if stored is not None:
         return decode_plan(stored)
     plan = _Planning(settings, store).plan(plan_id, tables)
+    register_warehouse(settings, store)
     if store.create(key, encode_plan(plan)):
         return plan
     raced = store.get(key)
@@ -61,6 +63,21 @@ class _Start:
     applied: Applied
     first: int | None
 
+    @property
+    def waits(self) -> bool:
+        return self.first is not None
+
+    def wanted(self, table: TableState) -> Wanted:
+        """What is to be read for the table."""
+        applied = self.applied
+        begins = max(applied.begin_seq, table.generation_seq) if applied.manifest is None else 0
+        return Wanted(
+            a=start_of(table, applied.manifest, applied.begin_manifest),
+            begin_seq=begins,
+            uncut=applied.went_back,
+            before_seq=table.since_seq if table.condition is TableCondition.BLOCKED else None,
+        )
+
     def starved(self, b: int) -> bool:
         """Whether a plan that ends at ``b`` gives this table nothing although something waits."""
         return self.first is not None and self.first > b
@@ -71,8 +88,9 @@ class _Planning:
 
     def __init__(self, settings: Settings, store: ObjectStore) -> None:
         self._settings = settings
+        self._store = store
         self._chain = Chain(store, settings.pipeline)
-        self._last_seqs: dict[int, int] = {0: 0}
+        self._past = Past(self._chain)
 
     def plan(self, plan_id: str, tables: Sequence[str] | None) -> Plan:
         settings = self._settings
@@ -113,16 +131,22 @@ class _Planning:
         names = set(scope.tables or ())
         firsts = [s.first for name, s in starts.items() if name in names and s.first is not None]
         first = min(firsts, default=tail.manifest_number)
-        last = min(tail.manifest_number, first + MANIFESTS_MAX - 1)
-        manifests = [link.manifest for link in self._chain.links(first, last)]
         tables = {name: table for name, table in state.tables.items() if name in names}
+        found = gather(
+            self._chain,
+            self._store.exists,
+            {n: starts[n].wanted(tables[n]) for n in tables if n in starts and starts[n].waits},
+            (first, tail.manifest_number),
+            (scope.parts_max, scope.bytes_max),
+        )
         return make_plan(
             scope,
-            manifests,
+            found.manifests,
             state=state,
             applied={name: start.applied for name, start in starts.items()},
-            schemas=self._schemas(tables, manifests),
+            schemas=self._schemas(tables, found),
             tail=tail.manifest_number,
+            blocks=found.blocks,
         )
 
     def _starts(self, tables: Mapping[str, TableState], tail: Manifest) -> dict[str, _Start]:
@@ -142,14 +166,22 @@ class _Planning:
                 " warehouse.url",
             )
         return {
-            name: self._start(tables[name], target, tail, earlier.tables.get(name))
+            name: self._start(name, tables[name], target, tail, earlier.tables.get(name))
             for name, target in targets.items()
         }
 
     def _start(
-        self, table: TableState, target: Target, tail: Manifest, earlier: TableState | None
+        self,
+        name: str,
+        table: TableState,
+        target: Target,
+        tail: Manifest,
+        earlier: TableState | None,
     ) -> _Start:
-        a = start_of(table, target.applied)
+        begin = None
+        if target.applied is None:
+            begin = self._past.full_dump(name, table, tail.manifest_number)
+        a = start_of(table, target.applied, 0 if begin is None else begin.begin_manifest)
         if a > tail.manifest_number:
             problem = (
                 f"the target has applied manifest {a}, which the chain does not reach: it was set"
@@ -160,18 +192,23 @@ class _Planning:
             problem = "the target was set back (RESTORE) and is far behind: remove the table"
             return _Start(Applied(manifest=a, exists=True, problem=problem), None)
         clear_until = 0
+        last = table.last_data_manifest
         if tail.state_at is not None and (earlier is None or earlier.last_data_manifest <= a):
             clear_until = tail.state_at
+        elif a < last:
+            clear_until = self._past.clear_until(name, a, last)
         if self._stands_at_block(table, a):
             clear_until = tail.manifest_number
         applied = Applied(
             manifest=target.applied,
-            seq=self._last_seq(a),
+            seq=0 if a == 0 else self._past.manifest(a).last_seq,
             exists=target.exists,
             clear_until=clear_until,
             went_back=target.went_back,
+            begin_manifest=0 if begin is None else begin.begin_manifest,
+            begin_seq=0 if begin is None else begin.first_low_seq,
         )
-        moved = table.last_data_manifest > a and clear_until < tail.manifest_number
+        moved = last > a and clear_until < tail.manifest_number
         return _Start(applied, max(a, clear_until) + 1 if moved else None)
 
     def _stands_at_block(self, table: TableState, a: int) -> bool:
@@ -183,30 +220,17 @@ class _Planning:
 
     def _earlier_state(self, tail: Manifest) -> OpenState:
         """The newest full open state behind the tail: what had data by then is known from it."""
-        if tail.state_at is None:
-            return OpenState()
-        link = self._chain.read(tail.state_at)
-        if link is None or link.manifest.state is None:
-            raise CorruptData(f"manifest {tail.state_at} has no open state")
-        return link.manifest.state
+        return OpenState() if tail.state_at is None else self._past.known(tail.state_at)[1]
 
-    def _last_seq(self, manifest_number: int) -> int:
-        if manifest_number not in self._last_seqs:
-            link = self._chain.read(manifest_number)
-            if link is None:
-                raise CorruptData(f"manifest {manifest_number} is missing")
-            self._last_seqs[manifest_number] = link.manifest.last_seq
-        return self._last_seqs[manifest_number]
-
-    def _schemas(
-        self, tables: Mapping[str, TableState], manifests: Sequence[Manifest]
-    ) -> dict[str, TableSchema]:
+    def _schemas(self, tables: Mapping[str, TableState], found: Gathered) -> dict[str, TableSchema]:
         wanted = {table.schema for table in tables.values()}
-        for manifest in manifests:
+        for manifest in found.manifests:
             wanted |= {part.schema for part in manifest.parts if part.table in tables}
             for event in manifest.schema_events:
                 if event.table in tables:
                     wanted |= {event.before, event.after}
+        for block in found.blocks:
+            wanted |= {file.schema for files in block.files.values() for file in files}
         return {name: self._chain.read_schema(name) for name in sorted(filter(None, wanted))}
 
 

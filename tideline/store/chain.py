@@ -7,11 +7,19 @@ of all workers that try a number, one succeeds, and every other one learns that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tideline.contract import layout
+from tideline.contract.block import (
+    Block,
+    block_of,
+    decode_block,
+    encode_block,
+    manifests_of,
+    raw_manifests,
+)
 from tideline.contract.errors import CorruptData, Fenced, TidelineError, Unavailable
 from tideline.contract.manifest import (
     Manifest,
@@ -26,6 +34,14 @@ from tideline.contract.schema import TableSchema, decode_schema, encode_schema
 from tideline.store.objects import ObjectStore
 
 _READS_AT_ONCE = 16
+_BLOCK_WORTH = 32
+"""So many manifests of a block must be wanted for it to be asked for."""
+
+
+_BLOCK_HINT = (
+    "restore the block from a copy of the store; while its parts are there, removing it has it"
+    " rolled up anew"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +51,14 @@ class Link:
     manifest: Manifest
     raw: bytes
     digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Links that were read together; ``block`` is where they come from, None: from manifests."""
+
+    links: Sequence[Link]
+    block: Block | None = None
 
 
 class Chain:
@@ -73,12 +97,56 @@ class Chain:
 
         CorruptData for a hole and for a manifest that does not follow its predecessor.
         """
+        for stretch in self.stretches(first, last):
+            yield from stretch.links
+
+    def stretches(self, first: int, last: int) -> Iterator[Stretch]:
+        """As `links`, with the blocks that they were read from: one request per block where there
+        are blocks, one per manifest elsewhere. A block may be cut at both ends of the range.
+
+        CorruptData for a block that is damaged; one that is missing is done without.
+        """
         previous: Link | None = None
-        for link in self._read_ahead(first, last):
-            if previous is not None:
-                check_link(previous.manifest, previous.raw, link.manifest)
-            yield link
-            previous = link
+        for stretch in self._read_ahead(first, last):
+            for link in stretch.links:
+                if previous is not None:
+                    check_link(previous.manifest, previous.raw, link.manifest)
+                previous = link
+            yield stretch
+
+    def read_block(self, number: int) -> Block | None:
+        """Block ``number``; None when there is none (yet), CorruptData when it is not one."""
+        key = layout.block_key(self._pipeline, number)
+        raw = self._store.get(key)
+        if raw is None:
+            return None
+        try:
+            block = decode_block(raw)
+        except CorruptData as error:
+            raise CorruptData(f"{key}: {error.message}", error.hint or _BLOCK_HINT) from None
+        bounds = (block.first_manifest, block.last_manifest)
+        if block.pipeline != self._pipeline or bounds != manifests_of(number):
+            raise CorruptData(
+                f"{key} holds block {block.block_number} of pipeline {block.pipeline}", _BLOCK_HINT
+            )
+        return block
+
+    def write_block(self, block: Block) -> None:
+        """Make ``block`` durable. Idempotent; CorruptData when another one is there."""
+        raw = encode_block(block)
+        key = layout.block_key(self._pipeline, block.block_number)
+        if not self._store.create(key, raw) and self._store.get(key) != raw:
+            raise CorruptData(
+                f"another block lies at {key} than the one its manifests and parts give here",
+                hint="that one holds; was it rolled up by another version of this program?",
+            )
+
+    def newest_block(self, hint: int = 0) -> int:
+        """The number of the newest block, 0 without any; as with `tail` a wrong hint costs
+        requests only."""
+        return _newest(
+            lambda number: self._store.exists(layout.block_key(self._pipeline, number)), hint
+        )
 
     def append(self, manifest: Manifest) -> Link:
         """Write ``manifest`` under its number; when this returns it is durable.
@@ -137,34 +205,71 @@ class Chain:
         return self._store.exists(layout.manifest_key(self._pipeline, number))
 
     def _tail_number(self, hint: int) -> int:
-        """Gallop away from ``hint`` until the tail lies between two numbers, then bisect."""
-        known, step = max(hint, 0), 1
-        if known == 0 or self._exists(known):
-            low = known
-            while self._exists(known + step):
-                low, step = known + step, step * 2
-            high = known + step
-        else:
-            high = known
-            while known - step > 0 and not self._exists(known - step):
-                high, step = known - step, step * 2
-            low = max(known - step, 0)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._exists(middle) else (low, middle)
-        return low
+        return _newest(self._exists, hint)
 
-    def _read_ahead(self, first: int, last: int) -> Iterator[Link]:
+    def _read_ahead(self, first: int, last: int) -> Iterator[Stretch]:
         with ThreadPoolExecutor(_READS_AT_ONCE, thread_name_prefix="chain") as pool:
-            for start in range(first, last + 1, _READS_AT_ONCE):
-                numbers = range(start, min(start + _READS_AT_ONCE, last + 1))
-                for number, link in zip(numbers, pool.map(self.read, numbers), strict=True):
-                    if link is None:
-                        raise CorruptData(
-                            f"manifest {number} of {self._pipeline} is missing",
-                            hint="manifests are never deleted: restore it from a backup",
-                        )
-                    yield link
+            start = first
+            while start <= last:
+                number = block_of(start)
+                end = min(manifests_of(number)[1], last)
+                block = self.read_block(number) if end - start + 1 >= _BLOCK_WORTH else None
+                if block is not None:
+                    yield Stretch(_links_of(block, start, end), block)
+                else:
+                    yield from self._read_loose(pool, start, end)
+                start = end + 1
+
+    def _read_loose(self, pool: ThreadPoolExecutor, first: int, last: int) -> Iterator[Stretch]:
+        for start in range(first, last + 1, _READS_AT_ONCE):
+            numbers = range(start, min(start + _READS_AT_ONCE, last + 1))
+            for number, link in zip(numbers, pool.map(self.read, numbers), strict=True):
+                if link is None:
+                    raise CorruptData(
+                        f"manifest {number} of {self._pipeline} is missing",
+                        hint="manifests are never deleted: restore it from a backup",
+                    )
+                yield Stretch((link,))
+
+
+def _newest(exists: Callable[[int], bool], hint: int) -> int:
+    """The largest number that exists, of numbers that do from 1 on without a gap; 0 for none.
+
+    Gallop away from ``hint`` until it lies between two numbers, then bisect.
+    """
+    known, step = max(hint, 0), 1
+    if known == 0 or exists(known):
+        low = known
+        while exists(known + step):
+            low, step = known + step, step * 2
+        high = known + step
+    else:
+        high = known
+        while known - step > 0 and not exists(known - step):
+            high, step = known - step, step * 2
+        low = max(known - step, 0)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if exists(middle) else (low, middle)
+    return low
+
+
+def _links_of(block: Block, first: int, last: int) -> list[Link]:
+    """The block's links ``first..last``."""
+    try:
+        found = list(raw_manifests(block))
+    except CorruptData as error:
+        raise CorruptData(error.message, _BLOCK_HINT) from None
+    wanted = found[first - block.first_manifest : last + 1 - block.first_manifest]
+    links = [Link(decode_manifest(raw), raw, covers) for raw, covers in wanted]
+    for number, link in enumerate(links, first):
+        if (link.manifest.pipeline, link.manifest.manifest_number) != (block.pipeline, number):
+            raise CorruptData(
+                f"block {block.block_number} holds manifest {link.manifest.manifest_number} in the"
+                f" place of {number}",
+                _BLOCK_HINT,
+            )
+    return links
 
 
 def _fenced(manifest: Manifest, found: bytes) -> Fenced:

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar, cast
 from urllib.parse import unquote, urlsplit
@@ -28,11 +30,22 @@ from tideline.store.answers import Unanswered, interpret, is_missing_bucket, mis
 
 SINGLE_PUT_BYTES_MAX = 32 * 1024 * 1024
 """Above it `ObjectStore.put` uploads in several requests; `ObjectStore.create` never does."""
+LISTED_MAX = 1_000
+"""Objects in an answer to a listing: S3's own limit."""
 _WAIT_FIRST_S = 0.05
 _WAIT_MAX_S = 5.0
 
 _T = TypeVar("_T")
 _memories: dict[str, MemoryStore] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An object as a listing shows it; ``modified`` is by the store's clock."""
+
+    key: str
+    bytes: int
+    modified: datetime
 
 
 class Client(Protocol):
@@ -53,7 +66,9 @@ class Client(Protocol):
 
     def delete(self, paths: str) -> None: ...
 
-    def list(self, prefix: str) -> Iterable[Sequence[Any]]: ...
+    def list(
+        self, prefix: str, *, offset: str | None = None, chunk_size: int = LISTED_MAX
+    ) -> Iterable[Sequence[Any]]: ...
 
 
 def open_store(settings: Store) -> ObjectStore:
@@ -84,6 +99,7 @@ class ObjectStore:
         self._client = client
         self._root = root
         self._retry_s = settings.retry_s
+        self._lists_by_key = urlsplit(settings.url).scheme == "s3"
 
     def put(self, key: str, data: bytes) -> None:
         """Write an object; the caller only ever writes the same bytes to the same key."""
@@ -154,6 +170,27 @@ class ObjectStore:
             f"list {prefix}",
             lambda: sorted(item["path"] for page in self._client.list(prefix) for item in page),
         )
+
+    def entries(self, prefix: str, after: str = "") -> Iterator[Sequence[Entry]]:
+        """The objects below the folder ``prefix`` in pages, by key; those behind the key ``after``
+        only. For finding garbage, never the tail: what is written meanwhile may be missing, and on
+        a store that sorts names in a way of its own one may come twice.
+        """
+        request = f"list {prefix}"
+        page = self._ask(request, partial(self._page, prefix, after))
+        while page and page[-1].key > after:
+            yield page
+            after = page[-1].key
+            page = self._ask(request, partial(self._page, prefix, after))
+
+    def _page(self, prefix: str, after: str) -> Sequence[Entry]:
+        """One request's worth where the store lists by key (S3 does), else all there is."""
+        pages = iter(self._client.list(prefix, offset=after, chunk_size=LISTED_MAX))
+        found = list(next(pages, []))
+        if not self._lists_by_key:
+            found += [item for page in pages for item in page]
+        entries = [Entry(item["path"], item["size"], item["last_modified"]) for item in found]
+        return sorted(entries, key=lambda entry: entry.key)
 
     def _present(self, key: str) -> bool:
         try:

@@ -51,5 +51,5 @@ def probe_clients(first: ObjectStore, second: ObjectStore, pipeline: str) -> Non
             hint="use a store that is consistent after a write",
         )
     with contextlib.suppress(Misconfigured):
-        # A bucket that denies deletion is a good bucket: the worker never deletes.
+        # A bucket that denies deletion is a good bucket: all that is lost is room.
         first.delete(key)

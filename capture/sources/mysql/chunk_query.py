@@ -13,7 +13,15 @@ import pyarrow as pa
 
 from capture.core.events import ChunkOrder
 from capture.sources.mysql.columns import BYTES, Code, MysqlColumn, MysqlTable
-from capture.sources.mysql.literals import NotAValue, by_number, kept, kept_literal, literal, typed
+from capture.sources.mysql.literals import (
+    NotAValue,
+    by_number,
+    kept,
+    kept_literal,
+    literal,
+    ordered_literal,
+    typed,
+)
 from capture.sources.mysql.names import qualified, quoted
 from tideline.contract.errors import CorruptData
 
@@ -110,14 +118,32 @@ class ChunkQuery:
         return pa.RecordBatch.from_arrays(arrays, names=list(self._table.key))
 
     def _conditions(self) -> list[str]:
-        after = self.after()
+        after, key_range = self.after(), self._order.key_range
         conditions = [] if after is None else [after]
+        if key_range is not None and key_range.start is not None and after is None:
+            conditions.append(self._bound(key_range.start, ">", ">="))
+        if key_range is not None and key_range.end is not None:
+            conditions.append(self._bound(key_range.end, "<", "<"))
         time = self._order.time
         if time is not None:
             column = self._columns[time.column]
             start, end = literal(time.start, column), literal(time.end, column)
             conditions.append(f"{_name(column)} >= {start} AND {_name(column)} < {end}")
         return conditions
+
+    def _bound(self, bound: Sequence[str], beyond: str, last: str) -> str:
+        """Keys ``beyond`` a bound of the first key columns, the last of which is compared by
+        ``last``."""
+        if len(bound) > len(self._key):
+            raise NotAValue
+        condition = ""
+        for column, value in reversed(list(zip(self._key, bound, strict=False))):
+            name, number = _ordered(column), ordered_literal(value, column)
+            if condition:
+                condition = f"({name} {beyond} {number} OR ({name} = {number} AND {condition}))"
+            else:
+                condition = f"{name} {last} {number}"
+        return condition
 
     def _asked(self, keys: Sequence[Sequence[str]], impossible: frozenset[tuple[str, str]]) -> str:
         names = self._table.key

@@ -21,6 +21,7 @@ import pymysql
 from pymysql.constants import ER
 
 from capture.core.events import ChunkFailed, ChunkOrder, MarkKind
+from capture.points import OnPoint, pass_by
 from capture.sources.mysql.catalog import CatalogTable, Flavour, read_tables
 from capture.sources.mysql.catalog_problems import Policy
 from capture.sources.mysql.chunk_query import ChunkQuery
@@ -91,6 +92,7 @@ class RowChunkReader:
         lock_timeout_s: float,
         cascades: Policy = "refuse",
         holds_xa: bool = True,
+        on_point: OnPoint = pass_by,
     ) -> None:
         self._marks = marks
         self._writing = threading.Lock()
@@ -100,6 +102,7 @@ class RowChunkReader:
         self._cascades = cascades
         self._prepared = PreparedTransactions(reads) if holds_xa else None
         self._session = _SESSION.format(lock_timeout_s=max(1, round(lock_timeout_s)))
+        self._on_point = on_point
         self._rows_fit: dict[str, int] = {}
 
     def fetch(
@@ -108,6 +111,7 @@ class RowChunkReader:
         """See `ChunkReader.fetch`."""
         with self._writing:
             self._marks.write(MarkKind.LOW, order.token)
+        self._on_point("after-low")
         try:
             return self._read(order)
         except pymysql.Error as error:
@@ -133,6 +137,7 @@ class RowChunkReader:
                 hint = f"GRANT XA_RECOVER_ADMIN ON *.* TO {_account(self._reads)}"
                 return ChunkFailed(order.token, _UNSEEN_COMMITS, hint, retry=False)
             self._marks.begin(cursor)
+            self._on_point("after-fence")
             try:
                 self._check_order(cursor)
                 cursor.execute(f"SELECT 1 FROM {qualified(table)} LIMIT 0")  # noqa: S608

@@ -15,6 +15,7 @@ from typing import Any
 import pymysql
 from pymysql.constants import CR, ER
 
+from capture.sources.sockets import watch
 from tideline.contract.errors import (
     InvariantBroken,
     Misconfigured,
@@ -93,6 +94,7 @@ def connect(
     Raises Unavailable when the server is away or busy, Misconfigured when it refuses us.
     """
     address = source.mysql_address()
+    patience_s = max(2, round(source.connect_timeout_s))
     try:
         connection = pymysql.connect(
             host=address.host,
@@ -101,20 +103,23 @@ def connect(
             password=address.password,
             charset="utf8mb4",
             autocommit=True,
-            connect_timeout=max(2, round(source.connect_timeout_s)),
-            read_timeout=_READ_TIMEOUT_S,
-            write_timeout=_READ_TIMEOUT_S,
+            connect_timeout=patience_s,
+            read_timeout=patience_s,
+            write_timeout=patience_s,
             program_name=application_name,
             local_infile=False,
             **_tls(address),
         )
     except (pymysql.Error, OSError, RuntimeError) as error:
         raise translate(error) from None
+    watch(connection._sock)
     try:
         _pin(connection, {**SESSION, **(settings or {})})
     except pymysql.Error as error:
         connection.close()
         raise query_failed(error) from None
+    # Until here it was the login, to which the driver's own time-out for connecting does not apply.
+    connection._read_timeout = connection._write_timeout = _READ_TIMEOUT_S
     return connection
 
 
@@ -211,7 +216,7 @@ def stream_failed(number: int, text: str) -> TidelineError:
             " whether it had promised what is missing cannot be told: start the pipeline anew"
             " under another name, which dumps every table",
         )
-    if number == ER.MASTER_FATAL_ERROR_READING_BINLOG and not _is_rival(words):
+    if number == ER.MASTER_FATAL_ERROR_READING_BINLOG and not is_rival(words):
         return SourceLost(
             f"the source no longer holds what comes next in its log: {words}",
             hint="start the pipeline anew under another name, which dumps every table",
@@ -224,8 +229,9 @@ def stream_failed(number: int, text: str) -> TidelineError:
     return Unavailable(f"the replication stream ended: error {number}, {words}")
 
 
-def _is_rival(words: str) -> bool:
-    """Another client took our server id; it is not the log that is gone."""
+def is_rival(words: str) -> bool:
+    """Whether the stream was ended because another client took our server id; it is not the log
+    that is gone."""
     return "same server_uuid/server_id" in words or "same server_id" in words
 
 

@@ -97,6 +97,20 @@ def kept_literal(text: str, column: MysqlColumn) -> str:
     return literal(text, column)
 
 
+def ordered_literal(text: str, column: MysqlColumn) -> str:
+    """``text``, as users write a value of ``column``, as what the column's order goes by; raises
+    NotAValue."""
+    if not by_number(column):
+        return literal(text, column)
+    labels = list(column.labels)
+    try:
+        if column.code == Code.ENUM:
+            return str(labels.index(text) + 1)
+        return str(sum(1 << labels.index(one) for one in text.split(",") if one))
+    except ValueError:
+        raise NotAValue from None
+
+
 def _is_stored(column: MysqlColumn) -> bool:
     """Whether a value is the bytes that are stored, in the column's charset if it has one."""
     return column.code in _STORED and not column.native

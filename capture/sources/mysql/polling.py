@@ -14,7 +14,7 @@ import numpy as np
 
 from capture.core.events import Int64Array
 from capture.sources.mysql.bulk import OPERATIONS, EventColumns, prepares
-from capture.sources.mysql.connect import stream_failed
+from capture.sources.mysql.connect import is_rival, stream_failed
 from capture.sources.mysql.event_codes import EVENT_KINDS, EventCode, Treatment
 from capture.sources.mysql.framing import HEADER_BYTES, LEAD_BYTES
 from capture.sources.mysql.images import PADDING
@@ -137,7 +137,10 @@ class Poller:
         failed = np.flatnonzero(data[starts - 1])
         if len(failed):
             if not failed[0]:
-                raise _stream_error(data[starts[0] - 1 : stops[0]].tobytes())
+                error = _stream_error(data[starts[0] - 1 : stops[0]].tobytes())
+                if is_rival(error.message):
+                    source.on_rival()
+                raise error
             count = int(failed[0])
         events = EventColumns(data, starts[:count], stops[:count] - source.checksum_bytes)
         packed = np.flatnonzero(_PACKED[events.codes])

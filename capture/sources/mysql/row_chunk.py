@@ -42,7 +42,8 @@ class RowChunk:
 
     @property
     def read(self) -> ChunkRead:
-        return ChunkRead(self.order.token, self.last_key, self.complete)
+        count = 0 if self.fetched is None else len(self.fetched.rows)
+        return ChunkRead(self.order.token, self.last_key, self.complete, count)
 
     def decode(self) -> Chunk:
         """See `FetchedChunk.decode`."""

@@ -8,6 +8,7 @@ compared with the server's own and those of the replicas that are registered.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from typing import Any
 
 import pymysql
@@ -34,13 +35,14 @@ def server_name(cursor: Any, flavour: str) -> str:
     return str(row[1])
 
 
-def free_server_id(cursor: Any, name: str, term: int) -> int:
+def free_server_id(cursor: Any, name: str, term: int, *, taken: Collection[int] = ()) -> int:
     """An id for the stream ``name`` in ``term`` that no other one has, as far as can be seen: a
-    list that the user may not see is taken to be empty."""
+    list that the user may not see is taken to be empty (on MariaDB from 10.5 on it takes the right
+    REPLICATION MASTER ADMIN). ``taken`` are those that somebody was found to have all the same."""
     digest = hashlib.sha256(name.encode()).digest()
     wanted = (int.from_bytes(digest[:4], "little") + term) % _COUNT
-    taken = _taken(cursor)
-    while _FIRST + wanted in taken:
+    seen = _taken(cursor) | set(taken)
+    while _FIRST + wanted in seen:
         wanted = (wanted + 1) % _COUNT
     return _FIRST + wanted
 

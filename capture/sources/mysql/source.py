@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pymysql
 import structlog
 from msgspec.structs import replace
 
+from capture.points import OnPoint, pass_by
 from capture.sources.mysql.board import Board, PlacedMarks
 from capture.sources.mysql.catalog import (
     Flavour,
@@ -41,6 +43,7 @@ from capture.sources.mysql.watermarks import (
     check_form,
     watermark_table,
 )
+from capture.sources.sockets import Opened, end
 from tideline.contract.errors import Misconfigured, SourceLost
 from tideline.contract.manifest import Manifest
 from tideline.contract.position import MysqlPosition, SourceIdentity, SourcePosition
@@ -58,8 +61,9 @@ class MysqlSource:
     """A `Source`. Every object it makes has connections of its own; the board joins the reader
     with the others where marks are not written."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, on_point: OnPoint = pass_by) -> None:
         self._settings = settings
+        self._on_point = on_point
         self._source = settings.source
         self._application = f"tideline {settings.pipeline}"
         self._ours = watermark_table(self._source.watermark_database)
@@ -68,6 +72,8 @@ class MysqlSource:
         self._flavour: Flavour = "mysql"
         self._term = 0
         self._server_ids: dict[tuple[str, int], int] = {}
+        self._rivals: set[int] = set()
+        self._opened = Opened()
 
     def identity(self) -> SourceIdentity:
         """The server, by its own name for itself."""
@@ -82,6 +88,7 @@ class MysqlSource:
     def resume(self, tail: Manifest, on_waiting: Callable[[str], None]) -> MysqlPosition:
         """See `Preflight.resume`. On another server than the chain's the log is followed by GTID,
         if that server holds everything that the chain holds."""
+        self._end_opened()
         position = _binlog(tail.position)
         self._term = tail.term
         with closing(self._connect("prepare")) as connection, connection.cursor() as cursor:
@@ -274,6 +281,7 @@ class MysqlSource:
             lock_timeout_s=self._settings.capture.lock_timeout_s,
             cascades=self._source.cascades,
             holds_xa=self._source.xa == "hold",
+            on_point=self._on_point,
         )
 
     def watch(self, incarnation: str) -> CatalogWatch:
@@ -306,22 +314,26 @@ class MysqlSource:
         return self._open(place, name)
 
     def _open(self, position: MysqlPosition, name: str, *, by_gtid: bool = False) -> BinlogStream:
-        return open_stream(
+        server_id = self._server_id(f"{self._settings.pipeline} {name}")
+        stream = open_stream(
             self._source,
             position,
             flavour=self._flavour,
-            server_id=self._server_id(f"{self._settings.pipeline} {name}"),
+            server_id=server_id,
             application_name=f"{self._application} log",
             by_gtid=by_gtid,
         )
+        stream.on_rival = partial(self._rivals.add, server_id)
+        return stream
 
     def _server_id(self, name: str) -> int:
         """One id per stream and term: so the server ends the stream that ours takes the place of,
-        which it would notice only later by itself."""
+        which it would notice only later by itself. Where somebody else turns out to have it, the
+        next one, or the two would end each other for ever."""
         known = self._server_ids.get((name, self._term))
-        if known is None:
+        if known is None or known in self._rivals:
             with closing(self._connect("server id")) as connection, connection.cursor() as cursor:
-                known = free_server_id(cursor, name, self._term)
+                known = free_server_id(cursor, name, self._term, taken=self._rivals)
             self._server_ids[name, self._term] = known
         return known
 
@@ -356,7 +368,17 @@ class MysqlSource:
 
     def _connect(self, role: str, settings: Mapping[str, str] | None = None) -> Any:
         name = f"{self._application} {role}"
-        return connect(self._source, application_name=name, settings=settings)
+        connection = connect(self._source, application_name=name, settings=settings)
+        self._opened.add(connection)
+        return connection
+
+    def _end_opened(self) -> None:
+        """End what the session before left open: a thread of it may wait there for an answer that
+        never comes."""
+        for connection in self._opened.take():
+            sock = connection._sock
+            if sock is not None:
+                end(sock.fileno())
 
 
 def _files(cursor: Any) -> dict[str, int]:

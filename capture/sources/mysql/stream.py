@@ -90,6 +90,8 @@ class BinlogStream:
         self.payload: PayloadStream | None = None
         """The compressed transaction that is being expanded into the buffer."""
         self.accepted = Accepted()
+        self.on_rival: Callable[[], None] = lambda: None
+        """Called when the server ends it because somebody else has its server id."""
         self._end = end
         self.buffer = buffer
 

@@ -9,10 +9,13 @@ from typing import Any
 import pymysql
 import structlog
 
-from capture.core.events import CatalogRound, MarkKind, Snapshot, TableFacts
+from capture.core.events import CatalogRound, MarkKind, Snapshot, SourceLoad, TableFacts
 from capture.sources.mysql.catalog import CatalogTable, Flavour, list_tables, read_tables
 from capture.sources.mysql.connect import query_failed
+from capture.sources.mysql.load import read_load
 from capture.sources.mysql.marks import Marks
+from tideline.contract.errors import InvariantBroken
+from tideline.contract.position import MysqlPosition, SourcePosition
 from tideline.contract.schema import TableId
 from tideline.settings import Source
 
@@ -77,6 +80,20 @@ class CatalogWatch:
     def snapshot(self) -> Snapshot:
         """See `Watch.snapshot`."""
         return EVERYTHING
+
+    def load(self, position: SourcePosition, source_time_us: int | None) -> SourceLoad:
+        """See `Watch.load`."""
+        if not isinstance(position, MysqlPosition):
+            raise InvariantBroken(f"{position} is no position of a binlog")
+        try:
+            return read_load(
+                self._connection,
+                flavour=self._flavour,
+                position=position,
+                source_time_us=source_time_us,
+            )
+        except pymysql.Error as error:
+            raise query_failed(error) from None
 
     def close(self) -> None:
         self._marks.close()

@@ -7,7 +7,6 @@ column's collation, and with the operators of the type's default order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from capture.core.events import ChunkOrder
@@ -15,8 +14,12 @@ from capture.sources.postgres.catalog import CatalogTable
 from capture.sources.postgres.names import qualified, quoted
 from tideline.contract.errors import InvariantBroken
 
-_AT_LEAST, _GREATER = 4, 5
+_LESS, _AT_MOST, _AT_LEAST, _GREATER = 1, 2, 4, 5
 """B-tree strategy numbers."""
+_PLAIN = {_LESS: "<", _AT_MOST: "<=", _AT_LEAST: ">=", _GREATER: ">"}
+_STRICT = {_LESS: _LESS, _AT_LEAST: _GREATER, _GREATER: _GREATER}
+"""How earlier columns decide a comparison of keys by themselves; equal, they leave it open."""
+_OPEN = {_LESS: _AT_MOST, _AT_LEAST: _AT_LEAST, _GREATER: _AT_LEAST}
 
 _COMPARISONS = """
 SELECT a.attname, p.amopstrategy, s.nspname, o.oprname FROM pg_catalog.pg_attribute a
@@ -28,19 +31,13 @@ JOIN LATERAL (
   SELECT b.oid FROM base b WHERE b.kind <> 'd') base ON true
 JOIN pg_catalog.pg_opclass c ON c.opcintype = base.oid AND c.opcdefault
 JOIN pg_catalog.pg_am m ON m.oid = c.opcmethod AND m.amname = 'btree'
-JOIN pg_catalog.pg_amop p ON p.amopfamily = c.opcfamily AND p.amopstrategy IN (4, 5)
+JOIN pg_catalog.pg_amop p ON p.amopfamily = c.opcfamily AND p.amopstrategy IN (1, 2, 4, 5)
   AND p.amoplefttype = c.opcintype AND p.amoprighttype = c.opcintype
 JOIN pg_catalog.pg_operator o ON o.oid = p.amopopr
 JOIN pg_catalog.pg_namespace s ON s.oid = o.oprnamespace
 WHERE a.attrelid = %s AND a.attname = ANY (%s) AND s.nspname <> 'pg_catalog'
 """
 """What ``ORDER BY`` goes by, for key columns whose type has operators outside of pg_catalog."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Operators:
-    greater: str
-    at_least: str
 
 
 class ChunkQuery:
@@ -65,7 +62,7 @@ class ChunkQuery:
             wanted = f"({key}) IN ({self._asked()})"
             select = f"SELECT {columns} FROM {self._from} t WHERE {wanted}"  # noqa: S608
             return f"COPY ({select}) TO STDOUT (FORMAT csv)"
-        conditions = self._conditions(key)
+        conditions = self._conditions()
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         select = f"SELECT {columns} FROM {self._from} t{where} ORDER BY {key}"  # noqa: S608
         return f"COPY ({select} LIMIT {self._order.rows_max:d}) TO STDOUT (FORMAT csv)"
@@ -78,10 +75,14 @@ class ChunkQuery:
         absent = f"NOT EXISTS (SELECT FROM {self._from} t WHERE {same})"
         return f"COPY ({select} WHERE {absent}) TO STDOUT (FORMAT csv)"
 
-    def _conditions(self, key: str) -> list[str]:
+    def _conditions(self) -> list[str]:
         order, conditions = self._order, []
         if order.after_key is not None:
-            conditions.append(self._after(key, order.after_key))
+            conditions.append(self._compared(_GREATER, order.after_key))
+        elif order.key_range is not None and order.key_range.start is not None:
+            conditions.append(self._compared(_AT_LEAST, order.key_range.start))
+        if order.key_range is not None and order.key_range.end is not None:
+            conditions.append(self._compared(_LESS, order.key_range.end))
         if order.time is not None:
             column = f"t.{quoted(order.time.column)}"
             start = self._literal(order.time.column, order.time.start)
@@ -89,38 +90,45 @@ class ChunkQuery:
             conditions.append(f"{column} >= {start} AND {column} < {end}")
         return conditions
 
-    def _after(self, key: str, last: Sequence[str]) -> str:
-        """Keys behind ``last``, in the order of ``ORDER BY``.
+    def _compared(self, strategy: int, bound: Sequence[str]) -> str:
+        """Keys on that side of ``bound``, texts of the first key columns, in the order of
+        ``ORDER BY``.
 
         A row constructor becomes one index condition; it takes one operator for all columns.
         """
-        names = self._schema.key
-        values = [self._literal(name, value) for name, value in zip(names, last, strict=True)]
+        names = self._schema.key[: len(bound)]
+        values = [self._literal(name, value) for name, value in zip(names, bound, strict=True)]
         operators = self._operators()
-        if len(set(operators)) == 1:
-            return f"ROW({key}) {operators[0].greater} ROW({', '.join(values)})"
+        of_all = {operators.get((name, strategy), _PLAIN[strategy]) for name in names}
+        if len(of_all) == 1:
+            key = ", ".join(f"t.{quoted(name)}" for name in names)
+            return f"ROW({key}) {of_all.pop()} ROW({', '.join(values)})"
         condition = ""
-        for name, value, ours in reversed(list(zip(names, values, operators, strict=True))):
-            greater = f"t.{quoted(name)} {ours.greater} {value}"
-            at_least = f"t.{quoted(name)} {ours.at_least} {value}"
-            condition = f"({at_least} AND ({greater} OR {condition}))" if condition else greater
+        for name, value in reversed(list(zip(names, values, strict=True))):
+            if not condition:
+                operator = operators.get((name, strategy), _PLAIN[strategy])
+                condition = f"t.{quoted(name)} {operator} {value}"
+                continue
+            strict, undecided = _STRICT[strategy], _OPEN[strategy]
+            beyond = operators.get((name, strict), _PLAIN[strict])
+            reached = operators.get((name, undecided), _PLAIN[undecided])
+            column = f"t.{quoted(name)}"
+            condition = (
+                f"({column} {reached} {value} AND ({column} {beyond} {value} OR {condition}))"
+            )
         return condition
 
-    def _operators(self) -> list[_Operators]:
-        """Per key column the comparisons of its type's own order.
+    def _operators(self) -> dict[tuple[str, int], str]:
+        """The comparisons of key columns whose type has an order of its own, by strategy.
 
         A plain ``>`` is looked up by name. With the pinned ``search_path`` that does not find the
         one of an extension's type (citext), but another type's, whose order skips rows.
         """
         self._cursor.execute(_COMPARISONS, (self._oid, list(self._schema.key)))
-        found = {
+        return {
             (name, strategy): f"OPERATOR({quoted(space)}.{operator})"
             for name, strategy, space, operator in self._cursor.fetchall()
         }
-        return [
-            _Operators(found.get((name, _GREATER), ">"), found.get((name, _AT_LEAST), ">="))
-            for name in self._schema.key
-        ]
 
     def _asked(self) -> str:
         lines = [

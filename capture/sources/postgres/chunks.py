@@ -28,6 +28,7 @@ from capture.core.events import (
     MarkKind,
     Snapshot,
 )
+from capture.points import OnPoint, pass_by
 from capture.sources.postgres.catalog import CatalogTable, read_tables
 from capture.sources.postgres.chunk_query import ChunkQuery
 from capture.sources.postgres.connect import query_failed
@@ -65,6 +66,7 @@ class CopyChunkReader:
         publication: str,
         lock_timeout_s: float,
         fence_timeout_s: float,
+        on_point: OnPoint = pass_by,
     ) -> None:
         self._marks = marks
         self._reads = reads
@@ -72,6 +74,7 @@ class CopyChunkReader:
         self._publication = publication
         self._lock_timeout_s = lock_timeout_s
         self._fence = Fence(marks, timeout_s=fence_timeout_s)
+        self._on_point = on_point
         self._types = TypeNames()
         self._rows_fit: dict[str, int] = {}
 
@@ -82,10 +85,12 @@ class CopyChunkReader:
         try:
             with self._marks.cursor() as cursor:
                 write_mark(cursor, self._incarnation, MarkKind.LOW, order.token)
+            self._on_point("after-low")
             if order.fence:
                 blocked = self._fence.pass_(on_waiting)
                 if blocked is not None:
                     return ChunkFailed(order.token, blocked, None, retry=True)
+                self._on_point("after-fence")
             return self._read(order)
         except psycopg2.errors.LockNotAvailable:
             on_waiting("another session holds a lock on the table")
@@ -178,7 +183,7 @@ class CopiedChunk:
     def read(self) -> ChunkRead:
         schema = self.table.facts.schema
         last_key = None if schema is None else self.rows.last_key(schema)
-        return ChunkRead(self.order.token, last_key, self.complete)
+        return ChunkRead(self.order.token, last_key, self.complete, self.rows.count)
 
     def decode(self) -> Chunk:
         """See `FetchedChunk.decode`."""

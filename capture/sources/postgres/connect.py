@@ -14,6 +14,12 @@ import psycopg2
 import psycopg2.errors
 
 from capture.sources.postgres.types import PINNED
+from capture.sources.sockets import (
+    KEEPALIVE_COUNT,
+    KEEPALIVE_IDLE_S,
+    KEEPALIVE_INTERVAL_S,
+    UNACKNOWLEDGED_MAX_S,
+)
 from tideline.contract.errors import (
     InvariantBroken,
     Misconfigured,
@@ -54,9 +60,10 @@ _SESSION: Mapping[str, str] = {
 }
 """What a role's or database's own settings must not end: a long COPY, or the marks."""
 _KEEPALIVES: Mapping[str, Any] = {
-    "keepalives_idle": 30,
-    "keepalives_interval": 10,
-    "keepalives_count": 3,
+    "keepalives_idle": KEEPALIVE_IDLE_S,
+    "keepalives_interval": KEEPALIVE_INTERVAL_S,
+    "keepalives_count": KEEPALIVE_COUNT,
+    "tcp_user_timeout": UNACKNOWLEDGED_MAX_S * 1000,
 }
 _ADDRESS = (
     "write postgresql://user@host:port/database, special characters percent-encoded, and the"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import psycopg2
 import structlog
 from psycopg2.extras import LogicalReplicationConnection
 
+from capture.points import OnPoint, pass_by
 from capture.sources.postgres.chunks import CopyChunkReader
 from capture.sources.postgres.connect import connect, query_failed, replication_failed
 from capture.sources.postgres.fence import blocker
@@ -21,6 +22,7 @@ from capture.sources.postgres.relations import Relations
 from capture.sources.postgres.transactions import TransactionReader
 from capture.sources.postgres.types import PINNED
 from capture.sources.postgres.watch import CatalogWatch
+from capture.sources.sockets import Opened, end
 from tideline.contract.errors import Misconfigured, SourceLost, TidelineError, Unavailable
 from tideline.contract.manifest import Manifest
 from tideline.contract.position import (
@@ -56,11 +58,13 @@ log = structlog.get_logger("tideline.postgres")
 class PostgresSource:
     """A `Source`. Every object it makes has connections of its own."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, on_point: OnPoint = pass_by) -> None:
         self._settings = settings
+        self._on_point = on_point
         self._slot = slot_name(settings)
         self._publication = publication_name(settings)
         self._application = f"tideline {settings.pipeline}"
+        self._opened = Opened()
 
     def identity(self) -> SourceIdentity:
         """The server and database, as the replication protocol names them."""
@@ -77,6 +81,7 @@ class PostgresSource:
         The chain says that a slot is going to be made (`_MAKING`) before it is: only then a slot
         that is there already can be ours, left by a worker that died in between.
         """
+        self._end_opened()
         identity, written = self._identify()
         if identity != tail.identity:
             raise SourceLost(
@@ -140,6 +145,7 @@ class PostgresSource:
             publication=self._publication,
             lock_timeout_s=limits.lock_timeout_s,
             fence_timeout_s=limits.fence_timeout_s,
+            on_point=self._on_point,
         )
 
     def watch(self, incarnation: str) -> CatalogWatch:
@@ -150,16 +156,26 @@ class PostgresSource:
             self._connect("catalog", settings),
             incarnation=incarnation,
             publication=self._publication,
+            slot=self._slot,
             include=self._settings.source.tables,
             exclude=self._settings.source.exclude,
         )
 
     def _connect(self, role: str, settings: dict[str, str] | None = None) -> Any:
-        return connect(
+        connection = connect(
             self._settings.source,
             application_name=f"{self._application} {role}",
             settings=PINNED if settings is None else settings,
         )
+        self._opened.add(connection)
+        return connection
+
+    def _end_opened(self) -> None:
+        """End what the session before left open: a thread of it may wait there for an answer that
+        never comes."""
+        for connection in self._opened.take():
+            with suppress(psycopg2.Error):  # It has been closed meanwhile.
+                end(connection.fileno())
 
     def _identify(self) -> tuple[SourceIdentity, int]:
         """The server's identity and how far its log is written."""

@@ -47,6 +47,8 @@ from tideline.contract.errors import InvariantBroken
 from tideline.contract.position import PostgresPosition, SourcePosition
 from tideline.contract.schema import TableSchema
 
+_POLL_BYTES_MAX = 1 << 20
+"""Large rows must not fill the memory before anyone looks at how much was read."""
 _BEGIN, _COMMIT = ord("B"), ord("C")
 _BULK = frozenset(b"BCIUD")
 _NONE: Int64Array = np.empty(0, np.int64)
@@ -89,7 +91,7 @@ class TransactionReader:
         read, append = self._cursor.read_message, self._pending.append
         size, count = 0, 0
         try:
-            while count < messages_max:
+            while count < messages_max and size < _POLL_BYTES_MAX:
                 message = read()
                 if message is None:
                     break

@@ -9,13 +9,15 @@ from typing import Any
 import psycopg2
 import structlog
 
-from capture.core.events import CatalogRound, MarkKind, Snapshot, TableFacts
+from capture.core.events import CatalogRound, MarkKind, Snapshot, SourceLoad, TableFacts
 from capture.sources.postgres.catalog import list_tables, read_tables
 from capture.sources.postgres.connect import query_failed
+from capture.sources.postgres.load import read_load
 from capture.sources.postgres.publication import has_publication, publish, withdraw
 from capture.sources.postgres.type_names import TypeNames
 from capture.sources.postgres.watermarks import take_snapshot, write_mark
 from tideline.contract.errors import Unavailable
+from tideline.contract.position import SourcePosition
 
 log = structlog.get_logger("tideline.postgres")
 
@@ -29,12 +31,14 @@ class CatalogWatch:
         *,
         incarnation: str,
         publication: str,
+        slot: str,
         include: Sequence[str],
         exclude: Sequence[str],
     ) -> None:
         self._connection = connection
         self._incarnation = incarnation
         self._publication = publication
+        self._slot = slot
         self._include = include
         self._exclude = exclude
         self._types = TypeNames()
@@ -57,6 +61,14 @@ class CatalogWatch:
         try:
             with self._connection.cursor() as cursor:
                 return take_snapshot(cursor)
+        except psycopg2.Error as error:
+            raise query_failed(error) from None
+
+    def load(self, position: SourcePosition, source_time_us: int | None) -> SourceLoad:
+        """See `Watch.load`. The slot says what is needed of the log."""
+        try:
+            with self._connection.cursor() as cursor:
+                return read_load(cursor, self._slot)
         except psycopg2.Error as error:
             raise query_failed(error) from None
 

@@ -143,6 +143,45 @@ class TestClaiming:
         desk.stop("w")
 
 
+class TestSlept:
+    """Another worker may own the chain by now."""
+
+    def test_nothing_is_claimed(self, desk: Desk, queue: FakeQueue) -> None:
+        queue.pending = [arrived(1)]
+        desk.claiming = True
+        desk.owns = lambda: False
+        desk.start()
+        for _ in range(3):
+            desk.publish(STATUS)
+            eventually(lambda: queue.statuses)
+            queue.statuses.clear()
+        assert queue.claims == 0
+        desk.owns = lambda: True
+        assert desk.arrivals.get(timeout=PATIENCE_S)
+        desk.stop("w")
+
+    def test_answers_wait_until_it_is_proved(self, desk: Desk, queue: FakeQueue) -> None:
+        desk.owns = lambda: False
+        desk.answer(answer("a", RequestState.RUNNING))
+        desk.acknowledge(("1-0",))
+        desk.publish(STATUS)
+        desk.start()
+        eventually(lambda: queue.statuses)
+        assert (queue.answers, queue.acknowledged) == ({}, [])
+        desk.owns = lambda: True
+        eventually(lambda: queue.answers and queue.acknowledged)
+        desk.stop("w")
+
+    def test_one_that_ends_says_nothing_more(self, desk: Desk, queue: FakeQueue) -> None:
+        """It would write over the answer of the one that took over."""
+        desk.owns = lambda: False
+        desk.start()
+        desk.answer(answer("a", RequestState.RUNNING))
+        desk.stop("w")
+        assert queue.answers == {}
+        assert queue.withdrawn == ["w"]
+
+
 class TestQueueAway:
     def test_the_newest_answers_are_kept(self, desk: Desk, queue: FakeQueue) -> None:
         queue.away = True

@@ -20,6 +20,7 @@ from capture.core.events import (
     LogBatch,
     RequestArrived,
     Snapshot,
+    SourceLoad,
 )
 from capture.desk import Desk
 from capture.metrics import Metrics
@@ -78,7 +79,10 @@ class FakeReader:
 class FakeWatch:
     def __init__(self) -> None:
         self.failure: BaseException | None = None
+        self.busy = SourceLoad()
         self.rounds = 0
+        self.answering = threading.Event()
+        self.answering.set()
 
     def round(self, register: Callable[[CatalogRound], None]) -> None:
         self.rounds += 1
@@ -86,7 +90,11 @@ class FakeWatch:
             raise self.failure
 
     def snapshot(self) -> Snapshot:
+        self.answering.wait()
         return EVERYTHING
+
+    def load(self, position: PostgresPosition, source_time_us: int | None) -> SourceLoad:
+        return self.busy
 
     def close(self) -> None: ...
 
@@ -281,6 +289,22 @@ def test_for_a_request_of_an_unknown_table_the_catalog_is_looked_at_soon(rig: Ri
     unknown = DumpRequest("u", ("public.unknown",))
     rig.desk.arrivals.put(RequestArrived("m-u", unknown))
     eventually(lambda: rig.source.watching.rounds > 1)
+
+
+def test_a_catalog_that_does_not_answer_ends_the_session() -> None:
+    """Its connection may be open at our end only, while the log comes on another."""
+    rig = Rig(mark_timeout_s=0.3, catalog_interval_s=0.05)
+    rig.start()
+    eventually(lambda: rig.source.watching.rounds > 3)
+    assert not rig.ended
+    rig.source.watching.answering.clear()
+    end = time.monotonic() + PATIENCE_S
+    while not rig.ended and time.monotonic() < end:
+        rig.source.reader.batches.append(boundary(500 + rig.source.reader.polls))
+        time.sleep(0.05)
+    assert "said nothing of its catalog" in str(rig.wait())
+    rig.source.watching.answering.set()
+    rig.stop()
 
 
 class TestConfirmed:

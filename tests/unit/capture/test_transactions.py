@@ -260,6 +260,16 @@ class TestBoundary:
         assert not reader.at_commit
 
 
+def test_large_rows_do_not_come_all_at_once() -> None:
+    """Whoever polls looks in between at how much is in memory."""
+    rows = [insert((b"%d" % n, b"x" * 400_000)) for n in range(50)]
+    reader, _ = reader_of([begin(1), described(A, "public", "a", "k", "v"), *rows, commit(10)])
+    reader.poll(100, until_commit=False)
+    reader.take(1)
+    assert reader.poll(2_000, until_commit=False) == 3
+    assert reader.buffered_bytes < 2_000_000
+
+
 class TestConfirm:
     def confirmed(self, *positions: int) -> list[int | None]:
         reader, cursor = reader_of([begin(1), commit(100), begin(2), commit(200)])

@@ -121,6 +121,18 @@ def beating(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     rig.uploader.stop()
 
 
+def test_ownership_counts_from_when_a_manifest_was_sent(rig: Rig) -> None:
+    """The answer may come after another worker lost patience."""
+
+    def late(kind: str, key: str) -> None:
+        if kind == "create":
+            time.sleep(0.3)
+
+    rig.store.after = late
+    rig.run(segment(1))
+    assert 0.3 <= rig.uploader.silent_s < PATIENCE_S
+
+
 def eventually(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + PATIENCE_S
     while not condition():
@@ -311,6 +323,22 @@ class TestSpill:
         released.set()
         manifest = next(m for m in beating.run() if m.parts)
         assert manifest.uploading == ()
+
+    def test_nor_does_a_slow_schema(self, beating: Rig) -> None:
+        released = threading.Event()
+
+        def hold(kind: str, key: str) -> None:
+            if "/schemas/" in key:
+                assert released.wait(PATIENCE_S)
+
+        beating.store.before = hold
+        beating.uploader.start()
+        beating.uploader.submit(
+            sealed(1, make_rows([("c", 1, "a")], 1), schemas=(SCHEMA, replace(SCHEMA, table="b.c")))
+        )
+        eventually(lambda: len(beating.manifests()) >= 3)
+        released.set()
+        assert next(m for m in beating.run() if m.parts)
 
     def test_those_of_a_session_that_ended_are_forgotten(self, rig: Rig) -> None:
         manifests = rig.run(self.spills()[0], Restart(), segment(1, 2))

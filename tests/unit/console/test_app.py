@@ -22,11 +22,25 @@ from tideline.contract.errors import (
     TidelineError,
     Unavailable,
 )
-from tideline.contract.request import DumpRequest, TimeRange
+from tideline.contract.request import Action, Command, DumpRequest, KeyRange, TimeRange
 
 TIDELINE = Path(sys.executable).parent / "tideline"
 CANARY = "canary-77aa"
-COMMANDS = ("doctor", "capture", "dump", "merge", "status", "inspect", "demo")
+COMMANDS = (
+    "doctor",
+    "capture",
+    "dump",
+    "pause",
+    "resume",
+    "cancel",
+    "tune",
+    "merge",
+    "garbage",
+    "status",
+    "cost",
+    "inspect",
+    "demo",
+)
 
 
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -141,7 +155,9 @@ def test_an_interrupt_is_quiet(
     assert capsys.readouterr().err == ""
 
 
-def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[DumpRequest, bool]:
+def asked(
+    monkeypatch: pytest.MonkeyPatch, *words: str, stdin: str | None = None
+) -> tuple[DumpRequest, bool]:
     """The request that a command line sends, and whether it waits."""
     sent: list[tuple[DumpRequest, bool]] = []
 
@@ -151,7 +167,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[DumpRequest, bo
 
     monkeypatch.setattr("console.dump.run", note)
     monkeypatch.setattr(entry, "_settings", lambda _config: None)
-    result = CliRunner().invoke(entry.app, ["dump", *words], catch_exceptions=False)
+    result = CliRunner().invoke(entry.app, ["dump", *words], stdin, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return sent[0]
 
@@ -186,10 +202,51 @@ def test_tables_or_all(tables: list[str]) -> None:
         make_request(tables, every=bool(tables))
 
 
+def test_a_range_of_keys() -> None:
+    request = make_request(["public.a"], key_range=('1,"a,b"', None), priority=3)
+    assert request.key_range == KeyRange(("1", "a,b"), None)
+    assert request.priority == 3
+    with pytest.raises(Misconfigured, match="one line of CSV"):
+        make_request(["public.a"], key_range=(None, "1\n2"))
+
+
+def test_dump_of_a_range_with_keys_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    request, _ = asked(
+        monkeypatch,
+        *("public.a", "--from", "1,a", "--to", '2,"b,c"', "--keys", "-", "--priority", "-3"),
+        stdin="7,a\n8,b\n",
+    )
+    assert request.key_range == KeyRange(("1", "a"), ("2", "b,c"))
+    assert request.keys == (("7", "a"), ("8", "b"))
+    assert request.priority == -3
+
+
+def told(monkeypatch: pytest.MonkeyPatch, *words: str) -> Command:
+    """The command that a command line sends."""
+    sent: list[Command] = []
+
+    def note(_settings: object, command: Command) -> int:
+        sent.append(command)
+        return 0
+
+    monkeypatch.setattr("console.steer.run", note)
+    monkeypatch.setattr(entry, "_settings", lambda _config: None)
+    result = CliRunner().invoke(entry.app, list(words), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return sent[0]
+
+
+def test_commands_to_dumps_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    for action in (Action.PAUSE, Action.RESUME, Action.CANCEL):
+        command = told(monkeypatch, action.value, "cli-1", "cli-2")
+        assert (command.action, command.requests) == (action, ("cli-1", "cli-2"))
+        assert told(monkeypatch, action.value, "--all").requests is None
+    tuned = told(monkeypatch, "tune", "--all", "--chunk-rows", "default", "--delay-ms", "50")
+    assert (tuned.action, tuned.chunk_rows, tuned.delay_ms) == (Action.TUNE, "default", 50)
+
+
 def test_what_excludes_each_other(tmp_path: Path) -> None:
     path = tmp_path / "keys.csv"
     path.write_text("1\n")
     with pytest.raises(Misconfigured, match="exactly one table"):
         make_request(["public.a", "public.b"], keys=path)
-    with pytest.raises(Misconfigured, match="exclude each other"):
-        make_request(["public.a"], keys=path, time=("c", "1", "2"))

@@ -17,6 +17,7 @@ from console.status_document import (
     TableStatus,
     Through,
     WorkerState,
+    dumps_under_way,
     json_schema,
     make_status,
     worker_state,
@@ -206,6 +207,36 @@ def test_the_worker_knows_more_of_a_dump_than_the_chain() -> None:
     assert status({}, requests=(request,)).dumps[0].state is RequestState.ACCEPTED
 
 
+def test_without_redis_the_chain_tells_as_much_as_it_knows() -> None:
+    """Paused requests, estimates, and how requests ended; commands are no requests."""
+    asked = DumpRequest("r1", ("public.a",), keys=(("1",), ("2",)))
+    dump = TableDump("public.a", state="running", first_low_seq=5, chunks=1, rows=1)
+    failed = Answer(
+        "r0", RequestState.FAILED, tables=(TableProgress("public.a", RequestState.FAILED),)
+    )
+    command = Answer("c0", RequestState.DONE)
+    state = OpenState(
+        requests=(OpenRequest(asked, (dump,), paused=True),), recent=(failed, command)
+    )
+    found = make_status(
+        "shop", tail(), state, workers=None, merged={}, takeover_after_s=15.0, now_us=NOW
+    )
+    (told,) = found.dumps
+    assert told.state is RequestState.PAUSED
+    assert (told.tables[0].chunks, told.tables[0].rows_estimate) == (1, 2)
+    assert (found.ended, found.paused) == ((failed,), False)
+    everything = msgspec.structs.replace(state, paused=True)
+    later = msgspec.structs.replace(state.requests[0], paused=False)
+    everything = msgspec.structs.replace(everything, requests=(later,))
+    assert dumps_under_way(everything, ())[0].state is RequestState.PAUSED
+
+
+def test_what_ended_is_not_under_way_although_a_worker_still_says_so() -> None:
+    stale = Answer("r0", RequestState.RUNNING)
+    ended = Answer("r0", RequestState.DONE, tables=(TableProgress("a.b", RequestState.DONE),))
+    assert dumps_under_way(OpenState(recent=(ended,)), (worker("live", stale),)) == ()
+
+
 def test_before_the_first_worker() -> None:
     found = make_status(
         "shop", None, OpenState(), workers=(), merged={}, takeover_after_s=15.0, now_us=NOW
@@ -260,6 +291,16 @@ def golden() -> dict[str, Status]:
             ),
         ),
         dumps=(dump,),
+        ended=(
+            Answer(
+                "cli-0",
+                RequestState.FAILED,
+                manifest_number=30,
+                tables=(TableProgress("public.orders", RequestState.FAILED, error="cancelled"),),
+                error="public.orders: cancelled",
+            ),
+        ),
+        paused=True,
         control_error="redis cannot be reached",
         warehouse_error="not readable",
     )

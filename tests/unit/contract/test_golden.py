@@ -16,6 +16,7 @@ import jsonschema
 import msgspec
 import pytest
 
+from tideline.contract.block import check_files, decode_block, encode_block
 from tideline.contract.json_schemas import DOCUMENTS, json_schema
 from tideline.contract.manifest import check_link, decode_manifest, digest, encode_manifest
 from tideline.contract.plan import decode_plan, encode_plan
@@ -27,6 +28,7 @@ GOLDEN = ROOT / "tests" / "golden"
 Codec = tuple[Callable[[bytes], Any], Callable[[Any], bytes]]
 CODECS: dict[str, Codec] = {
     "manifest": (decode_manifest, encode_manifest),
+    "block": (decode_block, encode_block),
     "request": (parse_request, encode_request),
     "answer": (parse_answer, encode_answer),
     "plan": (decode_plan, encode_plan),
@@ -43,7 +45,7 @@ def test_every_document_has_golden_files_and_a_page() -> None:
     assert set(CODECS) == set(DOCUMENTS)
     for kind in CODECS:
         assert list((GOLDEN / kind / "v1").glob("*.json")), kind
-    for page in ("manifest", "position", "request", "plan", "receipt"):
+    for page in ("manifest", "position", "block", "request", "plan", "receipt"):
         assert (ROOT / "docs" / "documents" / f"{page}.md").is_file()
 
 
@@ -74,7 +76,7 @@ def test_it_fits_the_published_schema(kind: str, path: Path) -> None:
             jsonschema.validate({**document, **wrong}, schema)
 
 
-@pytest.mark.parametrize("kind", ["manifest", "answer", "plan", "receipt"])
+@pytest.mark.parametrize("kind", ["manifest", "block", "answer", "plan", "receipt"])
 def test_the_schema_asks_for_the_version(kind: str) -> None:
     path = min((GOLDEN / kind / "v1").glob("*.json"))
     document = json.loads(path.read_bytes())
@@ -91,6 +93,16 @@ def test_the_manifests_are_a_chain() -> None:
     assert len(manifests) == 6
     for previous, manifest in itertools.pairwise(manifests):
         check_link(previous, encode_manifest(previous), manifest)
+
+
+def test_the_block_holds_the_manifests() -> None:
+    """The golden file is indented; the manifests in it are the ones next door all the same."""
+    block = decode_block((GOLDEN / "block" / "v1" / "full.json").read_bytes())
+    paths = sorted((GOLDEN / "manifest" / "v1").glob("*.json"))
+    manifests = [decode_manifest(path.read_bytes()) for path in paths]
+    assert [decode_manifest(bytes(raw)) for raw in block.manifests] == manifests
+    assert list(block.digests) == [digest(encode_manifest(one)) for one in manifests]
+    check_files(block, manifests)
 
 
 def test_the_canonical_bytes_are_pinned() -> None:

@@ -57,6 +57,14 @@ def test_keys() -> None:
     assert layout.schema_key("shop", "ab12") == "shop/schemas/ab12.json"
     assert layout.plan_key("shop", "run:1") == "shop/plans/run~3A1.json"
     assert layout.receipt_key("shop", "run:1") == "shop/receipts/run~3A1.json"
+    assert layout.block_key("shop", 7) == "shop/blocks/000000000007.json"
+    assert layout.rollup_key("shop", 7, table, "ab12", "c0de" * 16) == (
+        "shop/blocks/000000000007/t-public.order~20items-ab12-c0dec0dec0dec0de.parquet"
+    )
+    assert layout.receipt_key_of(layout.plan_key("plans", "run:1")) == (
+        layout.receipt_key("plans", "run:1")
+    )
+    assert layout.consumer_key("shop", "w") == "shop/consumers/w.json"
     assert layout.probe_key("shop", "n") == "shop/probe/n"
     assert layout.table_path("file:///w/", table) == "file:///w/public/order~20items"
     assert layout.object_url("s3://b/p/", "shop/log/1") == "s3://b/p/shop/log/1"
@@ -64,6 +72,18 @@ def test_keys() -> None:
 
 def test_a_manifests_key_is_parsed() -> None:
     assert layout.parse_manifest_key("shop/log/00000000000000000012.json") == 12
+
+
+def test_keys_of_parts_and_roll_ups_are_parsed() -> None:
+    table = TableId("public", "t/.json")
+    part = layout.part_key("shop", 12, table, "ab12", "c0de")
+    rollup = layout.rollup_key("shop", 7, table, "ab12", "c0de" * 16)
+    assert part.startswith(layout.parts_prefix("shop") + "/")
+    assert rollup.startswith(layout.blocks_prefix("shop") + "/")
+    assert (layout.parse_part_key(part), layout.parse_rollup_key(part)) == (12, None)
+    assert (layout.parse_part_key(rollup), layout.parse_rollup_key(rollup)) == (None, 7)
+    for key in (layout.block_key("shop", 7), "shop/data/12/t-x.parquet", part + ".tmp"):
+        assert (layout.parse_part_key(key), layout.parse_rollup_key(key)) == (None, None)
 
 
 @pytest.mark.parametrize(

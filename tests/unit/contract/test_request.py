@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tideline.contract.errors import CorruptData, Misconfigured
 from tideline.contract.request import (
@@ -13,31 +15,39 @@ from tideline.contract.request import (
     DELAY_MS_MAX,
     KEYS_MAX,
     TABLES_MAX,
+    Action,
     Answer,
+    Command,
     DumpRequest,
+    KeyRange,
     RequestState,
     TableProgress,
     TimeRange,
     check_request,
     encode_answer,
+    encode_command,
     encode_request,
     parse_answer,
+    parse_command,
     parse_request,
 )
 
 WHOLE = DumpRequest("run-1", ("public.orders",))
 KEYS = DumpRequest("run-2", ("public.orders",), keys=(("1", "a"), ("2", "b")))
 TIME = DumpRequest("run-3", ("*.*",), time=TimeRange("at", start="2026-01-01", end="2026-02-01"))
+RANGE = DumpRequest("run-4", ("public.orders",), key_range=KeyRange(("1", "a"), ("2",)))
+RANGE_AND_KEYS = replace(RANGE, keys=(("1", "b"),))
+ALL_SCOPES = [WHOLE, KEYS, TIME, RANGE, RANGE_AND_KEYS]
 
 
-@pytest.mark.parametrize("request_", [WHOLE, KEYS, TIME], ids=["whole", "keys", "time"])
+@pytest.mark.parametrize("request_", ALL_SCOPES, ids=["whole", "keys", "time", "range", "both"])
 def test_good_ones(request_: DumpRequest) -> None:
     check_request(request_)
     assert parse_request(encode_request(request_)) == request_
 
 
 def test_only_whole_tables_are_whole() -> None:
-    assert [request.whole for request in (WHOLE, KEYS, TIME)] == [True, False, False]
+    assert [request.whole for request in ALL_SCOPES] == [True, False, False, False, False]
 
 
 def test_the_words_of_a_time_range() -> None:
@@ -70,7 +80,13 @@ def test_a_request_written_by_hand_needs_no_version() -> None:
         ({"keys": (("1",), ("1", "2"))}, "keys differ in length"),
         ({"keys": (("\0",),)}, "NUL"),
         ({"keys": (("1",),), "tables": ("a.b", "a.c")}, "exactly one table"),
-        ({"keys": (("1",),), "time": TIME.time}, "exclude each other"),
+        ({"key_range": KeyRange(("1",)), "time": TIME.time}, "exclude each other"),
+        ({"key_range": KeyRange()}, "needs from, to or both"),
+        ({"key_range": KeyRange((), ("1",))}, "each with at least one text"),
+        ({"key_range": KeyRange(("1",)), "tables": ("a.b", "a.c")}, "exactly one table"),
+        ({"key_range": KeyRange(None, ("\0",))}, "NUL"),
+        ({"priority": 11}, "-10 to 10"),
+        ({"priority": -11}, "-10 to 10"),
         ({"chunk_rows": 0}, f"chunk_rows must be 1 to {CHUNK_ROWS_MAX}"),
         ({"chunk_rows": CHUNK_ROWS_MAX + 1}, "chunk_rows"),
         ({"delay_ms": -1}, f"delay_ms must be 0 to {DELAY_MS_MAX}"),
@@ -153,7 +169,7 @@ def test_answers() -> None:
     "raw",
     [
         b"",
-        b'{"version":1,"request_id":"x","state":"paused"}',
+        b'{"version":1,"request_id":"x","state":"asleep"}',
         b'{"version":2,"request_id":"x","state":"done"}',
         b'{"version":1,"requires":["y"],"request_id":"x","state":"done"}',
         b'{"request_id":"x","state":"done"}',
@@ -162,3 +178,47 @@ def test_answers() -> None:
 def test_what_is_no_answer(raw: bytes) -> None:
     with pytest.raises(CorruptData, match="dump answer"):
         parse_answer(raw)
+
+
+PAUSE = Command("c1", Action.PAUSE, requests=("run-1",))
+TUNE = Command("c2", Action.TUNE, chunk_rows="default", delay_ms=20)
+
+
+@pytest.mark.parametrize("command", [PAUSE, TUNE], ids=["pause", "tune"])
+def test_good_commands(command: Command) -> None:
+    assert parse_command(encode_command(command)) == command
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"version": 2}, "version must be 1"),
+        ({"requires": ("b",)}, "unknown features required: b"),
+        ({"command_id": "a b"}, "plain characters"),
+        ({"requests": ()}, "at least one request"),
+        ({"requests": ("run-1", "")}, "plain characters"),
+        ({"requested_by": "\0"}, "NUL"),
+        ({"chunk_rows": 0}, "chunk_rows must be"),
+        ({"delay_ms": DELAY_MS_MAX + 1}, "delay_ms must be"),
+        ({"chunk_rows": None, "delay_ms": None}, "tune needs"),
+        ({"action": Action.RESUME}, "are for tune"),
+    ],
+)
+def test_rules_of_commands(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(Misconfigured, match=re.escape(reason)):
+        parse_command(encode_command(replace(TUNE, **changes)))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"\xff",
+        b'{"command_id":"c1","action":"stop"}',
+        b'{"command_id":"c1","action":"pause","tables":["a.b"]}',
+        b'{"command_id":"c1","action":"tune","delay_ms":"slow"}',
+    ],
+)
+def test_what_is_no_command(raw: bytes) -> None:
+    with pytest.raises(Misconfigured, match="the command is not valid"):
+        parse_command(raw)

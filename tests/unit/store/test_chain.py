@@ -221,7 +221,9 @@ class VirtualManifests:
     def delete(self, paths: str) -> None:
         raise NotImplementedError(paths)
 
-    def list(self, prefix: str) -> Iterable[Sequence[Any]]:
+    def list(
+        self, prefix: str, *, offset: str | None = None, chunk_size: int = 1
+    ) -> Iterable[Sequence[Any]]:
         raise NotImplementedError(prefix)
 
 

@@ -241,9 +241,9 @@ def test_why_a_chunk_could_not_be_read_is_told_until_one_is() -> None:
     order = driver.order()
     locked = ChunkFailed(order.token, "the table is locked", None, retry=True)
     driver.core.on_chunk(locked, now=driver.now)
-    assert driver.core.answers()[0].tables[0].waiting == "the table is locked"
+    assert driver.core.answers(now=driver.now)[0].tables[0].waiting == "the table is locked"
     driver.dump([(1, "a")], complete=False)
-    assert driver.core.answers()[0].tables[0].waiting is None
+    assert driver.core.answers(now=driver.now)[0].tables[0].waiting is None
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["not durable", "durable"])
@@ -301,6 +301,16 @@ class TestUnknownTable:
         assert driver.core.draft.refused == []
         driver.catalog(FACTS)
         assert "no captured table matches" in str(driver.seal().refused[0].error)
+
+    def test_rounds_of_a_worker_before_us_do_not_count(self) -> None:
+        """Their marks lie in the log that is read again, and what they found went with it."""
+        driver = Driver()
+        driver.ask()
+        for token in ("theirs-1", "theirs-2", "theirs-3"):
+            driver.begin_round(token)
+            driver.mark(MarkKind.HEARTBEAT, token)
+        driver.catalog(FACTS)
+        assert "r1" in driver.seal().accepted
 
     def test_it_is_accepted_once_it_is_there(self) -> None:
         driver = Driver()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -208,3 +209,113 @@ def test_behind_a_chunk_that_is_worth_nothing_the_dump_goes_on_where_it_is() -> 
     driver.core.dumps.disturb(TABLE, "a truncate")
     driver.mark(MarkKind.HIGH, first.token)
     assert driver.order().after_key is None
+
+
+class TestSideBySide:
+    """Several tables at once, and several chunks of one table."""
+
+    def driver(self, **limits: Any) -> Driver:
+        driver = Driver(make_core(limits=dataclasses.replace(LIMITS, **limits)))
+        driver.catalog(FACTS, OTHER_FACTS)
+        driver.dump([])
+        driver.dump([], facts=OTHER_FACTS)
+        driver.seal()
+        return driver
+
+    def test_two_tables_are_read_at_once_and_a_third_waits(self) -> None:
+        driver = self.driver(parallel_dumps_max=2)
+        driver.ask("a", tables=(TABLE, OTHER))
+        first, second = driver.order(), driver.order()
+        assert {first.table, second.table} == {TABLE, OTHER}
+        assert driver.core.next_order(now=driver.now) is None
+        for order, facts in ((second, OTHER_FACTS), (first, FACTS)):
+            driver.mark(MarkKind.LOW, order.token)
+            driver.answer(order, [(1, "x")], facts=facts)
+        for order in (second, first):
+            driver.mark(MarkKind.HIGH, order.token)
+        assert len(driver.seal().floors) == 2
+
+    def test_one_table_is_never_read_for_two_requests_at_once(self) -> None:
+        driver = self.driver(parallel_dumps_max=2)
+        driver.ask("a")
+        driver.ask("b")
+        driver.order()
+        assert driver.core.next_order(now=driver.now + 100) is None
+
+    def test_a_repair_comes_in_at_the_next_chunk(self) -> None:
+        driver = self.driver(parallel_dumps_max=1, chunks_ahead_max=2)
+        driver.ask("long")
+        first = driver.order()
+        driver.mark(MarkKind.LOW, first.token)
+        driver.answer(first, [(1, "a")], complete=False)
+        second = driver.order()
+        driver.ask("repair", tables=(OTHER,), keys=(("7",),))
+        assert driver.core.next_order(now=driver.now + 100) is None
+        driver.mark(MarkKind.HIGH, first.token)
+        driver.mark(MarkKind.LOW, second.token)
+        driver.answer(second, [(2, "b")], complete=False)
+        driver.mark(MarkKind.HIGH, second.token)
+        assert driver.order().request_id == "repair"
+
+    def test_chunks_whose_marks_come_in_another_order_are_emitted_in_that_of_keys(self) -> None:
+        """The later chunk's window stays open until its turn: what changes meanwhile wins."""
+        driver = self.driver(chunks_ahead_max=2)
+        driver.ask()
+        orders = []
+        for key in (1, 2, 3):
+            order = driver.order()
+            orders.append(order)
+            driver.mark(MarkKind.LOW, order.token)
+            driver.answer(order, [(key, "chunk")], complete=key == 3)
+        assert driver.core.next_order(now=driver.now + 100) is None
+        driver.mark(MarkKind.HIGH, orders[2].token)
+        driver.mark(MarkKind.HIGH, orders[1].token)
+        assert dumped_so_far(driver) == []
+        driver.change(("u", 3, "log"))
+        driver.mark(MarkKind.HIGH, orders[0].token)
+        sealed = driver.seal()
+        assert [row[1:] for row in emitted(sealed)] == [
+            ("u", 3, "log"),
+            ("r", 1, "chunk"),
+            ("r", 2, "chunk"),
+        ]
+        assert sealed.finished[0].state is RequestState.DONE
+
+    def test_what_stood_behind_a_chunk_that_is_read_again_is_of_use_once_it_was(self) -> None:
+        driver = self.driver(chunks_ahead_max=2)
+        driver.ask()
+        first = driver.order()
+        driver.mark(MarkKind.LOW, first.token)
+        driver.answer(first, [(1, "a")], complete=False)
+        second = driver.order()
+        driver.core.on_chunk(ChunkFailed(first.token, "locked", None, retry=True), now=driver.now)
+        again = driver.order()
+        assert again.after_key is None
+        driver.mark(MarkKind.LOW, second.token)
+        driver.answer(second, [(2, "b")])
+        driver.mark(MarkKind.LOW, again.token)
+        driver.answer(again, [(1, "a")], complete=False)
+        driver.mark(MarkKind.HIGH, again.token)
+        driver.mark(MarkKind.HIGH, second.token)
+        assert dumped(driver) == [(1, "a"), (2, "b")]
+
+
+def dumped_so_far(driver: Driver) -> list[int]:
+    return [key for rows in driver.core.draft.rows for key in rows.batch.column("id").to_pylist()]
+
+
+@pytest.mark.parametrize("keys", [(("7",),), None], ids=["given keys", "by priority"])
+def test_a_repair_of_the_same_table_comes_before_what_would_be_read_ahead(
+    keys: tuple[tuple[str, ...], ...] | None,
+) -> None:
+    """A dump that always has a chunk under way would never let it in."""
+    driver = started()
+    driver.ask("week-long")
+    first = driver.order()
+    driver.mark(MarkKind.LOW, first.token)
+    driver.answer(first, [(1, "a"), (2, "b")], complete=False)
+    driver.ask("repair", keys=keys, priority=0 if keys else 1)
+    assert driver.core.next_order(now=driver.now + 9) is None
+    driver.mark(MarkKind.HIGH, first.token)
+    repair = driver.order()
+    assert repair.request_id == "repair"

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from capture.core.requests import OpenRequests, answer_of
+from capture.core.requests import Circumstances, OpenRequests, answer_of
 from tideline.contract.errors import InvariantBroken
-from tideline.contract.manifest import TableDump
+from tideline.contract.manifest import OpenState, TableDump
 from tideline.contract.request import Answer, DumpRequest, RequestState
 
 A, B = "public.a", "public.b"
 
 
 def opened(*requests: DumpRequest, keep: int = 8) -> OpenRequests:
-    made = OpenRequests((), (), keep)
+    made = OpenRequests(OpenState(), keep)
     for request in requests:
         made.accept(request, request.tables)
     return made
@@ -36,7 +36,7 @@ def finish(requests: OpenRequests, request_id: str, table: str = A) -> list[Answ
 def test_given_keys_come_first_then_the_oldest() -> None:
     requests = opened(whole("old"), whole("new"), keyed("repair"))
     order = []
-    while (found := requests.next()) is not None:
+    while (found := next(requests.due(), None)) is not None:
         order.append(found[0].request.request_id)
         finish(requests, order[-1])
     assert order == ["repair", "old", "new"]
@@ -44,10 +44,10 @@ def test_given_keys_come_first_then_the_oldest() -> None:
 
 def test_tables_of_a_request_come_in_its_order() -> None:
     requests = opened(whole("r", A, B))
-    found = requests.next()
+    found = next(requests.due(), None)
     assert found is not None and found[1].table == A
     assert finish(requests, "r", A) == []
-    found = requests.next()
+    found = next(requests.due(), None)
     assert found is not None and found[1].table == B
     assert [answer.state for answer in finish(requests, "r", B)] == [RequestState.DONE]
 
@@ -141,5 +141,25 @@ class TestAnswer:
     def test_it_estimates_chunks_from_those_read(self) -> None:
         requests = opened(whole("r"))
         requests.update("r", TableDump(A, state="running", chunks=2, rows=20, rows_estimate=100))
-        table = answer_of(requests.open[0], waiting={A: "a lock"}).tables[0]
+        table = answer_of(requests.open[0], Circumstances(waiting={A: "a lock"})).tables[0]
         assert (table.chunks_estimate, table.waiting) == (10, "a lock")
+
+    def test_of_very_many_tables_that_failed_the_answer_names_a_few(self) -> None:
+        requests = opened(whole("all", *(f"a.t{number}" for number in range(40))))
+        requests.fail("all", "it was cancelled")
+        (answer,) = requests.take_ended()
+        text = str(answer.error)
+        assert text.startswith("a.t0: it was cancelled; a.t1: ")
+        assert text.endswith("; … 40 tables failed")
+        assert text.count("cancelled") == 10
+        assert all(table.error for table in answer.tables)
+
+    def test_what_throttles_is_told_of_a_request_that_has_not_begun_too(self) -> None:
+        requests = opened(whole("one"))
+        slowed = Circumstances(throttled="replica lag 9 s, limit 5 s")
+        told = answer_of(requests.open[0], slowed)
+        assert told.state is RequestState.ACCEPTED
+        assert told.tables[0].waiting == "replica lag 9 s, limit 5 s"
+        paused = replace(requests.open[0], paused=True)
+        stopped = Circumstances(paused=True, throttled="replica lag 9 s, limit 5 s")
+        assert answer_of(paused, stopped).tables[0].waiting is None

@@ -464,9 +464,9 @@ class TestReread:
         served = []
         for number in range(1, 5):
             driver.change(("u", -number, "moved"), schema=WIDER, before=[90], unchanged=[["big"]])
-            found = driver.core.requests.next()
-            assert found is not None
-            served.append(found[0].request.keys is None)
+            item, _ = next(driver.core.requests.due())
+            driver.core.requests.took(item)
+            served.append(item.request.keys is None)
         assert served == [False, True, False, True]
 
     def test_without_a_dump_the_old_row_has_the_values(self) -> None:

@@ -1,0 +1,16 @@
+"""Named points of the worker, at which fault tests stop or kill it.
+
+The product calls ``on_point(name)`` where what is durable, or what others can see, has just changed
+or is about to; outside of tests that is `pass_by`. No point lies in a loop over rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+OnPoint = Callable[[str], None]
+"""Called from any of the worker's threads."""
+
+
+def pass_by(name: str) -> None:
+    """Nothing happens at the point ``name``."""

@@ -1,0 +1,59 @@
+"""Connections whose other end may be gone without a word, whichever driver made them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from contextlib import suppress
+from typing import Any
+from weakref import WeakSet
+
+KEEPALIVE_IDLE_S = 30
+KEEPALIVE_INTERVAL_S = 10
+KEEPALIVE_COUNT = 3
+UNACKNOWLEDGED_MAX_S = 60
+"""An idle connection's other end is asked for after half a minute, and given up after three silent
+answers; what was sent and not acknowledged for a minute counts as lost."""
+
+_OPTIONS = {
+    "TCP_KEEPIDLE": KEEPALIVE_IDLE_S,
+    "TCP_KEEPINTVL": KEEPALIVE_INTERVAL_S,
+    "TCP_KEEPCNT": KEEPALIVE_COUNT,
+    "TCP_USER_TIMEOUT": UNACKNOWLEDGED_MAX_S * 1000,
+}
+
+
+def watch(sock: Any) -> None:
+    """Have the kernel notice when the other end is gone, as far as the platform can."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _OPTIONS.items():
+        option = getattr(socket, name, None)
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def end(descriptor: int) -> None:
+    """End the connection behind ``descriptor``: whoever waits for it, in whatever thread, gets an
+    error. The descriptor stays its owner's, to be closed there."""
+    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as sock:
+        sock.shutdown(socket.SHUT_RDWR)
+
+
+class Opened:
+    """The connections that a source has made, as long as somebody has them; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._connections: WeakSet[Any] = WeakSet()
+
+    def add(self, connection: Any) -> None:
+        with self._lock:
+            self._connections.add(connection)
+
+    def take(self) -> list[Any]:
+        """All of them, which are forgotten."""
+        with self._lock:
+            taken = list(self._connections)
+            self._connections.clear()
+        return taken

@@ -1,0 +1,130 @@
+"""``tideline cost``: what the object store is asked for in a day, computed from a few numbers.
+
+What is not given comes from the settings file when there is one, else from the defaults of the
+settings. Nothing is asked of any server.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from console.tables import make_console
+from tideline.cost import GB, Cost, Pace, Prices, Traffic, cost_of
+from tideline.settings import Capture, Retention, Settings, load_settings, settings_path
+
+Values = TypeVar("Values", Traffic, Pace)
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What the command line says; None: not given."""
+
+    tables: int | None = None
+    busy: int | None = None
+    changes_per_s: float | None = None
+    row_bytes: float | None = None
+    flush_s: tuple[float, ...] = ()
+    heartbeat_s: float | None = None
+    merge_every_s: float | None = None
+    passive: int | None = None
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The JSON document: what was computed with, and the day at each flush interval."""
+
+    traffic: Traffic
+    pace: Pace
+    prices: Prices
+    days: tuple[Cost, ...]
+
+
+def run(asked: Asked, prices: Prices, config: Path | None, *, as_json: bool) -> None:
+    """Print the costs. Raises Misconfigured for a settings file with mistakes."""
+    path = settings_path(config)
+    settings = load_settings(path) if config is not None or path.exists() else None
+    answer = compute(asked, prices, settings)
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+    else:
+        _print(answer)
+
+
+def compute(asked: Asked, prices: Prices, settings: Settings | None) -> Answer:
+    """The costs of what was asked, with ``settings`` (None: their defaults) for the rest."""
+    capture = Capture() if settings is None else settings.capture
+    retention = Retention() if settings is None else settings.retention
+    tables = asked.tables or _listed(settings) or asked.busy or Traffic().tables
+    traffic = Traffic(tables=tables, busy=min(tables, asked.busy or tables))
+    pace = Pace(
+        heartbeat_s=capture.heartbeat_s,
+        catalog_interval_s=capture.catalog_interval_s,
+        takeover_after_s=capture.takeover_after_s,
+        segment_bytes_max=capture.segment_bytes_max,
+        parts_days=retention.parts_days,
+        removal_interval_s=retention.interval_s,
+        rollup_file_bytes_max=capture.rollup_file_bytes_max,
+    )
+    flushes = asked.flush_s or (capture.flush_interval_s,)
+    traffic, pace = _with(traffic, asked), _with(pace, asked)
+    days = tuple(
+        cost_of(traffic, msgspec.structs.replace(pace, flush_s=flush_s), prices)
+        for flush_s in flushes
+    )
+    return Answer(traffic, msgspec.structs.replace(pace, flush_s=flushes[0]), prices, days)
+
+
+def _listed(settings: Settings | None) -> int | None:
+    """How many tables the settings name, if they do so one by one."""
+    tables = () if settings is None else settings.source.tables
+    return len(tables) if not any(sign in one for one in tables for sign in "*?[") else None
+
+
+def _with(values: Values, asked: Asked) -> Values:
+    """``values`` with what was given on the command line under the same names."""
+    names = {"changes_per_s", "row_bytes", "heartbeat_s", "merge_every_s", "passive"}
+    given = {name: getattr(asked, name) for name in names & set(values.__struct_fields__)}
+    some = {name: value for name, value in given.items() if value is not None}
+    return msgspec.structs.replace(values, **some)
+
+
+def _print(answer: Answer) -> None:
+    traffic = answer.traffic
+    print(
+        f"{traffic.tables:,} tables, {traffic.busy:,} of them busy; {traffic.changes_per_s:,g}"
+        f" changes per second, {traffic.row_bytes:,g} bytes each in a part. Per day:"
+    )
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("flush interval")
+    for cost in answer.days:
+        table.add_column(f"{cost.flush_s:g} s", justify="right")
+    for name, value in _lines(answer.days):
+        table.add_row(name, *(value(cost) for cost in answer.days))
+    make_console().print(table)
+
+
+def _lines(days: Sequence[Cost]) -> Iterator[tuple[str, Callable[[Cost], str]]]:
+    yield "manifests", lambda cost: _count(cost.manifests)
+    yield "  of them heartbeats", lambda cost: _count(cost.heartbeats)
+    yield "PUTs and LISTs", lambda cost: _count(sum(cost.puts.values()))
+    for name in days[0].puts:
+        yield f"  {name}", lambda cost, name=name: _count(cost.puts[name])  # type: ignore[misc]
+    yield "GETs and HEADs", lambda cost: _count(sum(cost.gets.values()))
+    for name in days[0].gets:
+        yield f"  {name}", lambda cost, name=name: _count(cost.gets[name])  # type: ignore[misc]
+    yield "DELETEs", lambda cost: _count(cost.deletes)
+    yield "GB written", lambda cost: f"{sum(cost.bytes_written.values()) / GB:,.2f}"
+    for name in days[0].bytes_written:
+        yield f"  {name}", lambda cost, name=name: f"{cost.bytes_written[name] / GB:,.2f}"  # type: ignore[misc]
+    yield "GB read", lambda cost: f"{cost.bytes_read / GB:,.2f}"
+    yield "GB stored after a year", lambda cost: f"{cost.stored_bytes / GB:,.1f}"
+    yield "price of a month then", lambda cost: f"{cost.price_per_month:,.2f}"
+
+
+def _count(value: float) -> str:
+    return f"{round(value):,}"

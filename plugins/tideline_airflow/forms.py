@@ -1,0 +1,191 @@
+"""The fields of the DAGs' forms, and what a form asks for.
+
+Fields whose values may be rows' (keys, bounds of keys) or texts that must stay as they were typed
+are read from the run when the task runs. They are not templates: Airflow keeps and shows what it
+renders, and native rendering takes a text such as ``1e5`` for a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from airflow.sdk import Param
+
+from tideline.contract.request import (
+    CHUNK_ROWS_MAX,
+    DELAY_MS_MAX,
+    KEYS_MAX,
+    PRIORITY_MAX,
+    TABLES_MAX,
+    Action,
+)
+
+FromRun = Callable[[Any], Any]
+"""A value that is made of the task's context when it runs."""
+
+_NAMES = {"type": "string", "minLength": 3}
+_PART = {"type": ["string", "integer"]}
+_EMPTY = "Empty: the worker's setting."
+
+
+def tables(default: list[str] | None = None) -> Param:
+    """The tables; required unless there is a ``default``."""
+    given: dict[str, Any] = {"minItems": 1} if default is None else {"default": default}
+    return Param(
+        **given,
+        type="array",
+        items=_NAMES,
+        maxItems=TABLES_MAX,
+        title="Tables",
+        description="One `schema.table` per line; shell patterns work (`public.*`, all: `*.*`).",
+    )
+
+
+def keys(beside: str) -> Param:
+    """Keys of one table. ``beside`` says what they do beside a range."""
+    return Param(
+        None,
+        type=["null", "array"],
+        items={"anyOf": [_PART, {"type": "array", "items": _PART, "minItems": 1}]},
+        maxItems=KEYS_MAX,
+        title="Keys",
+        description='Keys of one table: `["17", "18"]`; a key of several columns is a list:'
+        f' `[["17", "2"]]`. {beside}',
+    )
+
+
+KEY_RANGE = {
+    name: Param(
+        None,
+        type=["null", "array"],
+        items=_PART,
+        title=title,
+        description=f"{what} One line per key column, from the first on; of one table. Empty: no"
+        " bound.",
+        section="A range of rows",
+    )
+    for name, title, what in (
+        (
+            "key_from",
+            "From key",
+            "Only rows with this key or a later one, in the database's order.",
+        ),
+        ("key_to", "To key", "Only rows before this key."),
+    )
+}
+TIME_RANGE = {
+    "time_column": Param(
+        None,
+        type=["null", "string"],
+        title="Time column",
+        description="Only rows whose value here is in the range, of every table named.",
+        section="A range of rows",
+    ),
+    "time_from": Param(
+        None,
+        type=["null", "string"],
+        title="From time",
+        description="As the database writes it: `2026-01-31 00:00:00`. Included.",
+        section="A range of rows",
+    ),
+    "time_to": Param(
+        None,
+        type=["null", "string"],
+        title="To time",
+        description="As the database writes it. Not included.",
+        section="A range of rows",
+    ),
+}
+PACE = {
+    "priority": Param(
+        0,
+        type="integer",
+        minimum=-PRIORITY_MAX,
+        maximum=PRIORITY_MAX,
+        title="Priority",
+        description="The higher one is served first, at the next chunk.",
+        section="Pace",
+    ),
+    "chunk_rows": Param(
+        None,
+        type=["null", "integer"],
+        minimum=1,
+        maximum=CHUNK_ROWS_MAX,
+        title="Rows per chunk",
+        description=f"How many rows one query reads. {_EMPTY}",
+        section="Pace",
+    ),
+    "delay_ms": Param(
+        None,
+        type=["null", "integer"],
+        minimum=0,
+        maximum=DELAY_MS_MAX,
+        title="Pause between chunks (ms)",
+        description=f"Spares a busy source. {_EMPTY}",
+        section="Pace",
+    ),
+    "cancel_with_task": Param(
+        False,
+        type="boolean",
+        title="Cancel with the task",
+        description="Whether the dump is cancelled when somebody clears the task `ask` or marks it."
+        " Otherwise it goes on: it is the worker's.",
+        section="Pace",
+    ),
+}
+STEER = {
+    "action": Param(
+        type="string",
+        enum=[action.value for action in Action],
+        title="What to do",
+        description="`pause`: no more chunks are begun. `resume`. `cancel`: the request fails, what"
+        " was read is kept. `tune`: another pace.",
+    ),
+    "requests": Param(
+        None,
+        type=["null", "array"],
+        items={"type": "string", "minLength": 1},
+        title="Requests",
+        description="Ids, one per line; `tideline status` and the logs of `ask` tasks show them.",
+    ),
+    "all": Param(
+        False,
+        type="boolean",
+        title="All requests",
+        description="Instead of ids; also those that come later, unless they are to be cancelled.",
+    ),
+    "chunk_rows": Param(
+        None,
+        type=["null", "string"],
+        pattern="^([0-9]+|default)$",
+        title="Rows per chunk",
+        description="Of `tune`: a number, or `default`.",
+    ),
+    "delay_ms": Param(
+        None,
+        type=["null", "string"],
+        pattern="^([0-9]+|default)$",
+        title="Pause between chunks (ms)",
+        description="Of `tune`: a number, or `default`.",
+    ),
+}
+
+
+def param(name: str) -> FromRun:
+    """The value of a field."""
+    return lambda context: context["params"][name]
+
+
+def key_range(context: Any) -> dict[str, Any] | None:
+    """The fields `KEY_RANGE`, as a `DumpOperator` takes them."""
+    params = context["params"]
+    ends = {"from": params["key_from"] or None, "to": params["key_to"] or None}
+    return ends if any(ends.values()) else None
+
+
+def time_range(context: Any) -> dict[str, Any] | None:
+    """The fields `TIME_RANGE`, as a `DumpOperator` takes them."""
+    params = context["params"]
+    given = {end: params[f"time_{end}"] or None for end in ("column", "from", "to")}
+    return given if any(given.values()) else None

@@ -1,0 +1,121 @@
+"""The operator that tells dumps which run to pause, go on, end, or keep another pace."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from tideline.contract.errors import Misconfigured
+from tideline.contract.request import Action, Answer, Command, RequestState, check_command
+from tideline_airflow.hooks import TidelineHook
+from tideline_airflow.identity import identity_of
+from tideline_airflow.progress import reasons
+
+POLL_INTERVAL_S = 0.5
+REPEAT_AFTER_S = 5.0
+
+
+class SteerOperator(BaseOperator):
+    """Do ``action`` to ``requests`` (ids), or to ``every`` one, and wait until it is durable.
+
+    ``chunk_rows`` and ``delay_ms`` are for ``tune``: a number or ``"default"``. What is None is
+    taken from the run's params of the same name (``every`` from ``all``). Returns ``{"command_id",
+    "manifest_number"}``. A command that is refused fails the task for good; one that nobody answers
+    within ``timeout_s`` may be tried again and is the same command.
+    """
+
+    template_fields = ("config",)
+
+    def __init__(
+        self,
+        *,
+        action: str | None = None,
+        requests: list[str] | None = None,
+        every: bool | None = None,
+        chunk_rows: int | str | None = None,
+        delay_ms: int | str | None = None,
+        config: str | None = None,
+        timeout_s: float = 60.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.action = action
+        self.requests = requests
+        self.every = every
+        self.chunk_rows = chunk_rows
+        self.delay_ms = delay_ms
+        self.config = config
+        self.timeout_s = timeout_s
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        command = self._command(context)
+        whose = "all requests" if command.requests is None else ", ".join(command.requests)
+        self.log.info("%s: %s", command.action.value, whose)
+        answer = self._answer(command)
+        if answer.state is not RequestState.DONE:
+            raise AirflowFailException(
+                f"the worker says {answer.state.value}: {reasons(answer) or 'without a reason'}"
+            )
+        self.log.info("done, manifest %s", answer.manifest_number)
+        return {"command_id": command.command_id, "manifest_number": answer.manifest_number}
+
+    def _command(self, context: Any) -> Command:
+        given = {**_NOTHING, **context.get("params", {})}
+        requests = given["requests"] if self.requests is None else self.requests
+        every = given["all"] if self.every is None else self.every
+        if bool(requests) == bool(every):
+            raise AirflowFailException("give ids in `requests`, or choose `all`: one of the two")
+        identity = identity_of(context)
+        rows = given["chunk_rows"] if self.chunk_rows is None else self.chunk_rows
+        delay = given["delay_ms"] if self.delay_ms is None else self.delay_ms
+        try:
+            command = Command(
+                command_id=identity.name,
+                action=Action(self.action or given["action"]),
+                requests=None if every else tuple(requests),
+                chunk_rows=_pace(rows),
+                delay_ms=_pace(delay),
+                requested_by=f"airflow {identity.dag_id}",
+            )
+            check_command(command)
+        except Misconfigured as error:
+            raise AirflowFailException(f"{error}; correct it and trigger again") from None
+        except ValueError:
+            raise AirflowFailException(
+                "action must be pause, resume, cancel or tune, and a pace a number or default"
+            ) from None
+        return command
+
+    def _answer(self, command: Command) -> Answer:
+        """Send the command until it is answered: the same one again changes nothing."""
+        end, repeat_at = time.monotonic() + self.timeout_s, 0.0
+        with closing(TidelineHook(self.config).asker()) as asker:
+            while time.monotonic() < end:
+                answer = asker.answer(command.command_id)
+                if answer is not None:
+                    return answer
+                if time.monotonic() >= repeat_at:
+                    asker.command(command)
+                    repeat_at = time.monotonic() + REPEAT_AFTER_S
+                time.sleep(POLL_INTERVAL_S)
+        raise AirflowException(
+            f"no worker answered within {self.timeout_s:g} s; the command waits for one:"
+            " is `tideline capture` running, with the same control.url and pipeline?"
+        )
+
+
+_NOTHING = {
+    "action": None,
+    "requests": None,
+    "all": None,
+    "chunk_rows": None,
+    "delay_ms": None,
+}
+
+
+def _pace(given: int | str | None) -> Any:
+    return given if given is None or given == "default" else int(given)

@@ -1,0 +1,104 @@
+"""The tables of the simulated source: their forms, their rows, and an order of keys of their own.
+
+Every row has ``ver``, the count of its key's changes, so that the oracle knows each version. A
+row's digest is its canonical text: no two versions of a row have the same.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from capture.core.events import TableFacts
+from tideline.contract.schema import Column, TableSchema
+
+Key = tuple[str | int, ...]
+Row = Mapping[str, Any]
+"""Column → value; a column that is absent is NULL."""
+
+ACCOUNTS, ITEMS, NAMES = "sim.accounts", "sim.items", "sim.names"
+TABLES = (ACCOUNTS, ITEMS, NAMES)
+TOAST = "big"
+"""The column whose value the log leaves out when an update does not touch it (PostgreSQL)."""
+
+_COLUMNS = {
+    ACCOUNTS: (("id", "int64"), ("ver", "int64"), ("balance", "int64"), (TOAST, "string")),
+    ITEMS: (("id", "int64"), ("ver", "int64"), ("v", "string"), (TOAST, "string")),
+    NAMES: (("name", "string"), ("ver", "int64"), ("v", "string"), (TOAST, "string")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A table as its catalog has it. ``storage`` changes with a truncate or a rewrite, ``oid`` with
+    the table itself, ``membership`` when it is published anew (empty: it is not)."""
+
+    schema: TableSchema
+    oid: int
+    storage: int
+    membership: str = ""
+    key_version: int = 1
+
+    @property
+    def facts(self) -> TableFacts:
+        return _facts(self)
+
+
+@functools.lru_cache(maxsize=4096)
+def _facts(form: Form) -> TableFacts:
+    names = form.schema.column_names
+    return TableFacts(
+        table=form.schema.table,
+        schema=form.schema,
+        oid=form.oid,
+        storage=str(form.storage),
+        columns=tuple(f"{name}:{form.schema.column(name).source_type}" for name in names),
+        members="m+",
+        key_definition=f"{form.oid}:{form.key_version}",
+        membership=form.membership,
+    )
+
+
+@dataclass(slots=True)
+class Table:
+    """A table as every new snapshot sees it. ``vers`` counts the changes of each key."""
+
+    name: str
+    form: Form
+    rows: dict[Key, Row] = field(default_factory=dict)
+    vers: dict[Key, int] = field(default_factory=dict)
+    locked: set[Key] = field(default_factory=set)
+    exclusive: bool = False
+    """A transaction that truncates or alters it has not become visible or ended."""
+
+    def ordered(self) -> list[Key]:
+        """The keys in the order that the database has for them."""
+        return sorted(self.rows, key=collated)
+
+
+def first_form(table: str, oid: int) -> Form:
+    columns = tuple(
+        Column(name, kind, {"int64": "bigint", "string": "text"}[kind], nullable=at > 1)
+        for at, (name, kind) in enumerate(_COLUMNS[table])
+    )
+    return Form(TableSchema(table, columns, (columns[0].name,)), oid, oid * 100)
+
+
+def widened(form: Form, name: str) -> Form:
+    """``form`` with another column that may be NULL."""
+    schema = form.schema
+    columns = (*schema.columns, Column(name, "string", "text"))
+    return replace(form, schema=TableSchema(schema.table, columns, schema.key))
+
+
+def collated(key: Key) -> tuple[object, ...]:
+    """The database's order of keys: texts without regard to case first, as collations have it,
+    which is not the order of their characters."""
+    return tuple((part.lower(), part) if isinstance(part, str) else part for part in key)
+
+
+def digest_of(row: Row) -> str:
+    """The canonical text of a row. A NULL column and one that is not there yet are the same."""
+    return ";".join(f"{name}={row[name]}" for name in sorted(row) if row[name] is not None)

@@ -1,0 +1,82 @@
+"""The SteerOperator against a real queue: one command, whatever is tried again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from tests.airflow.stub_worker import StubWorker
+from tests.airflow.task_context import TaskContext
+from tideline.contract.request import Action
+from tideline_airflow import steer
+from tideline_airflow.steer import SteerOperator
+
+FORM = {"action": "pause", "requests": None, "all": False, "chunk_rows": None, "delay_ms": None}
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steer, "POLL_INTERVAL_S", 0.02)
+    monkeypatch.setattr(steer, "REPEAT_AFTER_S", 0.1)
+
+
+def tell(config: Path, **params: Any) -> Any:
+    task = SteerOperator(task_id="steer", config=str(config), timeout_s=5.0)
+    return task.execute(TaskContext(task, params={**FORM, **params}).values)
+
+
+def test_what_the_form_says_is_done(config: Path, worker: StubWorker) -> None:
+    result = tell(config, requests=["run/1", "cli-2"])
+    (command,) = worker.commands
+    assert (command.action, command.requests) == (Action.PAUSE, ("run/1", "cli-2"))
+    assert command.requested_by == "airflow tideline_repair"
+    assert result == {"command_id": command.command_id, "manifest_number": 8}
+    assert tell(config, requests=["run/1", "cli-2"]) == result, "a retry is the same command"
+    assert len(worker.commands) == 1
+
+
+def test_another_pace_for_all(config: Path, worker: StubWorker) -> None:
+    tell(config, action="tune", all=True, chunk_rows="default", delay_ms="20")
+    (command,) = worker.commands
+    assert (command.action, command.requests) == (Action.TUNE, None)
+    assert (command.chunk_rows, command.delay_ms) == ("default", 20)
+
+
+def test_in_a_dag_of_ones_own(config: Path, worker: StubWorker) -> None:
+    task = SteerOperator(task_id="stop", action="cancel", requests=["run/1"], config=str(config))
+    task.execute(TaskContext(task).values)
+    assert worker.commands[0].requests == ("run/1",)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({}, "one of the two"),
+        ({"all": True, "requests": ["run/1"]}, "one of the two"),
+        ({"all": True, "action": "stop"}, "pause, resume, cancel or tune"),
+        ({"all": True, "chunk_rows": "5"}, "are for tune; correct it"),
+        ({"all": True, "action": "tune"}, "tune needs chunk_rows or delay_ms"),
+        ({"requests": ["a b"]}, "plain characters"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit(config: Path, wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(AirflowFailException, match=words):
+        tell(config, **wrong)
+
+
+def test_a_refusal_fails_for_good(config: Path, worker: StubWorker) -> None:
+    worker.refusal = "not open: run/1"
+    with pytest.raises(AirflowFailException, match="the worker says refused: not open: run/1"):
+        tell(config, requests=["run/1"])
+
+
+@pytest.mark.usefixtures("valkey")
+def test_nobody_answers(config: Path) -> None:
+    task = SteerOperator(task_id="s", action="pause", every=True, config=str(config), timeout_s=0.3)
+    with pytest.raises(AirflowException, match="tideline capture") as caught:
+        task.execute(TaskContext(task).values)
+    assert not isinstance(caught.value, AirflowFailException)

@@ -1,0 +1,129 @@
+"""The metrics: what is in them, that what ended leaves them, and that the page lists them all."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from prometheus_client import generate_latest
+
+from capture.core.events import SourceLoad
+from capture.core.governor import Governor
+from capture.core.worker import Worker
+from capture.metrics import TABLES_MAX, Metrics
+from capture.uploader import Uploader
+from tests.fixtures.core import LIMITS
+from tideline.contract.request import Answer, RequestState, TableProgress
+
+PAGE = Path(__file__).parents[3] / "docs" / "METRICS.md"
+RUNNING = Answer(
+    "r1",
+    RequestState.RUNNING,
+    tables=(
+        TableProgress(
+            "public.a",
+            RequestState.RUNNING,
+            chunks=3,
+            rows=30,
+            rows_estimate=110,
+            rows_per_s=12.5,
+            remaining_s=6.4,
+        ),
+        TableProgress("public.b", RequestState.ACCEPTED),
+    ),
+)
+
+
+def core(governor: Governor | None = None) -> Worker:
+    orders = SimpleNamespace(governor=governor or Governor(LIMITS))
+    dumps = SimpleNamespace(redone=2, orders=orders)
+    return cast(
+        Worker, SimpleNamespace(sequencer=SimpleNamespace(last=900), dumps=dumps, requests=[1])
+    )
+
+
+def uploader(since: float | None = None) -> Uploader:
+    return cast(Uploader, SimpleNamespace(pending_bytes=77, unavailable_since=since))
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"tideline_{name}", labels)
+
+
+def test_progress_of_each_table() -> None:
+    metrics = Metrics("p", 0)
+    metrics.observe(core(), uploader(), [RUNNING])
+    table = {"request": "r1", "table": "public.a"}
+    assert value(metrics, "request_state", request="r1", state="running") == 1
+    assert value(metrics, "dump_state", **table, state="running") == 1
+    found = {
+        name: value(metrics, f"dump_{name}", **table)
+        for name in ("chunks", "rows", "rows_estimate", "rows_per_second", "remaining_seconds")
+    }
+    assert list(found.values()) == [3, 30, 110, 12.5, 6.4]
+    other = {"request": "r1", "table": "public.b"}
+    assert value(metrics, "dump_rows", **other) == 0
+    assert value(metrics, "dump_rows_estimate", **other) is None
+    metrics.observe(core(), uploader(), [])
+    assert value(metrics, "dump_rows", **table) is None
+    assert value(metrics, "request_state", request="r1", state="running") is None
+
+
+def test_a_request_of_very_many_tables_is_bounded() -> None:
+    done = [TableProgress(f"a.t{n}", RequestState.DONE) for n in range(TABLES_MAX)]
+    tables = (*done, TableProgress("a.last", RequestState.RUNNING))
+    metrics = Metrics("p", 0)
+    metrics.observe(core(), uploader(), [Answer("all", RequestState.RUNNING, tables=tables)])
+    text = generate_latest(metrics.registry).decode()
+    assert text.count("tideline_dump_rows{") == TABLES_MAX
+    assert 'tideline_dump_rows{request="all",table="a.last"}' in text
+
+
+@pytest.mark.parametrize(
+    ("by", "load", "limits"),
+    [
+        ("replica_lag", SourceLoad(replica_lag_s=9.0), {"replica_lag_max_s": 5.0}),
+        ("running_queries", SourceLoad(running_queries=9), {"running_queries_max": 5}),
+        ("log_backlog", SourceLoad(log_backlog_bytes=9), {"log_backlog_max_bytes": 5}),
+    ],
+)
+def test_what_dumps_are_throttled_by(by: str, load: SourceLoad, limits: dict[str, Any]) -> None:
+    governor = Governor(replace(LIMITS, **limits))
+    metrics = Metrics("p", 0)
+    metrics.observe(core(governor), uploader())
+    assert value(metrics, "throttled", by=by) == 0
+    governor.saw_load(load, now=time.monotonic())
+    metrics.observe(core(governor), uploader())
+    kinds = ("replica_lag", "running_queries", "log_backlog")
+    found = {kind: value(metrics, "throttled", by=kind) for kind in kinds}
+    assert found == {kind: float(kind == by) for kind in kinds}
+
+
+def test_the_store_and_the_source() -> None:
+    metrics = Metrics("p", 0)
+    metrics.observe(core(), uploader(time.monotonic() - 60))
+    assert value(metrics, "store_unavailable_seconds") == pytest.approx(60, abs=5)
+    metrics.observe(core(), uploader())
+    assert value(metrics, "store_unavailable_seconds") == 0
+    assert value(metrics, "pending_bytes") == 77
+    metrics.loaded(SourceLoad(2.5, 7, 1_000, "soon"))
+    names = ("replica_lag_seconds", "running_queries", "log_backlog_bytes", "log_expiring")
+    assert [value(metrics, name) for name in names] == [2.5, 7, 1_000, 1]
+    metrics.loaded(SourceLoad())
+    assert [value(metrics, name) for name in names] == [2.5, 7, 1_000, 0]
+
+
+def test_the_page_lists_them_all() -> None:
+    listed = set(re.findall(r"^\| `(tideline_\w+)`", PAGE.read_text(), re.MULTILINE))
+    metrics = Metrics("p", 0)
+    metrics.observe(core(), uploader(), [RUNNING])
+    served = {
+        family.name + ("_total" if family.type == "counter" else "")
+        for family in metrics.registry.collect()
+    }
+    assert served == listed

@@ -1,0 +1,50 @@
+"""Connections whose other end is gone: watched by the kernel, and ended from another thread."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+
+import pytest
+
+from capture.sources.sockets import KEEPALIVE_IDLE_S, Opened, end, watch
+
+
+def test_whoever_waits_gets_an_end() -> None:
+    ours, theirs = socket.socketpair()
+    got: list[bytes] = []
+    waiting = threading.Thread(target=lambda: got.append(ours.recv(1)))
+    waiting.start()
+    time.sleep(0.05)
+    end(ours.fileno())
+    waiting.join(5)
+    assert got == [b""]
+    assert ours.fileno() > 0, "the descriptor is its owner's"
+    ours.close()
+    theirs.close()
+
+
+def test_one_that_is_closed_is_no_error() -> None:
+    end(-1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels name the options differently")
+def test_the_kernel_asks_whether_the_other_end_is_there() -> None:
+    with socket.socket() as sock:
+        watch(sock)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == KEEPALIVE_IDLE_S
+
+
+def test_what_nobody_has_any_more_is_forgotten() -> None:
+    opened = Opened()
+    kept, gone = socket.socket(), socket.socket()
+    opened.add(kept)
+    opened.add(gone)
+    gone.close()
+    del gone
+    assert opened.take() == [kept]
+    assert opened.take() == []
+    kept.close()

@@ -1,0 +1,112 @@
+"""``tideline cost``: its document, where its numbers come from, and the table in the docs."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from console import app as entry
+from tests.fixtures.settings import as_toml
+from tideline.contract.errors import Misconfigured
+from tideline.cost import Pace
+from tideline.settings import Capture, Retention
+
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "COST.md"
+
+
+def cost(folder: Path, *words: str) -> str:
+    """What the command prints in ``folder``; raises what it raises."""
+    with chdir(folder):
+        done = CliRunner().invoke(entry.app, ["cost", *words])
+    if done.exception is not None:
+        raise done.exception
+    return done.stdout
+
+
+def document(folder: Path, *words: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(cost(folder, "--json", *words))
+    return found
+
+
+def settings_in(folder: Path, **sections: Any) -> None:
+    values: dict[str, Any] = {
+        "pipeline": "shop",
+        "source": {"url": "postgresql://u@h/d"},
+        "store": {"url": "s3://bucket/x"},
+        "warehouse": {"url": "file:///w"},
+    }
+    for name, section in sections.items():
+        values[name] = {**values.get(name, {}), **section}
+    (folder / "tideline.toml").write_text(as_toml(values))
+
+
+def test_the_table_in_the_docs_is_what_the_command_prints(tmp_path: Path) -> None:
+    found = re.search(r"^\$ (tideline cost .*?)\n(.*?)\n```", DOCUMENT.read_text(), re.M | re.S)
+    assert found is not None
+    printed = cost(tmp_path, *shlex.split(found[1])[2:])
+    assert [line.rstrip() for line in printed.rstrip().splitlines()] == found[2].splitlines()
+    assert re.search(r"flush interval +1 s +5 s +30 s +60 s", found[2])
+    assert found[2].startswith("100 tables, 100 of them busy")
+
+
+def test_the_document_adds_up(tmp_path: Path) -> None:
+    found = document(tmp_path, "--tables", "7", "--busy", "3", "--flush-s", "1", "--flush-s", "9")
+    assert (found["traffic"]["tables"], found["traffic"]["busy"]) == (7, 3)
+    assert [day["flush_s"] for day in found["days"]] == [1, 9]
+    for day in found["days"]:
+        assert day["puts"]["parts"] == day["parts"]
+        assert day["puts"]["manifests"] == day["segments"] + day["heartbeats"]
+
+
+def test_prices_are_options(tmp_path: Path) -> None:
+    free = document(tmp_path, "--put-price", "0", "--get-price", "0", "--gb-month-price", "0")
+    assert free["days"][0]["price_per_month"] == 0
+    puts = document(tmp_path, "--put-price", "1", "--get-price", "0", "--gb-month-price", "0")
+    (day,) = puts["days"]
+    assert day["price_per_month"] == pytest.approx(30 * sum(day["puts"].values()) / 1000)
+
+
+def test_what_is_not_given_is_in_the_settings(tmp_path: Path) -> None:
+    settings_in(
+        tmp_path,
+        source={"tables": ["public.a", "public.b"]},
+        capture={"flush_interval_s": 2.0, "heartbeat_s": 3.0},
+        retention={"parts_days": 30.0},
+    )
+    found = document(tmp_path, "--passive", "2")
+    assert (found["traffic"]["tables"], found["traffic"]["busy"]) == (2, 2)
+    pace = found["pace"]
+    assert (pace["flush_s"], pace["heartbeat_s"], pace["parts_days"]) == (2, 3, 30)
+    assert pace["passive"] == 2
+    assert document(tmp_path, "--tables", "9", "--heartbeat-s", "4")["traffic"]["tables"] == 9
+
+
+def test_patterns_say_nothing_of_how_many_tables_there_are(tmp_path: Path) -> None:
+    settings_in(tmp_path, source={"tables": ["public.*"]})
+    assert document(tmp_path)["traffic"]["tables"] == 100
+
+
+def test_settings_with_a_mistake_are_refused(tmp_path: Path) -> None:
+    settings_in(tmp_path, capture={"flush_interval_s": -1.0})
+    with pytest.raises(Misconfigured, match="flush_interval_s"):
+        cost(tmp_path)
+    with pytest.raises(Misconfigured, match="no settings file"):
+        cost(tmp_path, "--config", "missing.toml")
+
+
+def test_the_models_defaults_are_those_of_the_settings() -> None:
+    pace, capture, retention = Pace(), Capture(), Retention()
+    assert (pace.flush_s, pace.heartbeat_s) == (capture.flush_interval_s, capture.heartbeat_s)
+    assert pace.takeover_after_s == capture.takeover_after_s
+    assert pace.catalog_interval_s == capture.catalog_interval_s
+    assert pace.segment_bytes_max == capture.segment_bytes_max
+    assert pace.rollup_file_bytes_max == capture.rollup_file_bytes_max
+    assert pace.parts_days == retention.parts_days
+    assert pace.removal_interval_s == retention.interval_s

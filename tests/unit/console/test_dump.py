@@ -1,0 +1,144 @@
+"""Following a request: by its answers, and by the chain where Redis has none, or a stale one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+from console.dump import REPEAT_AFTER_S, UNAVAILABLE_MAX_S, _note, follow
+from console.recorded import Record, open_answers, recorded_answer
+from tideline.contract.errors import Unavailable
+from tideline.contract.manifest import OpenRequest, OpenState, TableDump
+from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
+from tideline.control import Asker
+
+REQUEST = DumpRequest("r1", ("public.a",))
+RUNNING = Answer("r1", RequestState.RUNNING)
+DONE = Answer("r1", RequestState.DONE, manifest_number=9)
+AWAY = Unavailable("redis did not answer in time")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Time passes while it is waited, and no other."""
+    clock = Clock()
+    monkeypatch.setattr("console.dump.clock", clock)
+    return clock
+
+
+class Queue:
+    """``look`` is what Redis holds at a time: an answer, nothing, or an outage."""
+
+    def __init__(self, clock: Clock, look: Callable[[float], Answer | Unavailable | None]) -> None:
+        self._clock = clock
+        self._look = look
+        self.asked_at: list[float] = []
+
+    def answer(self, request_id: str) -> Answer | None:
+        found = self._look(self._clock.now)
+        if isinstance(found, Unavailable):
+            raise found
+        return found
+
+    def ask(self, request: DumpRequest) -> None:
+        self.asked_at.append(self._clock.now)
+
+
+class Chain:
+    """What the chain says from a time on."""
+
+    def __init__(self, clock: Clock, said: dict[float, Answer]) -> None:
+        self._clock = clock
+        self._said = said
+        self.looks = 0
+
+    def answer(self, request_id: str) -> Answer | None:
+        self.looks += 1
+        known = [answer for at, answer in self._said.items() if at <= self._clock.now]
+        return known[-1] if known else None
+
+
+def followed(queue: Queue, chain: Chain) -> tuple[Answer, list[Answer]]:
+    shown: list[Answer] = []
+    answer = follow(cast(Asker, queue), REQUEST, cast(Record, chain), shown.append)
+    return answer, shown
+
+
+def test_answers_are_followed_and_the_chain_left_alone(clock: Clock) -> None:
+    queue = Queue(clock, lambda now: DONE if now > 3 else RUNNING)
+    chain = Chain(clock, {})
+    assert followed(queue, chain) == (DONE, [RUNNING, DONE])
+    assert (chain.looks, queue.asked_at) == (0, [])
+
+
+def test_a_flushed_redis_is_made_up_for_by_the_chain(clock: Clock) -> None:
+    queue = Queue(clock, lambda now: None)
+    chain = Chain(clock, {0.0: RUNNING, 12.0: DONE})
+    assert followed(queue, chain) == (DONE, [RUNNING, DONE])
+    assert queue.asked_at == []
+    assert clock.now < 12 + 2 * REPEAT_AFTER_S
+
+
+def test_what_nobody_knows_is_asked_for_again(clock: Clock) -> None:
+    queue = Queue(clock, lambda now: DONE if now > 12 else None)
+    assert followed(queue, Chain(clock, {}))[0] == DONE
+    assert len(queue.asked_at) == 2
+
+
+def test_a_stale_answer_does_not_hide_the_end(clock: Clock) -> None:
+    """Redis came back as it was before, and the worker is gone."""
+    queue = Queue(clock, lambda now: RUNNING)
+    assert followed(queue, Chain(clock, {20.0: DONE})) == (DONE, [RUNNING, DONE])
+    assert queue.asked_at == []
+
+
+def test_a_redis_that_is_away_for_good(clock: Clock) -> None:
+    queue = Queue(clock, lambda now: AWAY)
+    assert followed(queue, Chain(clock, {0.0: RUNNING, 200.0: DONE}))[0] == DONE
+    begun = clock.now
+    with pytest.raises(Unavailable, match="redis did not answer"):
+        followed(queue, Chain(clock, {}))
+    assert clock.now - begun == pytest.approx(UNAVAILABLE_MAX_S, abs=1)
+
+
+def test_what_the_chain_has_of_a_request() -> None:
+    dump = TableDump("public.a", state="running", first_low_seq=1, chunks=2, rows=20)
+    command = Answer("c1", RequestState.DONE, manifest_number=4)
+    state = OpenState((OpenRequest(REQUEST, (dump,)),), recent=(command,), paused=True)
+    (told,) = open_answers(state)
+    assert told == recorded_answer(state, "r1")
+    assert (told.state, told.tables[0].rows) == (RequestState.PAUSED, 20)
+    assert recorded_answer(state, "c1") == command
+    assert recorded_answer(state, "other") is None
+
+
+def test_a_table_in_words() -> None:
+    running = TableProgress(
+        "public.a",
+        RequestState.THROTTLED,
+        chunks=3,
+        rows=1_030,
+        rows_estimate=12_000,
+        rows_per_s=214.6,
+        remaining_s=3_725.2,
+        waiting="replica lag 9 s, limit 5 s",
+    )
+    assert _note(running) == (
+        "throttled, 1,030 of about 12,000 rows, 215 a second, 1:02:05 left:"
+        " replica lag 9 s, limit 5 s"
+    )
+    done = TableProgress("public.a", RequestState.DONE, rows=7, rows_estimate=4)
+    assert _note(done) == "done, 7 rows"

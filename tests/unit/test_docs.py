@@ -1,0 +1,65 @@
+"""What the documents point to is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from simulation.mutants import MUTANTS
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
+_TEST = re.compile(r"`((?:tests/[\w/]+/)?test_\w+\.py)((?:::\w+)*)`")
+_LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
+
+
+def _definitions(path: Path) -> set[str]:
+    """``name`` and ``Class::name`` of all that a test file defines."""
+    names = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+            names.update(
+                f"{node.name}::{inner.name}"
+                for inner in getattr(node, "body", ())
+                if isinstance(inner, ast.FunctionDef)
+            )
+    return names
+
+
+def _missing(file: str, names: str) -> bool:
+    found = [ROOT / file] if "/" in file else list((ROOT / "tests").rglob(file))
+    wanted = names.removeprefix("::")
+    return not any(path.exists() and (not wanted or wanted in _definitions(path)) for path in found)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_tests_that_documents_name_exist(document: Path) -> None:
+    named = _TEST.findall(document.read_text())
+    assert [file + names for file, names in named if _missing(file, names)] == []
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, ROOT / "README.md"], ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    links = _LINK.findall(document.read_text())
+    assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+def test_the_protocol_names_a_test_for_every_invariant() -> None:
+    rows = re.findall(r"^\| ([A-Z]\d) \|(.*)\|$", (ROOT / "docs/PROTOCOL.md").read_text(), re.M)
+    assert len(rows) > 20
+    assert [name for name, row in rows if not _TEST.search(row)] == []
+
+
+def test_mutants_that_the_protocol_names_exist() -> None:
+    text = (ROOT / "docs/PROTOCOL.md").read_text()
+    named = {
+        name
+        for names in re.findall(r"mutants? ((?:`[a-z-]+`(?:, )?)+)", text)
+        for name in re.findall(r"`([a-z-]+)`", names)
+    }
+    assert len(named) > 10
+    assert named <= {mutant.name for mutant in MUTANTS}

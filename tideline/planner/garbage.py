@@ -1,0 +1,283 @@
+"""Removes the parts and roll-ups that nobody needs any more, and those that no manifest names.
+
+A part may go when **all** of these hold: every known consumer has applied it; it is older than the
+retention; the table's latest finished full dump began after it, so that a table that is built anew
+does without it; and no open plan names it. An orphan may go when no manifest names it or lists its
+prefix as still being uploaded, and it is older than any upload takes. Only what lies in blocks is
+looked at: the block says who names what, in one request.
+
+Each removal stands for itself: whatever is killed in between, what is left is whole and is found
+again. Manifests, blocks and schemas are never removed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from tideline.contract import layout
+from tideline.contract.block import Block, block_of, manifests_of, raw_manifests
+from tideline.contract.errors import CorruptData
+from tideline.contract.manifest import Part, decode_manifest
+from tideline.contract.plan import decode_plan
+from tideline.contract.receipt import Outcome, decode_receipt
+from tideline.planner.consumers import known_consumers
+from tideline.planner.past import Past
+from tideline.settings import Settings
+from tideline.store.chain import Chain
+from tideline.store.objects import Entry, ObjectStore
+
+_REMOVALS_AT_ONCE = 16
+_BLOCKS_KEPT = 4
+_DONE = (Outcome.APPLIED, Outcome.ALREADY_APPLIED)
+
+
+class Fate(StrEnum):
+    """What becomes of an object, and why."""
+
+    UNNEEDED = "removed: nobody needs it"
+    ORPHAN = "removed: no manifest names it"
+    YOUNG = "kept: younger than the retention"
+    UNAPPLIED = "kept: not applied everywhere"
+    REBUILD = "kept: needed to build the table anew"
+    PINNED = "kept: an open plan names it"
+    UPLOADING = "kept: its upload may still be under way"
+
+    @property
+    def removed(self) -> bool:
+        return self in (Fate.UNNEEDED, Fate.ORPHAN)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is known when garbage is looked for.
+
+    ``applied``: per consumer, by table the manifest up to which all is applied; with no consumer
+    nothing is. ``floors``: by table the ``first_low_seq`` of its latest finished full dump.
+    ``pinned``: keys that open plans name. What was written before ``parts_before`` is older than
+    the retention, before ``orphans_before`` older than any upload.
+    """
+
+    applied: Sequence[Mapping[str, int]]
+    floors: Mapping[str, int]
+    pinned: frozenset[str]
+    parts_before: datetime
+    orphans_before: datetime
+
+
+@dataclass(slots=True)
+class Found:
+    """Objects and bytes by fate, of what was looked at."""
+
+    objects: Counter[Fate] = field(default_factory=Counter)
+    bytes: Counter[Fate] = field(default_factory=Counter)
+
+    def add(self, entry: Entry, fate: Fate) -> None:
+        self.objects[fate] += 1
+        self.bytes[fate] += entry.bytes
+
+
+def fate_of(part: Part, manifest_number: int, modified: datetime, rules: Rules) -> Fate:
+    """The fate of ``part``, which manifest ``manifest_number`` or one before it names."""
+    if modified >= rules.parts_before:
+        return Fate.YOUNG
+    floor = rules.floors.get(part.table)
+    if floor is None or part.last_seq > floor:
+        return Fate.REBUILD
+    if not rules.applied:
+        return Fate.UNAPPLIED
+    if any(one.get(part.table, 0) < manifest_number for one in rules.applied):
+        return Fate.UNAPPLIED
+    return Fate.PINNED if part.key in rules.pinned else Fate.UNNEEDED
+
+
+class Garbage:
+    """Looks for a pipeline's garbage. To be kept from one look to the next: it goes on where it
+    stopped, and need not learn again what cannot change."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: ObjectStore,
+        *,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._chain = Chain(store, settings.pipeline)
+        self._past = Past(self._chain)
+        self._stopping = stopping
+        self._newest = 0
+        self._facts: dict[int, _Facts] = {}
+        self._after: dict[str, str] = {}
+        self._ended: set[str] = set()
+
+    def collect(
+        self, now: datetime, *, blocks_max: int | None = None, dry_run: bool = False
+    ) -> Found:
+        """Remove what may go; what was found, of everything or, with ``blocks_max``, of as much as
+        needs so many blocks to be read: then the next call goes on behind it.
+
+        ``dry_run`` removes nothing. Raises Unavailable when the store, or a consumer, does not
+        answer, and CorruptData for a chain, block or record that does not hold.
+        """
+        found = Found()
+        rules = self._rules(now)
+        self._newest = self._chain.newest_block(self._newest)
+        if rules is None or not self._newest:
+            return found
+        pipeline = self._settings.pipeline
+        read = 0
+        for prefix in (layout.parts_prefix(pipeline), layout.blocks_prefix(pipeline)):
+            for page in self._pages(prefix):
+                fates = [(entry, self._fate(entry, rules)) for entry in page]
+                judged = [(entry, fate) for entry, fate in fates if fate is not None]
+                for entry, fate in judged:
+                    found.add(entry, fate)
+                if not dry_run:
+                    self._remove([entry.key for entry, fate in judged if fate.removed])
+                read += len({block for entry, _ in judged if (block := _block_of(entry.key))})
+                self._after[prefix] = page[-1].key
+                if blocks_max is not None and read >= blocks_max:
+                    return found
+            self._after.pop(prefix, None)
+        return found
+
+    def _pages(self, prefix: str) -> Iterator[Sequence[Entry]]:
+        """What lies in blocks, by key, from where the last look stopped."""
+        for page in self._store.entries(prefix, self._after.get(prefix, "")):
+            if self._stopping():
+                return
+            yield page
+            if (_block_of(page[-1].key) or 0) > self._newest + 1:
+                return
+
+    def _rules(self, now: datetime) -> Rules | None:
+        """None for a pipeline that has not begun."""
+        tail = self._chain.tail(manifests_of(self._newest)[1])
+        if tail is None:
+            return None
+        retention = self._settings.retention
+        state = self._chain.open_state(tail)
+        number = tail.manifest.manifest_number
+        dumps = {name: self._past.full_dump(name, t, number) for name, t in state.tables.items()}
+        consumers = known_consumers(self._settings, self._store)
+        return Rules(
+            applied=[consumer.applied(tail.manifest, state) for consumer in consumers],
+            floors={name: dump.first_low_seq for name, dump in dumps.items() if dump is not None},
+            pinned=frozenset(self._pinned(now - timedelta(days=retention.plans_days))),
+            parts_before=now - timedelta(days=retention.parts_days),
+            orphans_before=now - timedelta(days=retention.orphans_days),
+        )
+
+    # -- plans ---------------------------------------------------------------------------------
+
+    def _pinned(self, since: datetime) -> Iterator[str]:
+        """The keys that plans name which were made after ``since`` and have not ended well."""
+        for page in self._store.entries(layout.plans_prefix(self._settings.pipeline)):
+            for entry in page:
+                if entry.modified >= since and entry.key not in self._ended:
+                    yield from self._named_by(entry.key)
+
+    def _named_by(self, plan_key: str) -> Iterable[str]:
+        raw = self._store.get(plan_key)
+        if raw is None:
+            return ()
+        plan = decode_plan(raw)
+        answer = self._store.get(layout.receipt_key_of(plan_key))
+        receipt = None if answer is None else decode_receipt(answer)
+        done = set() if receipt is None else {t.table for t in receipt.tables if t.outcome in _DONE}
+        left = [table for table in plan.tables if table.table not in done]
+        if not left:
+            self._ended.add(plan_key)
+        return [part.key for table in left for part in table.parts]
+
+    # -- objects -------------------------------------------------------------------------------
+
+    def _fate(self, entry: Entry, rules: Rules) -> Fate | None:
+        """None for an object that is not ours to judge: not a part, or not in a block yet."""
+        block = _block_of(entry.key)
+        if block is None or block > self._newest:
+            return None
+        if entry.modified >= max(rules.parts_before, rules.orphans_before):
+            return Fate.YOUNG
+        if (prefix := layout.parse_part_key(entry.key)) is not None:
+            return self._fate_of_part(entry, prefix, rules)
+        facts = self._block(block)
+        file = facts.files.get(entry.key)
+        if file is not None:
+            return fate_of(file, facts.last_manifest, entry.modified, rules)
+        return Fate.ORPHAN if entry.modified < rules.orphans_before else Fate.UPLOADING
+
+    def _fate_of_part(self, entry: Entry, prefix: int, rules: Rules) -> Fate:
+        """Who names a part comes at, or behind, the number of its prefix: as long as manifests list
+        that as uploading."""
+        number = block_of(prefix)
+        while number < self._newest:
+            facts = self._block(number)
+            named = facts.named.get(entry.key) or self._block(number + 1).named.get(entry.key)
+            if named is not None:
+                return fate_of(named[1], named[0], entry.modified, rules)
+            if facts.settled(prefix):
+                old = entry.modified < rules.orphans_before
+                return Fate.ORPHAN if old else Fate.UPLOADING
+            number += 1
+        named = self._block(number).named.get(entry.key)
+        if named is not None:
+            return fate_of(named[1], named[0], entry.modified, rules)
+        return Fate.UPLOADING
+
+    def _block(self, number: int) -> _Facts:
+        """The block's facts; a few are kept, because neighbours ask for the same ones."""
+        facts = self._facts.get(number)
+        if facts is None:
+            block = self._chain.read_block(number)
+            if block is None:
+                raise CorruptData(f"block {number} is missing, although later ones are there")
+            if len(self._facts) >= _BLOCKS_KEPT:
+                self._facts.pop(next(iter(self._facts)))
+            facts = self._facts[number] = _Facts.of(block)
+        return facts
+
+    def _remove(self, keys: Sequence[str]) -> None:
+        if keys:
+            with ThreadPoolExecutor(_REMOVALS_AT_ONCE, thread_name_prefix="remove") as pool:
+                list(pool.map(self._store.delete, keys))
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What a block says of objects: its ``files``, what its manifests name (with their number),
+    and which prefixes each lists as uploading."""
+
+    first_manifest: int
+    last_manifest: int
+    files: Mapping[str, Part]
+    named: Mapping[str, tuple[int, Part]]
+    uploading: Mapping[int, frozenset[int]]
+
+    @classmethod
+    def of(cls, block: Block) -> _Facts:
+        manifests = [decode_manifest(raw) for raw, _ in raw_manifests(block)]
+        return cls(
+            block.first_manifest,
+            block.last_manifest,
+            {file.key: file for file in block.files},
+            {part.key: (m.manifest_number, part) for m in manifests for part in m.parts},
+            {m.manifest_number: frozenset(m.uploading) for m in manifests if m.uploading},
+        )
+
+    def settled(self, prefix: int) -> bool:
+        """Whether a manifest at or behind the prefix does not list it: nothing is named later."""
+        numbers = range(max(prefix, self.first_manifest), self.last_manifest + 1)
+        return any(prefix not in self.uploading.get(number, ()) for number in numbers)
+
+
+def _block_of(key: str) -> int | None:
+    """The block that a part's prefix, or a roll-up, lies in."""
+    prefix = layout.parse_part_key(key)
+    return layout.parse_rollup_key(key) if prefix is None else block_of(prefix)

@@ -1,0 +1,139 @@
+"""Reads what one plan may be made from: blocks where there are whole ones, manifests elsewhere.
+
+Bounded, whatever the backlog: reading ends where the plan's caps are surely reached, at the latest
+after `MANIFESTS_MAX`, and of a block that is read from its files only those are kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from tideline.contract import layout
+from tideline.contract.block import Block, check_files
+from tideline.contract.manifest import Manifest, Part
+from tideline.contract.planning import Rolled
+from tideline.store.chain import Chain, Stretch
+
+MANIFESTS_MAX = 20_000
+"""Manifests that one group of a plan looks at; a longer backlog takes several plans."""
+_LOOKS_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One table of a plan: what is applied of it, and whether it may be read up to the end.
+
+    ``begin_seq``: nothing up to it is the table's. ``before_seq``: it stops before the manifest
+    that holds this. ``uncut``: all there is must be looked through, whatever the caps say.
+    """
+
+    a: int
+    begin_seq: int = 0
+    before_seq: int | None = None
+    uncut: bool = False
+
+
+@dataclass(slots=True)
+class Gathered:
+    """The manifests, in order, and the blocks among them that can be used."""
+
+    manifests: list[Manifest] = field(default_factory=list)
+    blocks: list[Rolled] = field(default_factory=list)
+
+
+def gather(
+    chain: Chain,
+    exists: Callable[[str], bool],
+    wanted: Mapping[str, Wanted],
+    span: tuple[int, int],
+    caps: tuple[int, int],
+) -> Gathered:
+    """Manifests of ``span`` (first, last), with the parts of the ``wanted`` tables only.
+
+    ``caps`` are parts and bytes. ``exists`` tells whether there is an object: a block of which a
+    table's roll-up is gone is not used for that table. Raises like the chain, and CorruptData for a
+    block whose files do not hold what its manifests do.
+    """
+    found = Gathered()
+    uncut = any(table.uncut for table in wanted.values())
+    count = size = 0
+    for stretch in chain.stretches(span[0], min(span[1], span[0] + MANIFESTS_MAX - 1)):
+        rolled = None
+        block = stretch.block
+        if block is not None and len(stretch.links) == len(block.manifests):
+            check_files(block, [link.manifest for link in stretch.links])
+            rolled = _rolled(block, wanted, exists)
+        parts = _to_read(stretch, rolled, wanted)
+        count += len(parts)
+        size += sum(part.bytes for part in parts)
+        above = count > caps[0] or size > caps[1]
+        if rolled is not None:
+            if not above and not uncut and _alone(rolled, wanted):
+                rolled = dataclasses.replace(rolled, stripped=frozenset(rolled.files))
+            found.blocks.append(rolled)
+        found.manifests += _slim(stretch, wanted, rolled)
+        if above and not uncut:
+            break
+    return found
+
+
+def _to_read(stretch: Stretch, rolled: Rolled | None, wanted: Mapping[str, Wanted]) -> list[Part]:
+    """What a plan reads of the stretch: files for the tables that can be read from them."""
+    parts = [part for link in stretch.links for part in _parts(link.manifest, wanted)]
+    if rolled is None:
+        return parts
+    usable = {name for name, table in wanted.items() if _usable(rolled, name, table)}
+    files = [file for name in usable for file in rolled.files.get(name, ())]
+    return [*files, *(part for part in parts if part.table not in usable)]
+
+
+def _usable(rolled: Rolled, name: str, table: Wanted) -> bool:
+    behind = table.a < rolled.first_manifest and table.begin_seq < rolled.first_seq
+    return behind and table.before_seq is None and name not in rolled.loose
+
+
+def _alone(rolled: Rolled, wanted: Mapping[str, Wanted]) -> bool:
+    """Whether no table needs the parts of the block's manifests."""
+    return all(
+        _usable(rolled, name, table) or table.a >= rolled.last_manifest
+        for name, table in wanted.items()
+    )
+
+
+def _parts(manifest: Manifest, wanted: Mapping[str, Wanted]) -> list[Part]:
+    """The parts that a plan may have to read."""
+
+    def within(table: Wanted) -> bool:
+        ends = table.before_seq is not None and manifest.last_seq >= table.before_seq
+        return table.a < manifest.manifest_number and not ends
+
+    return [part for part in manifest.parts if part.table in wanted and within(wanted[part.table])]
+
+
+def _slim(stretch: Stretch, wanted: Mapping[str, Wanted], rolled: Rolled | None) -> list[Manifest]:
+    if rolled is not None and rolled.stripped:
+        return [replace(link.manifest, parts=(), state=None) for link in stretch.links]
+    return [
+        replace(link.manifest, parts=tuple(_parts(link.manifest, wanted)), state=None)
+        for link in stretch.links
+    ]
+
+
+def _rolled(block: Block, wanted: Mapping[str, Wanted], exists: Callable[[str], bool]) -> Rolled:
+    files: dict[str, list[Part]] = defaultdict(list)
+    for file in block.files:
+        if file.table in wanted:
+            files[file.table].append(file)
+    made = [f for found in files.values() for f in found if layout.parse_rollup_key(f.key)]
+    with ThreadPoolExecutor(_LOOKS_AT_ONCE, thread_name_prefix="look") as pool:
+        there = list(pool.map(exists, [file.key for file in made]))
+    gone = {file.table for file, is_there in zip(made, there, strict=True) if not is_there}
+    return Rolled(
+        block.first_manifest, block.last_manifest, block.first_seq, dict(files), frozenset(gone)
+    )
