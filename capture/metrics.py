@@ -158,9 +158,11 @@ class Metrics:
                 gauge.set(value)
         self._expiring.set(load.log_warning is not None)
 
-    def observe(self, core: Worker, uploader: Uploader, answers: Sequence[Answer] = ()) -> None:
-        """How things are now; ``answers`` are those of the open requests."""
-        now = time.monotonic()
+    def observe(
+        self, core: Worker, uploader: Uploader, answers: Sequence[Answer] = (), *, now: float
+    ) -> None:
+        """How things are at ``now`` (monotonic seconds, of the clock that the uploader goes by);
+        ``answers`` are those of the open requests."""
         self._progress.answers = tuple(answers)
         self._sequence.set(core.sequencer.last)
         self._pending.set(uploader.pending_bytes)

@@ -360,7 +360,7 @@ class Session:
                 self._crew.writer, self._crew.uploader.last, answers=answers, note=note
             )
         )
-        self._crew.metrics.observe(self.core, self._crew.uploader, answers)
+        self._crew.metrics.observe(self.core, self._crew.uploader, answers, now=now)
 
     # -- the end -------------------------------------------------------------------------------
 
