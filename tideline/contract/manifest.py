@@ -20,6 +20,7 @@ from tideline.contract.errors import CorruptData, InvariantBroken
 from tideline.contract.position import SourceIdentity, SourcePosition, may_follow
 from tideline.contract.request import Answer, DumpRequest
 from tideline.contract.sequence import SequenceRange
+from tideline.contract.steps import ColumnStep
 
 MANIFEST_VERSION = 1
 FEATURES: frozenset[str] = frozenset()
@@ -66,6 +67,7 @@ class SchemaEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     ``before`` is None for a table seen for the first time. ``verdict`` is a `schema.Verdict`.
     ``statement`` is the DDL that the log holds here, if the source logs DDL; what it did to the
     columns may be known only with the next event of the table, then ``after`` equals ``before``.
+    ``steps`` are what happened to the columns, in an order in which they can be carried out.
     """
 
     seq: int
@@ -75,6 +77,7 @@ class SchemaEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     verdict: str = "neutral"
     changes: tuple[str, ...] = ()
     statement: str | None = None
+    steps: tuple[ColumnStep, ...] = ()
 
 
 class Truncate(msgspec.Struct, frozen=True):

@@ -12,7 +12,9 @@ import msgspec
 
 from tideline.contract.document import DocumentReader, written_features, written_version
 from tideline.contract.manifest import TableState
+from tideline.contract.modes import Mode
 from tideline.contract.schema import TableSchema
+from tideline.contract.steps import ColumnStep, StepKind
 
 PLAN_VERSION = 1
 FEATURES: frozenset[str] = frozenset()
@@ -33,6 +35,14 @@ class PlannedPart(msgspec.Struct, frozen=True, omit_defaults=True):
     before_rows: int = 0
 
 
+class PlannedChange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A schema event in a plan's range: rows from ``seq`` on have the schema ``after``."""
+
+    seq: int
+    after: str
+    steps: tuple[ColumnStep, ...] = ()
+
+
 class TablePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     """Brings ``target`` from applied manifest ``a`` (its last seq: ``a_seq``) to ``b`` (``b_seq``).
 
@@ -51,6 +61,9 @@ class TablePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     ``complete_through_us``: the source's clock up to which the target then lacks nothing, None when
     that is not known. ``dropped``: columns that the source had before and the target may still
     have; rows that are written hold NULL there.
+    ``mode``: how the target is kept. ``changes``: the schema events in the range, ascending.
+    ``ignored``: kinds of steps that the target does not follow. ``drop_columns``: a column that the
+    source dropped goes from the target too.
     """
 
     table: str
@@ -72,6 +85,10 @@ class TablePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     key_max: str | None = None
     complete_through_us: int | None = None
     dropped: tuple[str, ...] = ()
+    mode: Mode = Mode.CURRENT
+    changes: tuple[PlannedChange, ...] = ()
+    ignored: tuple[StepKind, ...] = ()
+    drop_columns: bool = False
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
