@@ -14,13 +14,18 @@ from tideline.contract.schema import ChangeKind, TableSchema, Verdict, differenc
 
 
 def drift(
-    before: str, facts: TableFacts, schemas: Mapping[str, TableSchema], *, truncated: bool
+    before: str,
+    facts: TableFacts,
+    schemas: Mapping[str, TableSchema],
+    *,
+    truncated: bool,
+    certain: bool = False,
 ) -> str | None:
     """Why rows may differ since ``before`` (a `TableFacts.catalog`), or None.
 
     ``truncated``: the log reported a truncate in between, which explains new storage of an ordinary
-    table; a partition can have been truncated by itself, which the log does not tell. Changes that
-    a schema event stands for (dropped, widened columns) are not repeated here.
+    table; a partition can have been truncated by itself, which the log does not tell. ``certain``:
+    it is known what became of each column, and a schema event judges it.
     """
     oid, storage, columns, members, _, fingerprint = before.split("/")
     if oid != str(facts.oid):
@@ -31,9 +36,26 @@ def drift(
         return "the table was rewritten"
     if _members_changed(members, facts.members):
         return "partitions, labels or row types changed"
-    if columns != columns_text(facts.columns):
+    if not certain and columns != columns_text(facts.columns):
         return _column_drift(columns, schemas.get(fingerprint), facts)
     return None
+
+
+def stored_alike(before: str | None, facts: TableFacts) -> bool:
+    """Whether rows are stored where they were (`before`: None is not known)."""
+    if before is None:
+        return False
+    _, storage, _, members, _, _ = before.split("/")
+    partitions = (members.partition("+")[0], facts.members.partition("+")[0])
+    return storage == facts.storage and partitions[0] == partitions[1]
+
+
+def restated_columns(before: str, facts: TableFacts) -> str:
+    """``before`` with the columns and the schema that are known to have followed since."""
+    oid, storage, _, members, membership, _ = before.split("/")
+    fingerprint = facts.schema.fingerprint if facts.schema else "-"
+    columns = columns_text(facts.columns)
+    return f"{oid}/{storage}/{columns}/{members}/{membership}/{fingerprint}"
 
 
 def republished(before: str, facts: TableFacts) -> bool:

@@ -16,3 +16,8 @@ class Mode(StrEnum):
     """Every version of every row, each with the time and the sequences that it was valid for."""
     APPEND = "append"
     """The log of changes itself, one row each, in batches: nothing is ever changed."""
+
+    @property
+    def keeps_past(self) -> bool:
+        """Whether a table holds what was, so that the newest full dump is not all that it needs."""
+        return self is not Mode.CURRENT

@@ -11,7 +11,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tideline.contract.errors import Unavailable
-from tideline.contract.plan import Stamp
+from tideline.contract.evolution import COLUMNS_PROPERTY, TargetColumns
+from tideline.contract.modes import Mode
+from tideline.contract.plan import Stamp, of_build
 
 COMMITS_MAX = 1_000
 """Commits of others that are looked through for our last one."""
@@ -24,6 +26,8 @@ class Target:
     ``applied`` is the transaction version under the app id asked for, ``stamp`` what our last
     commit says. ``went_back``: a RESTORE set the content back behind that commit, which Delta's
     transaction versions do not follow. ``owner`` names the history that the table belongs to.
+    ``version`` is the newest one, which all this is said of. ``columns_seq``: the steps of schema
+    changes up to it are taken. ``mode`` is how the table is kept, ``build`` which rebuild made it.
     """
 
     url: str
@@ -32,10 +36,15 @@ class Target:
     applied: int | None = None
     stamp: Stamp | None = None
     went_back: bool = False
+    version: int = -1
+    columns_seq: int = 0
+    mode: Mode = Mode.CURRENT
+    build: int = 0
 
 
 def read_target(url: str, app: str) -> Target:
-    """The table at ``url`` as it is now, for the app id ``app``.
+    """The table at ``url`` as it is now, for the app id ``app`` of its generation, or of the
+    rebuild that made it.
 
     Raises Unavailable when something is there that cannot be read.
     """
@@ -43,8 +52,10 @@ def read_target(url: str, app: str) -> Target:
     address = unquote(parts.path) if parts.scheme == "file" else url
     try:
         table = DeltaTable(address)
-        applied = table.transaction_version(app)
         found = table.metadata().configuration
+        build = int(found.get("tideline.build") or 0)
+        app = of_build(app, build)
+        applied = table.transaction_version(app)
         stamp, went_back = (None, False) if applied is None else _last_of_ours(table, app)
     except TableNotFoundError:
         return Target(url)
@@ -63,6 +74,10 @@ def read_target(url: str, app: str) -> Target:
         applied=applied,
         stamp=stamp,
         went_back=went_back,
+        version=table.version(),
+        columns_seq=TargetColumns.parse(found.get(COLUMNS_PROPERTY)).seq,
+        mode=Mode(found.get("tideline.mode") or Mode.CURRENT),
+        build=build,
     )
 
 

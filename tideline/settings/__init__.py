@@ -27,16 +27,20 @@ from tideline.contract.schema import TableId
 from tideline.settings.sections import Capture, Control, Merge, Retention, Store, Warehouse
 from tideline.settings.source import MysqlAddress, Source
 from tideline.settings.tables import OnChange, TableSettings, settings_of
+from tideline.settings.upkeep import Maintain, Openlineage, Slo
 
 __all__ = [
     "CONFIG_VARIABLE",
     "Capture",
     "Control",
+    "Maintain",
     "Merge",
     "MysqlAddress",
     "OnChange",
+    "Openlineage",
     "Retention",
     "Settings",
+    "Slo",
     "Source",
     "Store",
     "TableSettings",
@@ -59,9 +63,11 @@ class Settings(BaseSettings):
         frozen=True,
         extra="forbid",
         hide_input_in_errors=True,
+        use_attribute_docstrings=True,
     )
 
     pipeline: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
+    """The name of the pipeline: of its folder in the store, and of what it makes at the source."""
     source: Source
     store: Store
     control: Control = Control()
@@ -69,6 +75,9 @@ class Settings(BaseSettings):
     capture: Capture = Capture()
     merge: Merge = Merge()
     retention: Retention = Retention()
+    slo: Slo = Slo()
+    openlineage: Openlineage = Openlineage()
+    maintain: Maintain = Maintain()
     tables: Mapping[str, TableSettings] = {}
     """By shell pattern over ``schema.table``. What a later entry says wins over earlier ones."""
 

@@ -14,10 +14,15 @@ class Store(Section):
     """Where segments lie. Credentials for s3 come from the usual AWS variables, or from here."""
 
     url: str
+    """Where segments lie: `file:///absolute/path` or `s3://bucket/prefix`."""
     endpoint: str | None = None
+    """Of an S3 that is not Amazon's: `https://host:port`."""
     region: str | None = None
+    """The S3 region."""
     access_key_id: str | None = None
+    """S3 credentials, if the usual variables do not give them; together with the next."""
     secret_access_key: SecretStr | None = None
+    """Better in TIDELINE_STORE__SECRET_ACCESS_KEY."""
     timeout_s: Seconds = 30.0
     """For one request; a contended create-only PUT can take 5 s on some stores."""
     retry_s: Seconds = 60.0
@@ -54,14 +59,18 @@ class Control(Section):
     """The Redis (or Valkey) that requests come through."""
 
     url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
+    """`redis://…`, or `rediss://…` with TLS."""
     message_bytes_max: Count = 1 * MiB
+    """Larger requests are refused."""
     answer_ttl_s: Seconds = 86_400.0
+    """How long an answer stays readable in the queue; the chain keeps the newest ones."""
 
 
 class Warehouse(Section):
     """Where the tables are kept, at ``{url}/{source schema}/{table}``."""
 
     url: str
+    """The folder of the tables, as Spark and this program address it."""
 
     @field_validator("url")
     @classmethod
@@ -75,27 +84,40 @@ class Capture(Section):
     """The worker's limits, each with its unit in its name."""
 
     flush_interval_s: Seconds = 5.0
+    """A segment is closed after this at the latest."""
     segment_bytes_max: Count = 32 * MiB
+    """A segment is closed at this size, at the next end of a transaction."""
     batch_rows_max: Count = 20_000
+    """Changes that are decoded together."""
     batch_bytes_max: Count = 8 * MiB
+    """The same in bytes of the log."""
     upload_bytes_max: Count = 256 * MiB
     """Sealed but not yet durable bytes; above it, reading stops and the source keeps its log."""
     stop_timeout_s: Seconds = 30.0
     """How long a stop waits for the store; what is not durable by then is read again."""
     heartbeat_s: Seconds = 5.0
+    """The chain grows at least so often."""
     takeover_after_s: Seconds = 15.0
+    """A passive worker takes over a chain that has not grown for so long."""
     chunk_rows: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    """Rows that one query of a dump reads, at most."""
     chunk_bytes_max: Count = 64 * MiB
+    """… and bytes."""
     delay_ms: Annotated[int, Field(ge=0, le=3_600_000)] = 0
+    """A pause between the chunks of a dump."""
     chunk_redo_max: Count = 5
     """Redoes of one chunk by the snapshot rule before the fence is used."""
     fence_timeout_s: Seconds = 600.0
+    """How long a chunk waits for older transactions; whoever blocks it is named then."""
     lock_timeout_s: Seconds = 5.0
+    """How long a chunk waits for the weakest lock there is, when DDL holds a stronger one."""
     mark_timeout_s: Seconds = 60.0
     """Without a word from the log for so long, though marks are written to it all the time, the
     connection counts as dead."""
     catalog_interval_s: Seconds = 3.0
+    """Between two looks at the source's catalog."""
     snapshot_interval_s: Seconds = 1.0
+    """PostgreSQL: between two looks at which transactions have become visible."""
     load_interval_s: Seconds = 5.0
     """Between two looks at how busy the source is."""
     chunk_target_ms: Annotated[int, Field(ge=0, le=60_000)] = 2_000
@@ -107,12 +129,15 @@ class Capture(Section):
     log_backlog_max_bytes: Count | None = None
     """Dumps wait while the source keeps more of its log for us."""
     unseen_transactions_max: Count = 100_000
+    """PostgreSQL: above so many that are not visible yet, chunks use the fence."""
     open_requests_max: Annotated[int, Field(ge=1, le=64)] = 64
+    """More are refused until one ends."""
     parallel_dumps_max: Annotated[int, Field(ge=1, le=16)] = 2
     """Tables that are dumped side by side, each over two connections of its own."""
     chunks_ahead_max: Annotated[int, Field(ge=0, le=16)] = 2
     """Chunks of a table that are read while the one before them waits for its high mark."""
     request_claim_s: Seconds = 30.0
+    """A request that a worker took and did not answer for so long is taken up by another."""
     rollup_part_bytes_max: Annotated[int, Field(ge=1, le=1024 * MiB)] = 32 * MiB
     """Smaller parts of a table are rolled up together, a thousand manifests' at a time."""
     rollup_file_bytes_max: Annotated[int, Field(ge=1, le=1024 * MiB)] = 64 * MiB
@@ -137,6 +162,7 @@ class Retention(Section):
     remove: bool = True
     """False: nothing is ever removed, unless ``tideline garbage`` is run."""
     parts_days: Days = 7.0
+    """Younger parts are kept in any case."""
     orphans_days: Days = 1.0
     """Of parts that no manifest names: how long an upload may still be under way, at the least."""
     plans_days: Days = 7.0
@@ -149,9 +175,17 @@ class Merge(Section):
     """Limits of one plan, and the Spark application that ``tideline merge`` starts."""
 
     parts_max: Count = 10_000
+    """Files that one plan reads; what is left waits for the next."""
     bytes_max: Annotated[int, Field(ge=1)] = 8 * 1024 * MiB
+    """… and their bytes."""
     retries_max: Count = 8
+    """Tries again at once, of a table that another writer of it was faster with."""
+    retry_s: Annotated[float, Field(ge=0, le=86_400)] = 120.0
+    """How long a table's merge is tried again, with growing pauses, for what waiting can mend: a
+    store that is away, a disk that is full. What would fail again (a torn part) is not."""
     master: str = "local[2]"
+    """Spark's master, for `tideline merge` and its like; Airflow's connection gives its own."""
     driver_memory: str = "2g"
+    """Of the driver that they start."""
     jars: str | None = None
     """Delta's jars, comma-separated; None: the ones in the cache."""

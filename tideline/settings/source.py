@@ -50,13 +50,19 @@ class Source(Section):
     with ``?ssl-mode=…&ssl-ca=…``. A database in the latter two is not looked at: ``tables`` names
     them, and the log covers all."""
     password: SecretStr | None = None
+    """The password, if it is not in the url; better in TIDELINE_SOURCE__PASSWORD."""
     password_file: Path | None = None
+    """A file that holds the password and nothing else."""
     tables: tuple[str, ...] = ("*.*",)
+    """What is captured: shell patterns over `schema.table` (`public.*`)."""
     exclude: tuple[str, ...] = ()
+    """What is not, of those."""
     initial: Literal["dump", "log-only"] = "dump"
+    """Whether a table that is new to the pipeline is dumped; or only its changes are captured."""
     schema_policy: Literal["auto", "ask"] = "auto"
     """Whether a table found unproven is dumped at once, or only marked."""
     connect_timeout_s: Seconds = 10.0
+    """For each connection to the source."""
     slot: str | None = None
     """PostgreSQL: the replication slot's name; None: made from the pipeline's name."""
     publication: str | None = None

@@ -10,7 +10,7 @@ from pydantic import Field
 from tideline.contract.modes import Mode
 from tideline.contract.patterns import matches
 from tideline.contract.schema import TableId
-from tideline.settings.base import Section
+from tideline.settings.base import Seconds, Section
 
 Reaction = Literal["apply", "park", "ignore"]
 """To a change of a table's columns: the warehouse's table follows; it stops before the change, its
@@ -21,9 +21,13 @@ class OnChange(Section):
     """A reaction for each kind of change."""
 
     add: Reaction = "apply"
+    """A new column."""
     drop: Reaction = "apply"
+    """A column that is gone."""
     rename: Reaction = "apply"
+    """A column that is called otherwise."""
     widen: Reaction = "apply"
+    """A type that holds all old values and more."""
     retype: Literal["apply", "park"] = "park"
     """A type that cannot hold the old values: ``apply`` dumps the table and starts it anew."""
     key: Literal["apply", "park"] = "park"
@@ -45,6 +49,8 @@ class TableSettings(Section):
     dropped_columns: Literal["keep", "drop"] = "keep"
     """A column that the source dropped: it stays in the warehouse, NULL; or goes there too."""
     on_change: OnChange = OnChange()
+    slo_within_s: Seconds | None = None
+    """In place of ``slo.within_s``."""
 
 
 def settings_of(table: TableId, entries: Mapping[str, TableSettings]) -> TableSettings:

@@ -361,6 +361,7 @@ class TestConditions:
         driver = started()
         driver.ask()
         driver.catalog()
+        driver.catalog()
         assert condition(driver) is TableCondition.PARKED
         assert driver.seal().finished[0].state is RequestState.FAILED
 
