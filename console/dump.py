@@ -97,7 +97,7 @@ def run(settings: Settings, request: DumpRequest, *, wait: bool) -> int:
         print("no worker is running now; the request waits for one", flush=True)
     if not wait:
         return 0
-    return _finish(watch(settings, asker, request))
+    return _finish(watch(settings, asker, request), request)
 
 
 def watch(settings: Settings, asker: Asker, request: DumpRequest, *, quiet: bool = False) -> Answer:
@@ -182,10 +182,12 @@ def _note(table: TableProgress) -> str:
     return text if held_up is None else f"{text}: {held_up}"
 
 
-def _finish(answer: Answer) -> int:
+def _finish(answer: Answer, request: DumpRequest) -> int:
     rows = sum(table.rows for table in answer.tables)
     if answer.state is RequestState.DONE:
         print(f"done: {len(answer.tables)} tables, {rows} rows, manifest {answer.manifest_number}")
+        if request.key_range is not None and not rows:
+            print("no row lies in that range: see whether its ends are the wrong way round")
         return 0
     errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
     errors.print(

@@ -126,7 +126,7 @@ def _table(table: TablePlan, choice: Choice | None) -> TablePreview:
 def _step(table: TablePlan, change: PlannedChange, step: ColumnStep) -> StepPreview:
     if table.create:
         effect, cost = "the table is made with its columns at the end", NOTHING
-    elif step.kind in table.ignored:
+    elif step.kind in table.ignored and step.column not in table.schemas[change.after].key:
         effect, cost = _ignored(step)
     else:
         effect, cost = _followed(step, table)
@@ -137,7 +137,10 @@ def _followed(step: ColumnStep, table: TablePlan) -> tuple[str, str]:
     if step.kind is StepKind.ADD:
         if step.default is None:
             return "the column is added, NULL in rows that are there", METADATA
-        return "the column is added and gets its default in rows that are there", REWRITE
+        if table.mode is Mode.APPEND:
+            return "the column is added, NULL in older rows", METADATA
+        which = "are current" if table.mode is Mode.HISTORY else "are there"
+        return f"the column is added and gets its default in rows that {which}", REWRITE
     if step.kind is StepKind.DROP:
         if table.drop_columns:
             return "the column is dropped", METADATA

@@ -23,6 +23,7 @@ from tideline.contract.schema import parse_table
 from tideline.contract.timeliness import Objective
 from tideline.control import Asker, WorkerStatus
 from tideline.planner import applied_state, recent_runs
+from tideline.planner.merges import Planning
 from tideline.planner.verified import verified_through
 from tideline.settings import Settings
 from tideline.store.chain import Chain
@@ -95,6 +96,8 @@ def read_status(settings: Settings, watch: Watch | None = None) -> Status:
 def _merged(settings: Settings) -> tuple[dict[str, Merged], str | None]:
     try:
         progress = applied_state(settings)
+        sound = not any(one.problem for one in progress.values())
+        stops = Planning(settings, open_store(settings.store)).stops() if sound else {}
     except TidelineError as error:
         return {}, str(error)
     return {
@@ -105,6 +108,9 @@ def _merged(settings: Settings) -> tuple[dict[str, Merged], str | None]:
             foreign=one.unproven,
             problem=one.problem,
             pending=one.pending,
+            mode=one.mode,
+            mode_wanted=one.mode_wanted,
+            stop=stops.get(name),
         )
         for name, one in progress.items()
     }, None
@@ -187,6 +193,11 @@ def _print_tables(tables: tuple[TableStatus, ...]) -> None:
             since = "" if one.since_seq is None else f" since seq {one.since_seq}"
             hint = "" if one.hint is None else f"; {one.hint}"
             print(f"{one.table} {one.state.value}{since}: {one.reason}{hint}")
+        if one.mode is not None and one.mode_wanted is not None:
+            print(
+                f"{one.table} is kept as {one.mode.value}, the settings say"
+                f" {one.mode_wanted.value}: `tideline rebuild {one.table}` switches it"
+            )
 
 
 def _print_freshness(status: Status) -> None:

@@ -24,6 +24,8 @@ from tideline.contract.manifest import (
     TableCondition,
     TableState,
 )
+from tideline.contract.modes import Mode
+from tideline.contract.parking import Stop
 from tideline.contract.planning import complete_through
 from tideline.contract.request import Answer, RequestState
 from tideline.contract.timeliness import Kept
@@ -70,7 +72,9 @@ class Merged:
 
     ``manifest_number`` is 0 while nothing was merged. ``foreign`` names changes by others that no
     full dump has healed yet; ``problem`` says why it cannot be merged into at all; ``pending``
-    counts rows that lack values (None: that is not known).
+    counts rows that lack values (None: that is not known). ``mode`` is how it is kept,
+    ``mode_wanted`` what the settings say where that is another. ``stop``: the change of columns
+    that its merges stop before, because the settings say so.
     """
 
     manifest_number: int = 0
@@ -79,6 +83,9 @@ class Merged:
     foreign: tuple[str, ...] = ()
     problem: str | None = None
     pending: int | None = 0
+    mode: Mode | None = None
+    mode_wanted: Mode | None = None
+    stop: Stop | None = None
 
     @property
     def doubt(self) -> str | None:
@@ -118,6 +125,8 @@ class TableStatus(msgspec.Struct, frozen=True):
     warehouse's table lacks nothing, None while it is in doubt. ``late``: why it is further behind
     than the objective allows, None when it is not. ``slo``: how far the objective was kept.
     ``verified``: up to where `tideline verify` last proved every row, None before it did.
+    ``mode``: how the warehouse's table is kept, None when that is not known; ``mode_wanted``: what
+    the settings say where that is another, which `tideline rebuild` switches to.
     """
 
     table: str
@@ -134,6 +143,8 @@ class TableStatus(msgspec.Struct, frozen=True):
     slo: Kept | None = None
     pending: int | None = 0
     verified: VerifiedThrough | None = None
+    mode: Mode | None = None
+    mode_wanted: Mode | None = None
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -290,6 +301,8 @@ def _table(
         hint=found.hint,
         complete_through_us=None if through is None else through.source_time_us,
         pending=0 if merged is None else merged.pending,
+        mode=None if merged is None else merged.mode,
+        mode_wanted=None if merged is None else merged.mode_wanted,
     )
 
 
@@ -301,6 +314,8 @@ def _stage(found: TableState, merged: Merged | None) -> tuple[TableStage, int | 
         return TableStage.BLOCKED, None, merged.problem
     if merged.foreign:
         return TableStage.UNPROVEN, None, merged.doubt
+    if merged.stop is not None:
+        return TableStage.BLOCKED, merged.stop.seq, str(merged.stop)
     return TableStage.LIVE, None, None
 
 

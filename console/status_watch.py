@@ -35,12 +35,13 @@ def watched(
 
 def _table(one: TableStatus, state: OpenState, merged: Mapping[str, Merged]) -> Table:
     found = merged.get(one.table)
+    stop = None if found is None or found.stop is None else str(found.stop)
     return Table(
         one.table,
         state.tables[one.table],
         one.complete_through_us,
         waits=not one.up_to_date,
-        doubt=None if found is None else found.doubt,
+        doubt=None if found is None else found.doubt or stop,
     )
 
 

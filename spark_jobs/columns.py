@@ -77,9 +77,11 @@ def in_target_terms(
         _by_seq(stretches, partial(_value, schema=schema, wanted=c, fits=c.name in narrow))
         for c in plan.schema.columns
     ]
-    images = [IMAGE_OVERFLOW] if IMAGE_OVERFLOW in frame.columns else []
     before = [
-        _by_seq(stretches, partial(_before, frame=frame, plan=plan, name=name)).alias(BEFORE + name)
+        _by_seq(
+            stretches,
+            partial(_before, frame=frame, plan=plan, schema=schema, name=name, fits=name in narrow),
+        ).alias(BEFORE + name)
         for name in plan.schema.column_names
         if any(_has_before(frame, one.reading, name) for one in stretches)
         or (not plan.schema.key and IMAGE in frame.columns)
@@ -93,7 +95,11 @@ def in_target_terms(
         _by_seq(stretches, lambda r: _overflow(r, plan, schema, narrow)).alias(OVERFLOW),
         *before,
         *(col(name) for name in (TX, IMAGE) if name in frame.columns),
-        *(_by_seq(stretches, partial(_renamed, name=name)).alias(name) for name in images),
+        *(
+            _by_seq(stretches, lambda r: _image_overflow(r, frame, plan, schema, narrow)).alias(one)
+            for one in (IMAGE_OVERFLOW,)
+            if one in frame.columns
+        ),
     )
 
 
@@ -171,7 +177,13 @@ def _value(reading: Reading, schema: TableSchema, wanted: schemas.Column, *, fit
     if ancestor.column is None:
         return default_value(ancestor, data_type)
     held = spark_type(schema.column(ancestor.column).logical)
-    value = col(ancestor.column)
+    return _as_type(col(ancestor.column), held, data_type, fits=fits)
+
+
+def _as_type(
+    value: Column, held: types.DataType, data_type: types.DataType, *, fits: bool
+) -> Column:
+    """A value of type ``held`` as ``data_type``; with ``fits`` NULL where that would alter it."""
     if held == data_type or not fits:
         return value if held == data_type else value.cast(data_type)
     narrowed = value.try_cast(data_type)
@@ -194,7 +206,9 @@ def _has_before(frame: DataFrame, reading: Reading, name: str) -> bool:
     return ancestor is not None and f"{BEFORE}{ancestor.column}" in frame.columns
 
 
-def _before(reading: Reading, frame: DataFrame, plan: TablePlan, name: str) -> Column:
+def _before(
+    reading: Reading, frame: DataFrame, plan: TablePlan, schema: TableSchema, name: str, fits: bool
+) -> Column:
     """What the column was before the change; NULL where the row does not say."""
     data_type = spark_type(plan.schema.column(name).logical)
     ancestor = reading.values.get(name)
@@ -203,7 +217,8 @@ def _before(reading: Reading, frame: DataFrame, plan: TablePlan, name: str) -> C
         return default_value(ancestor, data_type)
     if ancestor is None or not _has_before(frame, reading, name):
         return F.lit(None).cast(data_type)
-    return col(f"{BEFORE}{ancestor.column}").cast(data_type)
+    held = spark_type(schema.column(ancestor.column or "").logical)
+    return _as_type(col(f"{BEFORE}{ancestor.column}"), held, data_type, fits=fits)
 
 
 def _unchanged(reading: Reading) -> Column:
@@ -220,8 +235,20 @@ def _unchanged(reading: Reading) -> Column:
 
 
 def _overflow(reading: Reading, plan: TablePlan, schema: TableSchema, narrow: set[str]) -> Column:
-    texts = _renamed(reading, OVERFLOW)
     own = [_too_wide(reading, plan, schema, name) for name in sorted(narrow)]
+    return _with_texts(_renamed(reading, OVERFLOW), own)
+
+
+def _image_overflow(
+    reading: Reading, frame: DataFrame, plan: TablePlan, schema: TableSchema, narrow: set[str]
+) -> Column:
+    before = [name for name in sorted(narrow) if _has_before(frame, reading, name)]
+    own = [_too_wide(reading, plan, schema, name, BEFORE) for name in before]
+    return _with_texts(_renamed(reading, IMAGE_OVERFLOW), own)
+
+
+def _with_texts(texts: Column, own: Sequence[Column]) -> Column:
+    """``texts``, and those of ``own`` (structs of a name and a text) that are not null."""
     if own:
         found = F.map_from_entries(F.filter(F.array(*own), lambda one: one["value"].isNotNull()))
         texts = F.map_concat(F.coalesce(texts, F.create_map().cast(STRING_MAP)), found)
@@ -245,13 +272,16 @@ def _renamed(reading: Reading, name: str) -> Column:
     return F.when(F.size(texts) > 0, texts)
 
 
-def _too_wide(reading: Reading, plan: TablePlan, schema: TableSchema, name: str) -> Column:
+def _too_wide(
+    reading: Reading, plan: TablePlan, schema: TableSchema, name: str, prefix: str = ""
+) -> Column:
     """A column's name, and the text of a value that it cannot hold (null: it can)."""
     text = F.lit(None).cast("string")
     ancestor = reading.values[name]
     if ancestor is not None and ancestor.column is not None:
-        value = col(ancestor.column)
-        kept = _value(reading, schema, plan.schema.column(name), fits=True)
+        value, wanted = col(prefix + ancestor.column), plan.schema.column(name)
+        held = spark_type(schema.column(ancestor.column).logical)
+        kept = _as_type(value, held, spark_type(wanted.logical), fits=True)
         text = F.when(kept.isNull() & value.isNotNull(), value.cast("string"))
     return F.struct(F.lit(name).alias("key"), text.alias("value"))
 

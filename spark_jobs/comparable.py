@@ -18,7 +18,17 @@ from spark_jobs.modes.append import TRUNCATE, WORDS
 from spark_jobs.modes.counted import digest
 from spark_jobs.modes.history import CURRENT
 from spark_jobs.modes.soft_deletes import DELETED
-from spark_jobs.schemas import BEFORE, OP, OVERFLOW, PENDING, SEQ, TS, UNCHANGED, spark_type
+from spark_jobs.schemas import (
+    BEFORE,
+    OP,
+    OVERFLOW,
+    PENDING,
+    SEQ,
+    STRING_MAP,
+    TS,
+    UNCHANGED,
+    spark_type,
+)
 from spark_jobs.schemas import column as col
 from tideline.contract.change_log import BEFORE_PREFIX, OPERATION, SEQUENCE
 from tideline.contract.modes import Mode
@@ -120,7 +130,9 @@ def _present(side: Side, schema: TableSchema, floor: int | None) -> DataFrame:
         rows = rows.where(~F.coalesce(col(DELETED), F.lit(False)))
     if mode is Mode.HISTORY:
         rows = rows.where(F.coalesce(col(CURRENT), F.lit(False)))
-    texts = F.array_sort(F.map_entries(col(OVERFLOW)))
+    names = list(schema.column_names)
+    told = F.coalesce(col(OVERFLOW), F.create_map().cast(STRING_MAP))
+    texts = F.array_sort(F.map_entries(F.map_filter(told, lambda name, _: name.isin(names))))
     values = [
         _value(name, rows, schema).alias(f"c{at}")
         for at, name in enumerate(schema.column_names)

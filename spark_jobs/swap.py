@@ -13,7 +13,7 @@ looked for afterwards, and named.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
@@ -22,12 +22,14 @@ from spark_jobs.attempts import Patience, try_until
 from spark_jobs.comparable import SET_ASIDE, Side, differences
 from spark_jobs.files import remove_folder, spark_path
 from spark_jobs.formats.delta import DeltaTable, SinceOurs, Snapshot
+from spark_jobs.modes import mode_named
+from spark_jobs.pending import pending_rows
 from spark_jobs.schemas import column as col
 from tideline.contract.change_log import BATCH, SEQUENCE
 from tideline.contract.errors import CorruptData, Misconfigured, TidelineError, Unavailable
 from tideline.contract.evolution import COLUMNS_PROPERTY, TargetColumns
 from tideline.contract.modes import Mode
-from tideline.contract.plan import Plan, PlannedSwap, Stamp
+from tideline.contract.plan import Plan, PlannedSwap, Stamp, newest_generation
 from tideline.contract.receipt import Outcome, TableReceipt
 
 BEFORE_SWAP = "before-swap"
@@ -82,7 +84,7 @@ class SwapRun:
         self._check_owner(live)
         if live.build == swap.build:
             self._clear()
-            return self._receipt(Outcome.ALREADY_APPLIED, live.version)
+            return self._counted(self._receipt(Outcome.ALREADY_APPLIED, live.version), live.version)
         refusal = self._not_here(live)
         if refusal is not None:
             return self._refused(refusal)
@@ -92,8 +94,9 @@ class SwapRun:
             return self._refused("the table beside it is not built up to there")
         since = self._live.since_ours(live.version, swap.live_app_id)
         found = self._differences(live, beside)
-        if set(found) - {SET_ASIDE} and not swap.accept_differences:
-            return self._differs(found, since)
+        lost = self._lost_columns(live, beside)
+        if (lost or set(found) - {SET_ASIDE}) and not swap.accept_differences:
+            return self._differs(found, lost, since)
         self._on_point(BEFORE_SWAP)
         if self._live.newest() != live.version:
             if again == 0:
@@ -103,7 +106,7 @@ class SwapRun:
         self._on_point(AFTER_SWAP)
         overwritten = self._overwritten(live.version, version)
         self._clear()
-        receipt = self._receipt(Outcome.APPLIED, version)
+        receipt = self._counted(self._receipt(Outcome.APPLIED, version), version)
         return replace(receipt, foreign_changes=(*since.foreign, *overwritten), differences=found)
 
     def _check_owner(self, snapshot: Snapshot) -> None:
@@ -124,19 +127,40 @@ class SwapRun:
         swap = self._swap
         if live.build != swap.live_build:
             return f"it was built anew meanwhile (rebuild {live.build})"
+        if newest_generation(live.applied, swap.live_app_id) > newest_generation(
+            [swap.live_app_id], swap.live_app_id
+        ):
+            return "the live table holds a newer generation of the source's table"
         applied = live.applied.get(swap.live_app_id)
         if applied != swap.b:
             return f"the live table stands at manifest {applied}, the rebuilt one at {swap.b}"
         return None
 
     def _differences(self, live: Snapshot, beside: Snapshot) -> Mapping[str, int]:
+        """Not of columns that the live table, by the settings, does not have as the source does."""
         swap = self._swap
+        stands = TargetColumns.parse(live.properties.get(COLUMNS_PROPERTY))
+        apart = {*stands.away, *stands.narrow}
+        columns = tuple(one for one in swap.schema.columns if one.name not in apart)
         return differences(
             Side(self._rows(swap.beside, beside.version), swap.mode),
             Side(self._rows(swap.target, live.version), swap.live_mode),
-            swap.schema,
+            replace(swap.schema, columns=columns),
             swap.floor,
         )
+
+    def _lost_columns(self, live: Snapshot, beside: Snapshot) -> list[str]:
+        """The columns that the source has no longer, and of which only the live table has values.
+
+        Who switches an archive to another mode wants to be rid of what it keeps.
+        """
+        swap = self._swap
+        if swap.live_mode in (Mode.HISTORY, Mode.APPEND) and swap.mode is not swap.live_mode:
+            return []
+        kept, there = (
+            TargetColumns.parse(one.properties.get(COLUMNS_PROPERTY)).kept for one in (live, beside)
+        )
+        return sorted(set(kept) - set(there))
 
     def _rows(self, url: str, version: int) -> DataFrame:
         reader = self._session.read.format("delta").option("versionAsOf", version)
@@ -184,8 +208,12 @@ class SwapRun:
         for url in (self._swap.beside, *self._swap.superseded):
             remove_folder(self._session, url)
 
-    def _differs(self, found: Mapping[str, int], since: SinceOurs) -> TableReceipt:
-        said = ", ".join(f"{count} keys {kind}" for kind, count in sorted(found.items()))
+    def _differs(
+        self, found: Mapping[str, int], lost: Sequence[str], since: SinceOurs
+    ) -> TableReceipt:
+        told = [f"{count} keys {kind}" for kind, count in sorted(found.items())]
+        told += [f"it alone keeps the column {name!r}, which the source dropped" for name in lost]
+        said = ", ".join(told)
         error = CorruptData(
             f"the rebuilt {self._swap.table} is not what the live table is: {said}",
             hint="the chain's word is the rebuilt table's: `tideline verify` says which of the two"
@@ -202,6 +230,17 @@ class SwapRun:
             applied_seq=self._swap.b_seq,
             target_version=version,
         )
+
+    def _counted(self, receipt: TableReceipt, version: int) -> TableReceipt:
+        """With the rows that lack values: this receipt is now the one that tells of them, and
+        whoever plans asks for them by it."""
+        swap, mode = self._swap, mode_named(self._swap.mode)
+        stamp = self._live.since_ours(version, swap.app_id).stamp
+        if stamp is None or not (stamp.pending and mode.pends and swap.schema.key):
+            return receipt
+        rows = self._rows(swap.target, version).where(mode.live())
+        count, keys = pending_rows(rows, swap.schema)
+        return replace(receipt, pending=count, pending_keys=keys)
 
     def _refused(self, why: str) -> TableReceipt:
         return replace(

@@ -40,7 +40,7 @@ from spark_jobs.schemas import column as col
 from tideline.contract.errors import Misconfigured, TidelineError, Unavailable
 from tideline.contract.evolution import COLUMNS_PROPERTY, TargetColumns
 from tideline.contract.modes import Mode
-from tideline.contract.plan import TablePlan
+from tideline.contract.plan import TablePlan, build_of, newest_generation
 from tideline.contract.verification import (
     KEYS_MAX,
     MOVING_MAX,
@@ -156,6 +156,14 @@ class TableComparison:
             raise Unavailable(
                 f"the target of {check.table} has no version {check.target_version}",
                 hint="it was removed or made anew: merge, then verify again",
+            )
+        generation = newest_generation([check.app_id], check.app_id)
+        newer = newest_generation(snapshot.applied, check.app_id) > generation
+        if newer or snapshot.build != build_of(check.app_id):
+            # What is kept of it, and how, is told of the newest version only.
+            raise Unavailable(
+                f"the target of {check.table} was made anew since version {check.target_version}",
+                hint="verify again",
             )
         for commit in self._target.commits(check.target_version):
             number = commit.numbers.get(check.app_id)

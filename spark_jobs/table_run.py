@@ -35,12 +35,14 @@ from tideline.contract.errors import (
     Unavailable,
 )
 from tideline.contract.lineage import column_lineage
-from tideline.contract.modes import Mode
-from tideline.contract.plan import Plan, Stamp, TablePlan
+from tideline.contract.plan import Plan, Stamp, TablePlan, newest_generation
 from tideline.contract.receipt import ColumnLineage, Outcome, TableReceipt
 
 BEFORE_COMMIT = "before-commit"
 AFTER_COMMIT = "after-commit"
+
+AGAIN_MAX = 5
+"""New beginnings because others have changed the target since it was looked at."""
 
 _UNPROVEN_MAX = 20
 
@@ -68,7 +70,7 @@ class TableRun:
         self._session = spark.newSession()
         self._target = DeltaTable(self._session, spark_path(table.target))
         self._on_point = on_point
-        self._version: int | None = None
+        self._looked_at = -1
         self._lineage: tuple[ColumnLineage, ...] = ()
 
     def run(self, patience: Patience) -> TableReceipt:
@@ -86,9 +88,10 @@ class TableRun:
             seconds=round(time.monotonic() - began, 3),
         )
 
-    def _attempt(self) -> TableReceipt:
+    def _attempt(self, again: int = AGAIN_MAX) -> TableReceipt:
         table = self._table
         snapshot = self._target.snapshot()
+        self._looked_at = snapshot.version
         self._check_owner(snapshot)
         applied = snapshot.applied.get(table.app_id)
         if applied is not None and applied >= table.b:
@@ -97,6 +100,12 @@ class TableRun:
         if not self._begins_here(snapshot, applied):
             return self._refused(snapshot, applied)
         self._check_mode(snapshot)
+        if since.went_back and table.mode.keeps_past:
+            raise CorruptData(
+                f"the target of {table.table} was set back (RESTORE), and lacks what it kept since",
+                hint=f"run `tideline rebuild {table.table} --mode {table.mode.value}"
+                " --accept-differences`",
+            )
         if since.went_back and (table.floor is None or table.floor < table.a_seq):
             raise CorruptData(
                 f"the target of {table.table} was set back behind what is applied (RESTORE)",
@@ -107,7 +116,11 @@ class TableRun:
         try:
             counts = self._commit(snapshot, stamp, since)
         except Overtaken:
-            return self._attempt()
+            if again == 0:
+                raise Unavailable(
+                    f"others write to the target of {table.table} all the time", hint="try later"
+                ) from None
+            return self._attempt(again - 1)
         version = self._target.newest()
         number = self._target.committed_number(table.app_id)
         if number is None or number < table.b:
@@ -150,6 +163,8 @@ class TableRun:
     def _begins_here(self, snapshot: Snapshot, applied: int | None) -> bool:
         if snapshot.exists and snapshot.build != self._table.build:
             return False
+        if newest_generation(snapshot.applied, self._table.app_id) > self._table.generation:
+            return False
         if self._table.create:
             return applied is None and snapshot.exists == self._table.replace
         return applied == self._table.a
@@ -162,17 +177,20 @@ class TableRun:
     def _stamp(self, since: SinceOurs) -> Stamp:
         """What this commit says of itself.
 
-        Changes by others stay said until a full dump that began after they were found is merged.
+        Changes by others stay said until a full dump that began after they were found is merged;
+        in a table that keeps the past, of which no dump tells, until it is built anew.
         """
         table, before = self._table, since.stamp
         unproven, found_at = _unproven(since), table.a_seq if since.foreign else 0
-        pending = parts.has_unchanged(table)
+        healed_at = None if table.mode.keeps_past else table.floor
+        # Where the log holds our last commit no longer, that may have left some.
+        pended = not table.create
         if before is not None:
             found_at = max(found_at, before.unproven_seq)
-            healed = table.floor is not None and table.mode is Mode.CURRENT
-            pending = pending or (before.pending and not healed)
+            pended = before.pending
+        pending = parts.has_unchanged(table) or (pended and healed_at is None)
         pending = pending and mode_of(table).pends
-        if table.floor is not None and table.floor >= found_at:
+        if healed_at is not None and healed_at >= found_at:
             unproven, found_at = (), 0
         return Stamp(
             app_id=table.app_id,
@@ -210,10 +228,17 @@ class TableRun:
         return counts
 
     def _check_still_here(self) -> None:
-        """Delta sees what others commit once the statement runs; this sees what they did before."""
+        """Delta sees what others commit once the statement runs; this sees what they did before.
+
+        Changes of data that came since the look at the target are not in the commit's stamp, and
+        behind the commit nobody would look for them.
+        """
         self._on_point(BEFORE_COMMIT)
         snapshot = self._target.snapshot()
-        if not self._begins_here(snapshot, snapshot.applied.get(self._table.app_id)):
+        app = self._table.app_id
+        if not self._begins_here(snapshot, snapshot.applied.get(app)):
+            raise Overtaken
+        if not self._table.create and self._target.foreign_since(self._looked_at, app):
             raise Overtaken
 
     def _ready(self, snapshot: Snapshot, stamp: Stamp, since: SinceOurs) -> Ready:
@@ -284,10 +309,11 @@ class TableRun:
 
     def _already(self, version: int, applied: int) -> TableReceipt:
         """Another run was first; how far it came is in its stamp."""
-        stamp = self._target.since_ours(version, self._table.app_id).stamp
+        since = self._target.since_ours(version, self._table.app_id)
+        stamp = since.stamp
         count, keys = self._pending() if stamp is not None and stamp.pending else (0, ())
         through = self._table.complete_through_us if stamp is None else stamp.complete_through_us
-        doubted = count or (stamp is not None and stamp.unproven)
+        doubted = count or _unproven(since) or since.went_back
         receipt = TableReceipt(
             table=self._table.table,
             outcome=Outcome.ALREADY_APPLIED,
@@ -304,6 +330,9 @@ class TableRun:
         stands = "holds nothing of ours" if applied is None else f"stands at manifest {applied}"
         if snapshot.exists and snapshot.build != self._table.build:
             stands = f"was built anew since (rebuild {snapshot.build})"
+        newest = newest_generation(snapshot.applied, self._table.app_id)
+        if newest > self._table.generation:
+            stands = f"holds generation {newest} of the source's table"
         return TableReceipt(
             table=self._table.table,
             outcome=Outcome.REFUSED,

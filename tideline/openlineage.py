@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http.client import HTTPException
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
@@ -62,7 +63,7 @@ class Emitter:
             self.sent += 1
         except urllib.error.HTTPError as error:
             self._lose(f"status {error.code}")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             self._lose(type(reason if isinstance(reason, Exception) else error).__name__)
 
@@ -152,7 +153,8 @@ def _event(
 ) -> dict[str, Any]:
     tables: Sequence[TablePlan] = plan.tables
     if receipts:
-        tables = [table for table in tables if receipts[table.table].outcome in _WRITTEN]
+        written = {name for name, one in receipts.items() if one.outcome in _WRITTEN}
+        tables = [table for table in tables if table.table in written]
     return {
         "eventType": kind,
         "eventTime": at.astimezone(UTC).isoformat(timespec="milliseconds"),

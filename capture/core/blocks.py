@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from capture.core.requests import FOLLOW_UP, OPEN, UNPROVEN, OpenRequests
+from capture.core.requests import FOLLOW_UP, OPEN, REREAD, UNPROVEN, OpenRequests
 from tideline.contract.manifest import (
     OpenRequest,
     SchemaEvent,
@@ -30,6 +30,8 @@ INITIAL = "initial"
 ANEW = "anew"
 """Begins the ids of dumps by which the worker itself starts targets anew."""
 _OURS = tuple(f"{why}:" for why in (FOLLOW_UP, UNPROVEN))
+OWN_IDS = (REREAD, *(f"{why}:" for why in (INITIAL, ANEW, FOLLOW_UP, UNPROVEN)))
+"""Begin the ids of the worker's own requests: nobody else's mean what these do."""
 PARTING = (StepKind.RETYPE, StepKind.KEY)
 """The steps that no target can take."""
 
@@ -44,7 +46,8 @@ class Blocks:
         """The target cannot pass the schema event at ``seq``, for steps of the kinds ``by``."""
         core = self._core
         core.tables.block(table, since=seq, reason=reason, by=by)
-        _settle_open(core.requests, table, core.tables.states[table])
+        state = core.tables.states[table]
+        _settle_open(core.requests, table, state, ours=self._follows(table, state))
         core.draft.state_changed = True
         core.end_requests()
         self.start_anew(table)
@@ -55,11 +58,16 @@ class Blocks:
         state = core.tables.states[table]
         if state.condition is not TableCondition.BLOCKED or state.cause is not None:
             return
-        wanted = core.limits.dump_unproven
-        if state.blocked_by:
-            wanted = all(core.limits.applies(table, kind) for kind in state.blocked_by)
+        wanted = self._follows(table, state)
         if wanted and not core.requests.dumps_all(table, asked_since=state.since_seq):
             core.intake.request_dump(ANEW, [table])
+
+    def _follows(self, table: str, state: TableState) -> bool:
+        """Whether the settings say to start its target anew for all that it cannot take."""
+        limits = self._core.limits
+        if not state.blocked_by:
+            return limits.dump_unproven
+        return all(limits.applies(table, kind) for kind in state.blocked_by)
 
     def begin_again(self, table: str, reason: str) -> None:
         """Another table has taken the place of one that was gone: its target starts anew."""
@@ -89,15 +97,19 @@ def parted_by(steps: tuple[ColumnStep, ...]) -> tuple[StepKind, ...]:
     return tuple(kind for kind in PARTING if any(step.kind is kind for step in steps))
 
 
-def _settle_open(requests: OpenRequests, table: str, state: TableState) -> None:
+def _settle_open(requests: OpenRequests, table: str, state: TableState, *, ours: bool) -> None:
     """What becomes of the open dumps of a table that was just blocked: those that start its target
-    anew begin again, those of the worker's own that were to prove it end; others go on."""
+    anew begin again, those of the worker's own that were to prove it end, and those that were to
+    start it anew unless the settings want that (``ours``) for this change too; others go on."""
     for item in requests.open:
         for dump in item.dumps:
             if dump.table != table or dump.state not in OPEN or not item.request.whole:
                 continue
-            if unblocks(item, state):
-                requests.update(item.request.request_id, TableDump(table))
-            elif item.request.request_id.startswith(_OURS):
+            request_id = item.request.request_id
+            given_up = request_id.startswith(_OURS)
+            given_up |= request_id.startswith(f"{ANEW}:") and not ours
+            if not given_up and unblocks(item, state):
+                requests.update(request_id, TableDump(table))
+            elif given_up:
                 failed = replace(dump, state="failed", error=f"it is blocked: {state.reason}")
-                requests.update(item.request.request_id, failed)
+                requests.update(request_id, failed)

@@ -39,7 +39,7 @@ class CatalogWatch:
         self._low: str | None = None
         self._moving: set[str] = set()
         self._moved_by: dict[str, int] = {}
-        self._truncated: set[str] = set()
+        self._truncated: dict[str, int] = {}
         self._equal_at: dict[str, int] = {}
         self._missed: set[str] = set()
         self._rounds: dict[str, CatalogRound] = {}
@@ -97,7 +97,7 @@ class CatalogWatch:
     def truncated(self, table: str, xid: int) -> None:
         self._moving.add(table)
         self._moved_by[table] = xid
-        self._truncated.add(table)
+        self._truncated[table] = xid
 
     def last_equal(self, table: str, otherwise: int) -> int:
         """The last sequence at which the table was found equal to its catalog."""
@@ -121,7 +121,7 @@ class CatalogWatch:
                 self._return(facts, state.since_seq, state.reason)
             return False
         self._settle(facts, self._drift(facts, state.catalog))
-        self._truncated.discard(table)
+        self._truncated.pop(table, None)
         core.blocks.start_anew(table)
         return False
 
@@ -134,9 +134,14 @@ class CatalogWatch:
             before,
             facts,
             self._core.tables.schemas,
-            truncated=facts.table in self._truncated,
+            truncated=self._only_truncated(facts),
             certain=self._core.tables.follows(facts),
         )
+
+    def _only_truncated(self, facts: TableFacts) -> bool:
+        """Whether the log told of a truncate, and nobody stored the rows anew after it."""
+        by = self._truncated.get(facts.table)
+        return by is not None and (not by or facts.changed_by in (0, by))
 
     def _settle(self, facts: TableFacts, reason: str | None) -> None:
         """Adopt what the catalog says; ``reason``: why rows may differ all the same."""

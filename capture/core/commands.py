@@ -15,7 +15,7 @@ from tideline.contract.request import Action, Answer, Command, RequestState
 if TYPE_CHECKING:
     from capture.core.worker import Worker
 
-_OURS = (REREAD, FOLLOW_UP, UNPROVEN)
+_OURS = (REREAD, f"{FOLLOW_UP}:", f"{UNPROVEN}:")
 """Begin the ids of requests without which rows would stay wrong."""
 
 

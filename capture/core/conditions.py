@@ -66,9 +66,12 @@ class Conditions:
         ``facts``: what the catalog said of just this schema, if it was asked.
         """
         core = self._core
+        keyless = core.tables.keyless(schema.table)
         adopted = core.tables.adopt(schema, facts)
         if adopted is None:
             return None
+        if keyless and schema.key:
+            core.requests.restart(schema.table)  # Where a copy stands is no key.
         seq = core.sequencer.take(1)
         core.draft.schemas.append(schema)
         core.draft.schema_events.append(

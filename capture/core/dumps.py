@@ -368,7 +368,7 @@ class Dumps:
         if blocked and not unblocks(item, state):
             return
         # It began before changes that are in doubt, and another one is to prove them.
-        followed = core.requests.awaits_dump(dump.table, FOLLOW_UP)
+        followed = core.requests.awaits_dump(dump.table, f"{FOLLOW_UP}:")
         if blocked or not followed:
             core.tables.proven(
                 dump.table,

@@ -197,7 +197,9 @@ class TableFacts:
     ``backfilled`` names columns whose old rows got a value without row events; ``defaults`` has
     that value where all of them got the same and it is known (as `ColumnStep.default`). ``numbers``
     are those of the schema's columns, where the source numbers them. ``key_definition`` changes
-    with the key's columns, types or collation, and with the table's identity.
+    with the key's columns, types or collation, and with the table's identity. ``changed_by`` is the
+    id of the transaction (32 bits) that changed the table's own entry last, its ``storage`` above
+    all; 0 where the source does not tell.
     """
 
     table: str
@@ -214,13 +216,20 @@ class TableFacts:
     narrowed: bool = False
     numbers: ColumnNumbers | None = None
     defaults: Mapping[str, str] = field(default_factory=dict, hash=False)
+    changed_by: int = field(default=0, compare=False)
 
     @property
     def catalog(self) -> str:
         """The text form kept in the open state."""
         schema = self.schema.fingerprint if self.schema else "-"
-        columns = columns_text(self.columns)
+        columns = self.columns_text
         return f"{self.oid}/{self.storage}/{columns}/{self.members}/{self.membership}/{schema}"
+
+    @property
+    def columns_text(self) -> str:
+        """The columns, and the highest number that any ever had, where they have numbers."""
+        text = columns_text(self.columns)
+        return text if self.numbers is None else f"{text}.{self.numbers.last}"
 
 
 def columns_text(columns: tuple[str, ...]) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from capture.core.blocks import OWN_IDS
 from capture.core.events import RequestArrived, RequestRefused
+from capture.core.key_ranges import holds_nothing
 from capture.core.requests import REREAD
 from capture.core.tables import VALUE
 from tideline.contract.errors import Misconfigured
@@ -104,8 +106,9 @@ class Intake:
 
     def _tables_for(self, request: DumpRequest) -> tuple[list[str], str | None]:
         core = self._core
-        if request.request_id.startswith(REREAD):
-            return [], f"ids that begin with {REREAD!r} are for requests of the worker's own"
+        if request.request_id.startswith(OWN_IDS):
+            begins = f"{request.request_id.partition(':')[0]}:"
+            return [], f"ids that begin with {begins!r} are for requests of the worker's own"
         try:
             check_patterns(request.tables)
         except Misconfigured as error:
@@ -150,6 +153,8 @@ class Intake:
             ends = (request.key_range.start or (), request.key_range.end or ())
             if max(map(len, ends)) > count:
                 return f"key_range has more texts than {table} has key columns: {wanted}"
+            if schema is not None and holds_nothing(request.key_range, schema):
+                return "key_range holds no key: from is not before to"
         return None
 
     def _serves(self, request: DumpRequest, table: str) -> bool:

@@ -181,6 +181,9 @@ class Tables:
         it is of another table."""
         state = self.states[table]
         if state.condition is TableCondition.BLOCKED and by:
+            if state.blocked_by:
+                both = tuple(dict.fromkeys((*state.blocked_by, *by)))
+                self.states[table] = replace(state, blocked_by=both)
             return
         blocked = state.condition is TableCondition.BLOCKED
         self.states[table] = replace(

@@ -19,12 +19,14 @@ from tideline.settings import Settings
 @dataclass(frozen=True, slots=True)
 class Choice:
     """``key``: columns that tell rows apart, whatever the source declares; () for its own key.
-    ``keyless``: without any key the table is captured all the same. ``image``: rows of the log come
-    with the row before, as far as the log has it."""
+    ``keyless``: without any key the table is captured all the same; ``counted``: and its equal rows
+    are counted, so that a copy of it must be exact. ``image``: rows of the log come with the row
+    before, as far as the log has it."""
 
     key: tuple[str, ...] = ()
     keyless: bool = False
     image: bool = False
+    counted: bool = False
 
     def key_of(self, declared: tuple[str, ...]) -> tuple[str, ...]:
         """The key of a table that declares this one."""
@@ -47,7 +49,7 @@ def choices_of(settings: Settings) -> Choices:
         said = settings.of_table(table)
         counted = said.keyless == "counted" and said.mode is Mode.CURRENT
         keyless = counted or said.mode is Mode.APPEND
-        return Choice(said.key, keyless, said.before_image == "full")
+        return Choice(said.key, keyless, said.before_image == "full", counted)
 
     return of
 

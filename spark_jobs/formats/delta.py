@@ -147,7 +147,7 @@ class DeltaTable:
         foreign: list[str] = []
         restored: list[int | None] = []
         for commit in self.commits(version):
-            if app_id in commit.numbers or (commit.stamp and commit.stamp.app_id == app_id):
+            if _is_ours(commit, app_id):
                 ours = commit.version
                 went_back = any(to is None or to < ours for to in restored)
                 return SinceOurs(tuple(foreign), went_back, commit.stamp)
@@ -156,6 +156,16 @@ class DeltaTable:
             if commit.operation == "RESTORE":
                 restored.append(commit.restored_to)
         return SinceOurs(tuple(foreign), bool(restored), None)
+
+    def foreign_since(self, version: int, app_id: str) -> tuple[str, ...]:
+        """Commits above ``version`` that changed data and are not ours, of ``app_id``."""
+        found = []
+        for commit in self.commits(self.newest()):
+            if commit.version <= version:
+                break
+            if commit.changes_data and not _is_ours(commit, app_id):
+                found.append(f"version {commit.version}: {commit.operation}")
+        return tuple(found)
 
     def commits(self, version: int) -> Iterator[Commit]:
         """Commits from ``version`` back, as far as the log's files and `COMMITS_MAX` reach."""
@@ -275,6 +285,11 @@ class DeltaTable:
         for commit in self.commits(version):
             return commit.rows_written
         return 0
+
+
+def _is_ours(commit: Commit, app_id: str) -> bool:
+    stamped = commit.stamp is not None and commit.stamp.app_id == app_id
+    return stamped or app_id in commit.numbers
 
 
 def made_as(mode: Mode, build: int) -> dict[str, str]:

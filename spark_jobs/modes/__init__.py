@@ -36,3 +36,8 @@ def mode_of(table: TablePlan) -> TableMode:
             hint="upgrade spark_jobs: readers of plans are upgraded before those who write them",
         )
     return mode
+
+
+def mode_named(mode: Mode) -> TableMode:
+    """A way of keeping tables that have a key."""
+    return _MODES[mode]

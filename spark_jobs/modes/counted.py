@@ -115,7 +115,7 @@ def _check_start(table: TablePlan) -> None:
 
 
 def _sums(work: Work) -> _Sums:
-    table, columns = work.table, work.table.schema.columns
+    table, columns = work.table, _identity(work)
     changes = _counting(work.changes, table)
     now = {one.name: col(one.name) for one in columns}
     came = changes.where(col(OP).isin("c", "u", "r")).withColumn(
@@ -137,6 +137,12 @@ def _sums(work: Work) -> _Sums:
     changed = any(part.before_image_rows for part in table.parts)
     missing = surplus.agg(F.sum(_LESS)).first() if changed else None
     return _Sums(more, surplus, int(missing[0] or 0) if missing is not None else 0)
+
+
+def _identity(work: Work) -> tuple[TableColumn, ...]:
+    """The columns that tell rows apart: those of the source. What a row keeps of a column that the
+    source has no longer, no change can name."""
+    return tuple(one for one in work.table.schema.columns if one.name not in work.carried)
 
 
 def _counting(changes: DataFrame, table: TablePlan) -> DataFrame:
@@ -205,7 +211,7 @@ def _text(value: Column, kind: Kind) -> Column:
 
 def _surplus(work: Work, sums: _Sums) -> DataFrame:
     """The sequences of the target's rows that are too many."""
-    table, columns = work.table, work.table.schema.columns
+    table, columns = work.table, _identity(work)
     held = work.session.table(work.target.name)
     now = {one.name: col(one.name) for one in columns}
     rows = held.select(col(SEQ), digest(columns, now, col(OVERFLOW)).alias(_ROW))

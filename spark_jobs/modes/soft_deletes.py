@@ -52,7 +52,10 @@ def _last(versions: DataFrame, table: TablePlan) -> DataFrame:
 
     ``_tl_seq`` of a deleted row is that of what deleted it, as far as the plan knows of sequences.
     """
-    newest = Window.partitionBy(*(col(n) for n in table.schema.key)).orderBy(col(FROM_SEQ).desc())
+    # By their ends: where a damaged row says that it began is not to be believed.
+    newest = Window.partitionBy(*(col(n) for n in table.schema.key)).orderBy(
+        col(TO_SEQ).desc_nulls_first()
+    )
     over = col(TO_SEQ).isNotNull()
     seq = F.when(over, F.least(col(TO_SEQ), F.lit(table.b_seq))).otherwise(col(SEQ))
     names = [*table.schema.column_names, *WAREHOUSE_COLUMNS]

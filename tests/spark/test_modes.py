@@ -20,7 +20,7 @@ from tideline.contract.modes import Mode
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Outcome, TableReceipt
 from tideline.contract.schema import parse_table
-from tideline.planner import plan_merge
+from tideline.planner import applied_state, plan_merge
 from tideline.settings import Settings
 from tideline.settings.tables import TableSettings
 
@@ -270,3 +270,31 @@ def test_a_change_log_has_the_row_before_and_goes_on_as_one(
     assert updated["_tl_image_overflow"] == {"c": "infinity"}
     assert [deleted[name] for name in names] == [3, 1, 3, "y", 1, True]
     assert (deleted["id"], deleted["a"]) == (3, None)
+
+
+def test_a_damaged_sequence_shields_no_row_and_a_lost_past_is_not_healed(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    history = History(tmp_path)
+    history.commit(Shaped(random_source.SCHEMA))
+    softly = Warehouse(history, Mode.SOFT_DELETES, "softly")
+    key = {"shard": 1, "id": 2}
+    history.commit(Row(TABLE, "c", {**key, "a": "x", "b": 1}))
+    softly.merge(spark)
+    target = f"delta.`{softly.path.removeprefix('file://')}`"
+    spark.newSession().sql(f"UPDATE {target} SET _tl_seq = 9000000000000000000")  # noqa: S608
+    low = history.last_seq
+    history.commit(Row(TABLE, "r", {**key, "a": "y", "b": 2}), floors=[(TABLE, low)])
+    assert len(softly.merge(spark).foreign_changes) == 1
+    (row,) = softly.rows(spark)
+    assert (row["a"], row["_tl_deleted"]) == ("y", False)
+    # No dump tells what others have done to rows that the source has no more.
+    assert applied_state(softly.settings)[TABLE].unproven == ("version 1: UPDATE",)
+    history.commit(Row(TABLE, "d", key))
+    softly.merge(spark)
+    spark.newSession().sql(f"RESTORE TABLE {target} TO VERSION AS OF 2")
+    low = history.last_seq
+    history.commit(Row(TABLE, "r", {**key, "a": "z", "b": 3}), floors=[(TABLE, low)])
+    waiting = softly.plan()
+    assert waiting.tables == ()
+    assert "tideline rebuild" in waiting.held[TABLE]

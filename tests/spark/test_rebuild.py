@@ -16,6 +16,7 @@ from tideline.contract.plan import Plan
 from tideline.contract.rebuild import RebuildRecord
 from tideline.contract.receipt import Outcome, TableReceipt
 from tideline.contract.schema import parse_table
+from tideline.contract.steps import ColumnStep, StepKind
 from tideline.planner import applied_state, begin_rebuild, next_step
 from tideline.planner.rebuilds import settings_beside
 
@@ -268,3 +269,33 @@ def test_a_generation_and_a_lost_past(history: History, spark: SparkSession) -> 
     _, said = rebuilder.all(Mode.APPEND)
     assert said[-1] == "applied", said
     assert [row["_operation"] for row in rebuilder.rows()] == ["dump", "dump"]
+
+
+@pytest.mark.timeout(900)
+def test_columns_that_the_live_table_has_apart(tmp_path: Path, spark: SparkSession) -> None:
+    """What it has not comes with a rebuild; what it alone keeps is not thrown away unasked."""
+    ignored = {"on_change": {"add": "ignore", "drop": "ignore"}}
+    history = History(tmp_path, tables={ORDERS: ignored})
+    history.commit(Shaped(SCHEMA))
+    rebuilder = Rebuilder(history, spark)
+    history.commit(order("c", 1, "new", "kept"))
+    history.merge(spark)
+    after = schema_of(ORDERS, {"id": "int64", "status": "string", "place": "string"}, ["id"])
+    steps = (
+        ColumnStep(StepKind.DROP, "note"),
+        ColumnStep(StepKind.ADD, "place", type="string", default="here"),
+    )
+    history.commit(Shaped(after, steps))
+    history.merge(spark)
+    assert rebuilder.rows()[0].keys() >= {"note"}
+    low = history.last_seq
+    row = Row(ORDERS, "r", {"id": 1, "status": "new", "place": "here"})
+    history.commit(row, floors=[(ORDERS, low)])
+    history.merge(spark)
+    _, said = rebuilder.all(Mode.CURRENT)
+    assert "keeps the column 'note'" in said[-1]
+    assert "keys" not in said[-1], "a column that the live table does not have is no difference"
+    _, said = rebuilder.all(Mode.CURRENT, accept_differences=True)
+    assert said[-1] == "applied", said
+    (found,) = rebuilder.rows()
+    assert (found["place"], "note" in found) == ("here", False)

@@ -19,7 +19,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 T = 'public."odd table.x"'
-ODD = ["a b", "c.d", 'e"f', "g`h", "select", "it's", "back\\slash", "🦀", "ü", "Upper", "%41"]
+ODD = [
+    "a b",
+    "c.d",
+    'e"f',
+    "g`h",
+    "select",
+    "it's",
+    "back\\slash",
+    "🦀",
+    "ü",
+    "Upper",
+    "%41",
+    "${env:HOME}",
+]
 MANY = [f"column {number}" for number in range(300)]
 
 
@@ -56,7 +69,7 @@ def test_hundreds_of_columns_with_odd_names_swapped_by_runs_that_are_killed(
     steps = (
         ColumnStep(StepKind.DROP, "g`h"),
         *(rename(was, name) for was, name in swapped.items()),
-        ColumnStep(StepKind.ADD, "new 'one'", type="string", default="it's \\ 1"),
+        ColumnStep(StepKind.ADD, "new 'one'", type="string", default="it's \\ 1 ${env:HOME}"),
         ColumnStep(StepKind.ADD, "g`h", type="int32"),
     )
     after = {swapped.get(name, name): kind for name, kind in columns.items() if name != "g`h"}
@@ -87,7 +100,7 @@ def test_hundreds_of_columns_with_odd_names_swapped_by_runs_that_are_killed(
     assert set(rows) == {"1", "22", "3"}
     one, two, three = rows["1"], rows["22"], rows["3"]
     assert (one["a b"], one["c.d"], one["ü"], one["g`h"]) == ("c.d 1", None, "before", None)
-    assert (one["upper"], one["new 'one'"]) == ("Upper 1", "it's \\ 1")
+    assert (one["upper"], one["new 'one'"]) == ("Upper 1", "it's \\ 1 ${env:HOME}")
     assert one["_tl_overflow"] == {"c.d": "infinity"}, "of the row that did not carry it"
     assert (two["a b"], two["c.d"], two["_tl_overflow"]) == ("C", None, {"c.d": "infinity"})
     assert (three["a b"], three["g`h"], three["new 'one'"]) == ("A", 7, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from contextlib import closing
 from datetime import UTC, datetime
 
@@ -130,6 +131,29 @@ def test_nobody_there_or_nobody_who_answers() -> None:
         mute = Emitter(Openlineage(url=f"http://127.0.0.1:{port}", timeout_s=0.2))
         mute.emit({})
         assert mute.lost == {"TimeoutError": 1}
+
+
+def test_a_listener_that_does_not_speak_http_fails_no_merge() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(65_536)
+                peer.sendall(b"-ERR unknown command 'POST'\r\n")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        emitter = Emitter(Openlineage(url=f"http://127.0.0.1:{server.getsockname()[1]}"))
+        emitter.emit({"eventType": "START"})
+        thread.join()
+    assert emitter.told() == "1 of 1 OpenLineage events were not delivered: BadStatusLine (1)"
+
+
+def test_a_table_that_the_receipt_does_not_name_is_not_called_written() -> None:
+    two = plan("public.orders", "public.items")
+    event = ended(two, MARIADB, "prod", AT, receipt(items=Outcome.APPLIED))
+    assert [one["name"] for one in event["inputs"]] == ["public.items"]
 
 
 def test_nothing_is_sent_without_an_address() -> None:

@@ -43,10 +43,11 @@ def plan(
     *,
     applied: Applied,
     parts_max: int = 100,
-    dumping: bool = False,
+    dumping: bool | str = False,
     tail: int | None = None,
 ) -> Plan:
-    dump = TableDump(T, "running", first_low_seq=35, first_manifest=3)
+    state_of = dumping if isinstance(dumping, str) else "running"
+    dump = TableDump(T, state_of, first_low_seq=35, first_manifest=3)
     requests = (OpenRequest(DumpRequest("d", (T,)), (dump,)),) if dumping else ()
     last = tail or manifests[-1].manifest_number
     state = TableState(schema=BAG.fingerprint, last_data_manifest=last, complete_seq=0)
@@ -78,6 +79,11 @@ def test_one_that_is_under_way_is_not_begun() -> None:
     assert (table.b, table.copied) == (3, None)
     standing = Applied(3, seq=30, exists=True)
     assert plan(copied_chain(6, done=False), applied=standing, dumping=True).tables == ()
+
+
+def test_one_that_ended_does_not_wait_for_other_tables_of_its_request() -> None:
+    (table,) = plan(copied_chain(8), applied=Applied(), dumping="done").tables
+    assert (table.b, table.create, table.copied) == (8, True, COPY)
 
 
 def test_one_whose_end_is_not_in_sight_is_not_begun() -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from console.status import run as show_status
 from tests.fixtures.parts import HEARTBEAT_US, Emptied, History, Row, Shaped, schema_of
 from tideline.contract.errors import Fenced, Misconfigured, Unavailable
 from tideline.contract.layout import table_path
@@ -107,11 +108,31 @@ def test_only_modes_that_keep_the_past_need_it(history: History) -> None:
     assert parts_lost(history.chain, store, T, state, 3) == 2
     plan = plan_merge(as_mode(history.settings, Mode.APPEND), plan_id="append")
     assert plan.tables == ()
+    assert "set its mode to current and merge it, then `tideline rebuild" in plan.held[T]
     assert "--since-dump" in plan.held[T]
     assert plan_merge(history.settings, plan_id="again").tables
 
 
-def test_a_target_keeps_its_mode_and_says_that_another_is_wanted(history: History) -> None:
+def test_the_command_that_a_rebuild_without_its_past_names_works(history: History) -> None:
+    apply(history, 5)
+    first = history.chain.read(2)
+    assert first is not None
+    history.part_path(first.manifest.parts[0].key).unlink()
+    record = begin_rebuild(history.settings, T, mode=Mode.APPEND)
+    step = next_step(history.settings, record)
+    assert step is not None
+    assert f"`tideline rebuild {T} --mode append --since-dump --anew`" in step.held[T]
+    record = begin_rebuild(
+        history.settings, T, mode=Mode.APPEND, since_dump=True, anew="--anew" in step.held[T]
+    )
+    step = next_step(history.settings, record)
+    assert step is not None
+    assert (step.held, [table.a for table in step.tables]) == ({}, [3])
+
+
+def test_a_target_keeps_its_mode_and_says_that_another_is_wanted(
+    history: History, capsys: pytest.CaptureFixture[str]
+) -> None:
     apply(history, 3, mode=Mode.SOFT_DELETES)
     settings = as_mode(history.settings, Mode.HISTORY)
     (table,) = plan_merge(settings, plan_id="p").tables
@@ -120,6 +141,9 @@ def test_a_target_keeps_its_mode_and_says_that_another_is_wanted(history: Histor
     assert (progress.mode, progress.mode_wanted) == (Mode.SOFT_DELETES, Mode.HISTORY)
     same = applied_state(as_mode(history.settings, Mode.SOFT_DELETES))[T]
     assert same.mode_wanted is None
+    show_status(settings, as_json=False)
+    said = capsys.readouterr().out
+    assert f"{T} is kept as soft_deletes, the settings say history: `tideline rebuild {T}`" in said
 
 
 def test_plans_follow_the_build_that_the_target_says(history: History) -> None:
@@ -136,6 +160,22 @@ def test_a_column_with_a_name_of_the_change_log_holds_the_table(tmp_path: Path) 
     held = plan_merge(as_mode(made.settings, Mode.APPEND), plan_id="append").held
     assert "'_Before_id'" in held[T]
     assert plan_merge(as_mode(made.settings, Mode.HISTORY), plan_id="history").tables
+
+
+@pytest.mark.parametrize("mode", [Mode.SOFT_DELETES, Mode.HISTORY])
+def test_a_table_without_a_key_is_not_kept_in_a_mode_that_needs_one(
+    tmp_path: Path, mode: Mode
+) -> None:
+    made = History(tmp_path)
+    made.commit(Shaped(schema_of(T, {"id": "int32"}, [])))
+    made.commit(row(1))
+    plan = plan_merge(as_mode(made.settings, mode), plan_id="p")
+    assert plan.tables == ()
+    assert "it has no key" in plan.held[T]
+    apply(made, 2, mode=Mode.APPEND)
+    with pytest.raises(Misconfigured, match="it has no key"):
+        begin_rebuild(made.settings, T, mode=mode)
+    assert begin_rebuild(made.settings, T, mode=Mode.APPEND).build == 1
 
 
 def test_a_rebuild_stops_where_the_live_table_stands(history: History) -> None:
@@ -207,3 +247,21 @@ def test_another_generation_ends_a_rebuild_that_was_killed(history: History) -> 
     assert step is not None
     assert (step.tables[0].a, step.tables[0].generation) == (6, 1)
     assert step.plan_id != planned.plan_id
+
+
+def test_what_others_did_since_our_last_commit_ends_the_claim_at_once(tmp_path: Path) -> None:
+    """Nothing waits for the table, so that no merge would find out."""
+    history = History(tmp_path)
+    schema = schema_of(T, {"id": "int32"}, ["id"])
+    history.commit(Shaped(schema), row(1), states={T: {"complete_seq": 1}})
+    apply(history, 1)
+    found = applied_state(history.settings)[T]
+    assert (found.waiting, found.unproven) == (False, ())
+    assert found.complete_through_us is not None
+    table = DeltaTable(history.target(T).removeprefix("file://"))
+    table.alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
+    assert applied_state(history.settings)[T] == found
+    table.delete()
+    version = table.version()
+    found = applied_state(history.settings)[T]
+    assert (found.unproven, found.complete_through_us) == ((f"version {version}: DELETE",), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -288,6 +289,28 @@ class TestKeptProofs:
         write_deltalake(path, pa.table({"id": pa.array([1], pa.int32())}), mode="append")
         assert self.kept(history).invalid.startswith("changed by others: version")
         assert "WRITE" in self.kept(history).invalid
+
+    @pytest.mark.parametrize("operation", ["OPTIMIZE", "REORG", "VACUUM START", "VACUUM END"])
+    def test_maintenance_leaves_it(
+        self, history: History, proof: TableProof, operation: str
+    ) -> None:
+        """What Delta's Spark calls the commits of `tideline maintain`, which are not stamped."""
+        self.store(history, proof)
+        log = Path(history.target(T).removeprefix("file://")) / "_delta_log"
+        version = max(int(path.stem) for path in log.glob("*.json")) + 1
+        said = {"commitInfo": {"timestamp": 0, "operation": operation, "operationParameters": {}}}
+        (log / f"{version:020}.json").write_text(json.dumps(said))
+        assert self.kept(history).invalid is None
+
+    def test_commits_that_cannot_be_looked_at_end_it(
+        self, history: History, proof: TableProof, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.store(history, proof)
+        path = history.target(T).removeprefix("file://")
+        write_deltalake(path, pa.table({"id": pa.array([1], pa.int32())}), mode="append")
+        DeltaTable(path).optimize.compact()
+        monkeypatch.setattr("tideline.planner.verified.COMMITS_MAX", 1)
+        assert "does not tell who made" in self.kept(history).invalid
 
     def test_a_restore_ends_it(self, history: History, proof: TableProof) -> None:
         self.store(history, proof)

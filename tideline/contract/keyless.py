@@ -16,6 +16,11 @@ NOT_COPIED = (
     " does"
 )
 
+NEEDS_KEY = (
+    "it has no key, and to be kept as {mode} it needs one: name columns that are one in the"
+    " settings (`key`), or keep it as current or append"
+)
+
 
 def copies_in(manifests: Sequence[Manifest], table: str) -> Iterator[tuple[int, Floor, Copied]]:
     """The copies of ``table`` that ended in ``manifests``, with the numbers of these."""
@@ -35,14 +40,16 @@ def last_whole(
     limits = [run[-1].manifest_number]
     for item in state.requests:
         for dump in item.dumps:
-            if dump.table == table and dump.first_low_seq is not None and not dump.error:
+            # Other tables of the same request may take long after this one has ended.
+            ended = dump.state in ("done", "failed")
+            if dump.table == table and dump.first_low_seq is not None and not ended:
                 limits.append(dump.first_manifest or 0)
     if not at_end:
-        ended = max((number for number, _, _ in copies_in(run, table)), default=0)
+        newest = max((number for number, _, _ in copies_in(run, table)), default=0)
         limits += [
             manifest.manifest_number - 1
             for manifest in run
-            if manifest.manifest_number > ended
+            if manifest.manifest_number > newest
             for part in manifest.parts
             if part.table == table and part.operations.get("r")
         ]

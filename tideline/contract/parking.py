@@ -36,9 +36,9 @@ class Stop(msgspec.Struct, frozen=True):
         choice = _CHOICES.get(self.step.kind, "apply or ignore")
         return (
             f"parked before sequence {self.seq}: {told(self.step)}, and on_change.{kind} is park."
-            f" Either set on_change.{kind} to {choice} and merge again, or dump the table"
-            f" (`tideline dump {self.table}`) and start its target anew"
-            f" (`tideline rebuild {self.table}`)"
+            f" Either set on_change.{kind} to {choice} and merge again, or begin behind the change:"
+            f" `tideline dump {self.table}`, and when that has ended remove the target's directory"
+            " and merge (docs/SCHEMA_CHANGES.md)"
         )
 
 

@@ -6,7 +6,8 @@ stored before it is run, so that a retry reads the same input.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -253,6 +254,23 @@ def app_id(pipeline: str, incarnation: str, table: str, generation: int, build: 
 def of_build(app: str, build: int) -> str:
     """The app id of a rebuild, from the one of the generation itself."""
     return f"{app}.{build}" if build else app
+
+
+def build_of(app: str) -> int:
+    """The rebuild that an app id is of; 0 for the generation itself."""
+    return int(app.rpartition("/")[2].partition(".")[2] or 0)
+
+
+def newest_generation(apps: Iterable[str], app: str) -> int:
+    """The newest generation of the table of ``app`` that any of ``apps`` belongs to; -1 for none.
+
+    Delta keeps what a table has applied also where it is replaced, so that this tells of a target
+    which generation's it is.
+    """
+    base = re.escape(app.rpartition("/")[0])
+    named = re.compile(rf"{base}/(\d+)(?:\.\d+)?(?:/columns)?")
+    found = (named.fullmatch(one) for one in apps)
+    return max((int(one[1]) for one in found if one), default=-1)
 
 
 def start_of(state: TableState, manifest: int | None, begin_manifest: int = 0) -> int:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from tideline.contract.bounds import key_bounds
 from tideline.contract.change_log import clash
 from tideline.contract.errors import InvariantBroken
-from tideline.contract.keyless import NOT_COPIED, ends_copy, last_whole, newest_copy
+from tideline.contract.keyless import NEEDS_KEY, NOT_COPIED, ends_copy, last_whole, newest_copy
 from tideline.contract.layout import table_path
 from tideline.contract.manifest import (
     Manifest,
@@ -46,6 +46,10 @@ _RESERVED = "_metadata"
 _WENT_BACK = (
     "the target was set back behind what is applied (RESTORE); only a full dump makes it right:"
     " run `tideline dump {table}`, or remove the table's directory to have it built anew"
+)
+_LOST_PAST = (
+    "the target was set back behind what is applied (RESTORE), and lacks what it kept since, which"
+    " no dump can tell: run `tideline rebuild {table} --mode {mode} --accept-differences`"
 )
 _HELD = (TableCondition.PARKED, TableCondition.BLOCKED)
 
@@ -226,7 +230,9 @@ def _spans(
         if stop is not None:
             held[name] = str(stop)
             span = replace(span, limit=_last_before(stop.seq, run, a))
-        if target.went_back and _healed_at(span, run) is None:
+        if target.went_back and target.mode.keeps_past:
+            held[name] = _LOST_PAST.format(table=name, mode=target.mode.value)
+        elif target.went_back and _healed_at(span, run) is None:
             held[name] = _WENT_BACK.format(table=name)
         else:
             spans[name] = span
@@ -380,6 +386,8 @@ def _unmergeable(schema: TableSchema, mode: Mode) -> str | None:
             f"the column {taken!r} has the name of one that a change log has itself: rename it at"
             " the source, or keep the table in another mode"
         )
+    if not schema.key and mode in (Mode.SOFT_DELETES, Mode.HISTORY):
+        return NEEDS_KEY.format(mode=mode.value)
     seen: dict[str, str] = {}
     for name in schema.column_names:
         twin = seen.setdefault(name.lower(), name)

@@ -60,12 +60,13 @@ def short(table: str) -> str:
 def with_pass(first: TableProof, later: Sequence[TableProof]) -> TableProof:
     """``first`` once the keys that it set aside were compared again, in ``later`` passes.
 
-    What these set aside themselves is what still moves.
+    What these set aside themselves is what still moves, and so is what ``first`` does not list.
     """
     lost = [one for one in later if one.proof is Proof.UNPROVEN]
     if lost:
         return replace(first, reason=lost[0].reason, hint=lost[0].hint)
-    moving = sum(one.moving for one in later)
+    not_listed = max(0, first.moving - len(first.moving_keys))
+    moving = not_listed + sum(one.moving for one in later)
     keys = tuple(key for one in later for key in one.moving_keys)
     summed = _summed(first, later)
     proof = Proof.MOVING if moving else Proof.EQUAL

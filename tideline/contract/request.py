@@ -273,6 +273,10 @@ def _rules(request: DumpRequest) -> list[tuple[bool, str]]:
             "key_range and time exclude each other",
         ),
         (request.key_range is not None and not _bounded(request.key_range), _UNBOUNDED),
+        (
+            request.key_range is not None and request.key_range.start == request.key_range.end,
+            "key_range is empty: from and to are the same",
+        ),
         (keys is not None and len(request.tables) != 1, "keys needs exactly one table"),
         (
             request.key_range is not None and len(request.tables) != 1,
@@ -297,12 +301,6 @@ def _verify_rules(request: DumpRequest) -> list[tuple[bool, str]]:
         (
             request.verifies and request.keys is not None and request.ranged,
             "to verify, give keys or a range of keys, not both",
-        ),
-        (
-            request.verifies
-            and request.key_range is not None
-            and request.key_range.start == request.key_range.end,
-            "key_range is empty: from and to are the same",
         ),
         (share is not None and not request.verifies, "sample_percent is for purpose verify"),
         (share is not None and not 1 <= share <= 100, "sample_percent must be 1 to 100"),

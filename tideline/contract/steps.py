@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
+from itertools import count
 
 import msgspec
 
@@ -116,14 +117,16 @@ def renames_in_order(moves: Mapping[str, str]) -> Iterator[ColumnStep]:
 
 
 def _in_order(moves: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    left = dict(moves)
+    left, numbers = dict(moves), count(len(moves))
     while left:
-        held = {was.lower(): was for was in left}
-        free = [was for was, name in left.items() if held.get(name.lower(), was) == was]
+        held: dict[str, set[str]] = {}
+        for was in left:
+            held.setdefault(was.lower(), set()).add(was)
+        free = [was for was, name in left.items() if held.get(name.lower(), {was}) == {was}]
         for was in free:
             yield was, left.pop(was)
         if not free:
             was = next(iter(left))
-            between = f"{BETWEEN}{len(left)}"
+            between = f"{BETWEEN}{next(numbers)}"
             yield was, between
             left[between] = left.pop(was)

@@ -7,14 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from tideline.contract.block import check_files
 from tideline.contract.layout import parse_rollup_key
 from tideline.contract.manifest import TableState
+from tideline.contract.modes import Mode
 from tideline.store.chain import Chain, Stretch
 from tideline.store.objects import ObjectStore
 
-PAST_LOST = (
-    "to be kept as {mode} the table needs every change since its generation began, and of those"
-    " parts up to manifest {lost} are removed; what can be had begins at sequence {seq}, with the"
-    " latest full dump: `tideline rebuild {table} --mode {mode} --since-dump` starts there"
-)
 _LOOKS_AT_ONCE = 16
 
 
@@ -43,6 +39,20 @@ def parts_lost(
             gone = [number for (number, _), found in zip(parts, there, strict=True) if not found]
             lost = max(gone, default=lost)
     return lost
+
+
+def past_lost(name: str, mode: Mode, lost: int, seq: int, *, rebuilding: bool) -> str:
+    """What to do where parts of the past up to manifest ``lost`` are gone, so that it can be had
+    from ``seq`` on. A rebuild takes a live table's place, so there must be one; the rebuild that
+    finds this is under way, and is to begin otherwise."""
+    first = "" if rebuilding else "set its mode to current and merge it, then "
+    anew = " --anew" if rebuilding else ""
+    return (
+        f"to be kept as {mode.value} the table needs every change since its generation began, and"
+        f" of those parts up to manifest {lost} are removed; what can be had begins at sequence"
+        f" {seq}, with the latest full dump:"
+        f" {first}`tideline rebuild {name} --mode {mode.value} --since-dump{anew}` starts there"
+    )
 
 
 def _rolled_up(stretch: Stretch, store: ObjectStore, name: str) -> bool:

@@ -32,7 +32,7 @@ from tideline.contract.receipt import Receipt, decode_receipt
 from tideline.contract.schema import TableSchema, parse_table
 from tideline.planner.consumers import register_warehouse
 from tideline.planner.gather import MANIFESTS_MAX, Gathered, Wanted, gather
-from tideline.planner.kept import PAST_LOST, parts_lost
+from tideline.planner.kept import parts_lost, past_lost
 from tideline.planner.past import Past
 from tideline.planner.policies import policy_of
 from tideline.planner.progress import foreign_owner, target_of
@@ -169,6 +169,16 @@ class Planning:
             held={name: why for plan in plans for name, why in plan.held.items()} | stopped,
         )
 
+    def stops(self) -> Mapping[str, Stop]:
+        """The tables that stand before a change which somebody is to decide on."""
+        link = self._chain.tail()
+        state = OpenState() if link is None else self._chain.open_state(link)
+        parking = {n: t for n, t in state.tables.items() if policy_of(self._settings, n).parks}
+        if link is None or not parking:
+            return {}
+        starts = self._starts(parking, link.manifest)
+        return {name: start.stop for name, start in starts.items() if start.stop is not None}
+
     def _judged(self, table: TablePlan) -> TablePlan:
         """With how soon the table's changes should be queryable; a rebuild's table, which nobody
         reads yet, is not measured."""
@@ -239,9 +249,8 @@ class Planning:
         if begin is not None and mode.keeps_past and not self._since_dump:
             lost = parts_lost(self._chain, self._store, name, table, begin.begin_manifest)
             if lost is not None:
-                problem = PAST_LOST.format(
-                    table=name, mode=mode.value, lost=lost, seq=begin.first_low_seq
-                )
+                seq = begin.first_low_seq
+                problem = past_lost(name, mode, lost, seq, rebuilding=self._build > 0)
                 return _Start(Applied(exists=target.exists, problem=problem), None)
             begin = None
         a = start_of(table, target.applied, 0 if begin is None else begin.begin_manifest)
@@ -277,7 +286,9 @@ class Planning:
         policy = policy_of(self._settings, name)
         stop = None
         if policy.parks and max(a, clear_until) < last:
-            stop = self._next_stop(name, policy, applied, (max(a, clear_until), last))
+            begins = table.generation_seq if target.applied is None else 0
+            above = max(applied.seq, applied.begin_seq, applied.columns_seq, begins)
+            stop = self._next_stop(name, policy, above, (max(a, clear_until), last))
         if stop is not None:
             clear_until = tail.manifest_number
             applied = msgspec.structs.replace(applied, clear_until=clear_until)
@@ -293,11 +304,11 @@ class Planning:
         return not self._chain.read_schema(table.schema).key
 
     def _next_stop(
-        self, name: str, policy: Policy, applied: Applied, within: tuple[int, int]
+        self, name: str, policy: Policy, above: int, within: tuple[int, int]
     ) -> Stop | None:
-        """The event that the table must not reach, if it is in the next manifest that holds
-        anything of it; ``within`` are a manifest before that one, and one at or behind it."""
-        above = max(applied.seq, applied.begin_seq, applied.columns_seq)
+        """The event after sequence ``above`` that the table must not reach, if it is in the next
+        manifest that holds anything of it; ``within`` are a manifest before that one, and one at or
+        behind it."""
         for stretch in self._chain.stretches(within[0] + 1, within[1]):
             for link in stretch.links:
                 if name in tables_in(link.manifest):

@@ -94,14 +94,14 @@ def _progress(settings: Settings, tail: Manifest, name: str, table: TableState) 
         manifest, seq, through = tail.manifest_number, tail.last_seq, complete_through(table, tail)
     pending = 0 if stamp is None or not stamp.pending else _pending(settings, name, stamp)
     wanted = settings.of_table(parse_table(name)).mode
-    doubted = problem or pending != 0 or (stamp and stamp.unproven)
+    unproven = (*(() if stamp is None else stamp.unproven), *target.foreign)
     return TableProgress(
         table=name,
         manifest=manifest,
         seq=seq,
-        complete_through_us=None if doubted else through,
+        complete_through_us=None if problem or pending != 0 or unproven else through,
         waiting=waiting,
-        unproven=() if stamp is None else stamp.unproven,
+        unproven=unproven,
         problem=problem,
         pending=pending,
         mode=target.mode if target.exists else wanted,

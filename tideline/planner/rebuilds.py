@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from tideline.contract import layout
 from tideline.contract.errors import Fenced, Misconfigured, Unavailable
+from tideline.contract.keyless import NEEDS_KEY
 from tideline.contract.manifest import Manifest, TableState
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Plan, PlannedSwap, app_id, encode_plan
@@ -47,6 +48,7 @@ def begin_rebuild(
     store = open_store(settings.store)
     now = _look(settings, store, table)
     wanted = settings.of_table(parse_table(table)).mode if mode is None else mode
+    _check_key(store, settings.pipeline, now.state, wanted, table)
     newest = _newest(settings, store, table)
     open_now = newest is not None and newest.build > now.live.build and _fits(newest, now)
     if newest is not None and open_now and not anew:
@@ -111,6 +113,18 @@ def next_step(
     ):
         raise Unavailable(f"a plan {plan.plan_id} exists already", hint="try again")
     return plan
+
+
+def _check_key(
+    store: ObjectStore, pipeline: str, state: TableState, mode: Mode, table: str
+) -> None:
+    """Before there is a record of a rebuild that could only be given up."""
+    keyless = state.schema is not None and not Chain(store, pipeline).read_schema(state.schema).key
+    if keyless and mode in (Mode.SOFT_DELETES, Mode.HISTORY):
+        raise Misconfigured(
+            f"{table} cannot be rebuilt: {NEEDS_KEY.format(mode=mode.value)}",
+            hint="docs/KEYLESS.md says how a table gets a key",
+        )
 
 
 @dataclass(frozen=True, slots=True)

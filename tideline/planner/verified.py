@@ -27,24 +27,11 @@ from tideline.contract.verification import (
     encode_verification,
     encode_verified,
 )
+from tideline.planner.targets import HARMLESS
 from tideline.settings import Settings
 from tideline.store.objects import ObjectStore, open_store
 
 COMMITS_MAX = 10_000
-_HARMLESS = frozenset(
-    {
-        "ADD COLUMNS",
-        "ALTER COLUMN",
-        "CHANGE COLUMN",
-        "CHANGE COLUMNS",
-        "OPTIMIZE",
-        "SET TBLPROPERTIES",
-        "UNSET TBLPROPERTIES",
-        "VACUUM END",
-        "VACUUM START",
-    }
-)
-"""Operations that leave every value as it was."""
 
 
 class VerifiedThrough(msgspec.Struct, frozen=True):
@@ -134,6 +121,8 @@ def _invalid(settings: Settings, tail: Manifest, now: TableState, kept: Verified
     if version < kept.target_version:
         return "the table was made anew"
     foreign = [text for commit in commits if (text := _foreign(commit, kept))]
+    if not foreign and len(commits) < since:
+        return f"its log does not tell who made the versions up to {version - len(commits)}"
     return f"changed by others: {foreign[-1]}" if foreign else None
 
 
@@ -143,6 +132,6 @@ def _foreign(commit: Mapping[str, Any], kept: Verified) -> str | None:
     operation = str(commit.get("operation", "unknown"))
     version = int(commit["version"])
     ours = stamp is not None and stamp.app_id == kept.app_id
-    if version <= kept.target_version or ours or operation in _HARMLESS:
+    if version <= kept.target_version or ours or operation in HARMLESS:
         return None
     return f"version {version}: {operation}"

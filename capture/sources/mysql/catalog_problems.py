@@ -19,6 +19,8 @@ Policy = Literal["refuse", "redump"]
 ENGINES = ("InnoDB", "ROCKSDB", "MyISAM", "Aria")
 """Those that keep a table's rows in this server and log every change of them as rows. MEMORY, for
 one, is empty after a restart, which the log holds as a statement."""
+UNTRANSACTIONAL = ("myisam", "aria")
+"""Those without transactions, and so without snapshots."""
 
 SPARKS_OWN = "_metadata"
 """Spark's name for what it knows of a file: Delta cannot merge into a table with such a column."""
@@ -88,9 +90,22 @@ def _key_problem(suspect: Suspect) -> Problem | None:
     firm = next((key for key in suspect.keys if key.firm), None)
     columns = ", ".join(map(quoted, firm.columns)) if firm else "…"
     if suspect.choice.keyless:
-        return None
+        return _uncounted_problem(suspect)
     fix = f"ALTER TABLE {qualified(suspect.table.table)} ADD PRIMARY KEY ({columns});"
     return "it has no primary key", f"{fix} -- {ways_on(suspect.table.table)}"
+
+
+def _uncounted_problem(suspect: Suspect) -> Problem | None:
+    """A table is copied as a snapshot shows it. Engines without transactions show it as it is when
+    it is read: then a row that was just inserted is in the copy, and in the log behind it."""
+    if not suspect.choice.counted or suspect.engine.lower() not in UNTRANSACTIONAL:
+        return None
+    name = qualified(suspect.table.table)
+    return (
+        f"it has no key, and its engine {suspect.engine} has no snapshots: equal rows cannot be"
+        " counted",
+        f"ALTER TABLE {name} ENGINE = InnoDB; -- or give it a primary key",
+    )
 
 
 def _named_key_problem(suspect: Suspect) -> Problem | None:

@@ -46,7 +46,8 @@ SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, c.relreplident,
        c.relnatts,
        (SELECT pg_catalog.string_agg(g.attnum::text, ',' ORDER BY g.attnum)
         FROM pg_catalog.pg_attribute g
-        WHERE g.attrelid = c.oid AND g.attgenerated <> '' AND NOT g.attisdropped)
+        WHERE g.attrelid = c.oid AND g.attgenerated <> '' AND NOT g.attisdropped),
+       c.xmin::text::bigint
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN LATERAL ({membership} LIMIT 1) p ON true
 WHERE c.oid = ANY (%(oids)s) AND c.relkind IN ('r', 'p')
@@ -270,7 +271,8 @@ def _with_named_key(
 
 
 def _table(cursor: Any, parts: _Parts, types: TypeNames, choice: Choice) -> CatalogTable:
-    oid, schema_name, name, kind, _, _, filenode, _, membership, _, rows, last, _ = parts.row
+    oid, schema_name, name, kind, _, _, filenode, *_ = parts.row
+    membership, _, rows, last, _, changed_by = parts.row[8:]
     table = TableId(schema_name, name)
     resolved = tuple(types.resolve(row[2], row[3], row[6]) for row in parts.columns)
     names = {row[0]: row[1] for row in parts.columns}
@@ -295,6 +297,7 @@ def _table(cursor: Any, parts: _Parts, types: TypeNames, choice: Choice) -> Cata
         narrowed=bool(parts.row[9]),
         numbers=ColumnNumbers(oid, tuple(row[0] for row in parts.columns), last),
         defaults=known_defaults(filled, logical),
+        changed_by=changed_by,
     )
     casts = tuple(row[7] for row in parts.columns)
     return CatalogTable(

@@ -78,3 +78,17 @@ def test_mysql() -> None:
     assert "no column z" in str(mysql(("z",), firm))
     loose = mysql(("a", "b"), Key("u", ("a", "b"), firm=False), nullable="YES")
     assert "may be NULL" in str(loose)
+
+
+@pytest.mark.parametrize(
+    ("engine", "counted", "refused"),
+    [("InnoDB", True, False), ("MyISAM", True, True), ("Aria", True, True), ("Aria", False, False)],
+)
+def test_what_no_snapshot_shows_is_not_counted(engine: str, counted: bool, refused: bool) -> None:
+    """Its copy would hold rows that the log has behind the copy's place: they would count twice."""
+    columns = (MysqlColumn("a", Code.LONG, nullable=True),)
+    rows = [ColumnRow("a", "int", "int", None, 10, 0, None, None, None, "YES")]
+    table = MysqlTable(TableId("shop", "bag"), columns, ())
+    choice = Choice(keyless=True, counted=counted)
+    problem = problem_of(Suspect(table, rows, "BASE TABLE", engine, (), (), choice))
+    assert (problem is not None and "no snapshots" in problem[0]) is refused

@@ -13,7 +13,9 @@ from console.plan import run
 from tests.fixtures.parts import Emptied, History, Row, Shaped, schema_of
 from tests.unit.test_planner import apply
 from tests.unit.test_planner_policies import react
+from tests.unit.test_planning_modes import apply as apply_as
 from tideline.contract.manifest import TableCondition
+from tideline.contract.modes import Mode
 from tideline.contract.steps import ColumnStep, StepKind
 
 T = "public.t"
@@ -84,3 +86,40 @@ def test_what_parks_and_why(history: History, capsys: pytest.CaptureFixture[str]
     assert "nothing to merge up to manifest" in shown
     assert "public.t is held: parked before sequence 4: column 'a' was renamed to 'b'" in shown
     assert "public.t will park before the next: add, rename" in shown
+
+
+def test_columns_of_the_key_follow_whatever_is_ignored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = History(tmp_path)
+    made.commit(Shaped(schema_of(T, {"id": "int32"}, ["id"])))
+    made.commit(Row(T, "c", {"id": 1}))
+    apply(made, 2)
+    rename = ColumnStep(StepKind.RENAME, "number", was="id")
+    made.commit(Shaped(schema_of(T, {"number": "int32"}, ["number"]), (rename,)))
+    react(made, rename="ignore")
+    (table,) = document(made, capsys)["tables"]
+    assert [step["effect"] for step in table["steps"]] == ["the column is renamed"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "effect", "cost"),
+    [
+        (Mode.SOFT_DELETES, "gets its default in rows that are there", "rewrites the table"),
+        (Mode.HISTORY, "gets its default in rows that are current", "rewrites the table"),
+        (Mode.APPEND, "NULL in older rows", "metadata only"),
+    ],
+)
+def test_a_default_costs_what_the_mode_makes_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: Mode, effect: str, cost: str
+) -> None:
+    made = History(tmp_path)
+    made.commit(Shaped(schema_of(T, {"id": "int32"}, ["id"])))
+    made.commit(Row(T, "c", {"id": 1}))
+    apply_as(made, 2, mode=mode)
+    add = ColumnStep(StepKind.ADD, "c", type="int32", default="1")
+    made.commit(Shaped(schema_of(T, {"id": "int32", "c": "int32"}, ["id"]), (add,)))
+    (table,) = document(made, capsys)["tables"]
+    ((said, costs),) = [(step["effect"], step["cost"]) for step in table["steps"]]
+    assert said.endswith(effect)
+    assert costs == cost

@@ -32,6 +32,7 @@ from tideline.contract.manifest import (
     TableDump,
     TableState,
 )
+from tideline.contract.modes import Mode
 from tideline.contract.position import PostgresPosition, SourceIdentity
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 from tideline.contract.timeliness import Kept
@@ -294,6 +295,8 @@ def golden() -> dict[str, Status]:
                 late=Lateness(Stage.TABLE, "it is unproven", "tideline dump public.orders"),
                 slo=Kept(99.0, 30.0, NOW - 3600 * SECOND, 200, 4, 98.0, 2.0, 61.5),
                 pending=2,
+                mode=Mode.CURRENT,
+                mode_wanted=Mode.HISTORY,
             ),
         ),
         dumps=(dump,),

@@ -43,6 +43,13 @@ class TestLaterPasses:
         assert (proof.proof, proof.moving_keys) == (Proof.MOVING, (("2",),))
         assert proof.proven_later == 1
 
+    def test_keys_that_were_too_many_to_list_are_not_proven_by_others(self) -> None:
+        """A repair adds keys that moved to a proof which set aside more than it lists."""
+        many = replace(DIFFERS, moving=150_000)
+        still = replace(LATER, proof=Proof.MOVING, moving=1, moving_keys=(("7",),))
+        proof = with_pass(repaired(many, [still]), [LATER])
+        assert (proof.proof, proof.moving, proof.proven_later) == (Proof.MOVING, 150_000, 1)
+
     def test_a_difference_of_a_later_pass_counts(self) -> None:
         lost = replace(
             LATER, proof=Proof.DIFFERS, missing=1, keys=(DifferentKey(("2",), "missing"),)

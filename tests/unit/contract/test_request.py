@@ -96,6 +96,7 @@ def test_a_request_written_by_hand_needs_no_version() -> None:
             "keys or a range of keys",
         ),
         ({"purpose": "verify", "key_range": KeyRange(("1",), ("1",))}, "key_range is empty"),
+        ({"key_range": KeyRange(("1",), ("1",))}, "key_range is empty"),
         ({"sample_percent": 5}, "for purpose verify"),
         ({"purpose": "verify", "sample_percent": 0}, "1 to 100"),
         ({"purpose": "verify", "sample_percent": 101}, "1 to 100"),

@@ -46,6 +46,25 @@ def test_drops_come_first_and_the_rest_stays_as_it_is() -> None:
     assert at_once([rename("a", "c"), drop, wide, add]) == (drop, rename("a", "c"), wide, add)
 
 
+@pytest.mark.parametrize(
+    "moves",
+    [
+        {"a": "A", "A": "d"},
+        {"b": "a", "a": "A", "A": "d", "d": "b"},
+        {"aa": "aA", "aA": "AA", "AA": "aa"},
+    ],
+    ids=str,
+)
+def test_names_that_differ_by_case_only_are_renamed_one_by_one(moves: dict[str, str]) -> None:
+    steps = list(renames_in_order(moves))
+    held = set(moves)
+    for step in steps:
+        held.remove(step.was)
+        assert step.column not in held, steps
+        held.add(step.column)
+    assert set(at_once(steps)) == {rename(was, name) for was, name in moves.items()}
+
+
 @given(st.lists(st.sampled_from(NAMES), unique=True), st.permutations(NAMES), st.data())
 def test_both_ways_lead_to_the_same_columns(
     columns: list[str], names: list[str], data: st.DataObject

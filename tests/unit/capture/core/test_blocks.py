@@ -126,6 +126,16 @@ def test_what_they_say_of_another_kind_is_not_meant() -> None:
     assert open_ids(driver) == []
 
 
+def test_another_change_that_they_say_to_park_at_ends_that_dump() -> None:
+    """Else the dump that follows the one change would start the target anew for the other."""
+    driver = blocked(applying(StepKind.RETYPE))
+    driver.dump([(1, None)], facts=NEW, complete=False)
+    driver.log(None, SchemaSeen(TableSchema(TABLE, RETYPED.columns, ("id", "v"))))
+    assert driver.core.tables.states[TABLE].blocked_by == (StepKind.RETYPE, StepKind.KEY)
+    assert open_ids(driver) == []
+    assert state_of(driver) == (TableCondition.BLOCKED, 0)
+
+
 def test_settings_may_be_changed_while_it_waits() -> None:
     driver = blocked()
     state = driver.seal().state

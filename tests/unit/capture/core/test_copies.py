@@ -7,9 +7,12 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from capture.core.copies import SEEN_MAX, Place, Pulse, place_of
-from capture.core.events import Chunk, Rows, Snapshot, TableFacts
+from capture.core.events import Chunk, Rows, SchemaSeen, Snapshot, TableFacts
+from tests.fixtures.core import SCHEMA as KEYED
+from tests.fixtures.core import Driver, facts_with
 from tideline.contract.schema import Column, TableSchema
 
 SCHEMA = TableSchema("public.bag", (Column("a", "int32", "int"),), ())
@@ -92,3 +95,16 @@ def test_between_pulses(seed: int) -> None:
         assert place is None
     else:
         assert place is not None and counted(place, [s for s, _ in changes]) == hidden
+
+
+def test_a_table_that_gets_a_key_is_read_from_its_beginning() -> None:
+    """Where its copy stood is no key: a chunk behind that could never be read."""
+    bag = facts_with(replace(KEYED, key=()))
+    driver = Driver()
+    driver.catalog(bag)
+    driver.dump([], facts=bag)
+    driver.ask("before")
+    driver.dump([], facts=bag, last_key=("token", "0", "0"), complete=False)
+    driver.log(None, SchemaSeen(KEYED))
+    order = driver.order()
+    assert (order.keyless, order.after_key) == (False, None)

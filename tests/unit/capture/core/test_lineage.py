@@ -246,6 +246,24 @@ class TestRelations:
         driver.catalog(facts)
         assert condition(driver) is TableCondition.UNPROVEN
 
+    @pytest.mark.parametrize("told", [True, False], ids=["told", "later"])
+    def test_a_column_that_came_went_and_came_again_is_in_doubt(self, told: bool) -> None:
+        """Rows that were logged in between have values in a column that is no longer there."""
+        driver = self.begun()
+        again = schema("v", "c")
+        facts = facts_with(again, columns=("id", "v", "c"), numbers=numbers(1, 2, 4))
+        driver.log(None, SchemaSeen(again, 7, 1, facts if told else None))
+        driver.catalog(facts)
+        assert condition(driver) is TableCondition.UNPROVEN
+
+    def test_one_that_came_before_the_catalog_was_asked_is_not(self) -> None:
+        driver = self.begun()
+        added = schema("v", "c")
+        facts = facts_with(added, columns=("id", "v", "c"), numbers=numbers(1, 2, 3))
+        driver.log(None, SchemaSeen(added, 7, 1))
+        driver.catalog(facts)
+        assert condition(driver) is TableCondition.LIVE
+
     def test_another_table_of_that_name_is_in_doubt_at_once(self) -> None:
         driver = self.begun()
         driver.log(None, SchemaSeen(SCHEMA, 7, oid=2))
