@@ -8,7 +8,6 @@ import sys
 import structlog
 
 from benchmarks import (
-    ladder,
     merge,
     mysql_capture,
     mysql_dump,
@@ -16,7 +15,6 @@ from benchmarks import (
     postgres_capture,
     postgres_dump,
     postgres_latency,
-    verify,
 )
 from benchmarks.result import encode
 
@@ -30,8 +28,6 @@ _ALL = {
         mysql_dump,
         mysql_memory,
         merge,
-        verify,
-        ladder,
     )
 }
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from capture.core.blocks import parted_by
-from capture.core.events import WHOLE_ROW, GapSeen, SchemaSeen, StatementSeen, TableFacts
+from capture.core.events import GapSeen, StatementSeen
 from capture.core.requests import FOLLOW_UP, UNPROVEN
 from capture.core.tables import CATALOG, VALUE, Adopted
 from tideline.contract.errors import InvariantBroken
@@ -30,15 +29,13 @@ class Conditions:
         self._core = core
         self._announced: dict[str, TableSchema] = {}
 
-    def announced(self, seen: SchemaSeen) -> None:
-        """The log describes a table."""
-        core, schema = self._core, seen.schema
+    def announced(self, schema: TableSchema, xid: int) -> None:
+        """The log describes a table, in transaction ``xid``."""
+        core = self._core
         table = schema.table
-        core.catalog.schema_seen(table, seen.xid)
+        core.catalog.schema_seen(table, xid)
         reserved = [name for name in schema.column_names if is_reserved(name)]
-        known = core.tables.schema(table)
-        lost = not schema.key and known is not None and bool(known.key)
-        if reserved or lost:
+        if reserved or not schema.key:
             self._announced.pop(table, None)
             if core.tables.captures(table):
                 reason = f"columns have names of ours: {', '.join(reserved)}"
@@ -47,31 +44,14 @@ class Conditions:
             return
         self._announced[table] = schema
         if core.tables.captures(table):
-            another = core.tables.is_another(table, seen.oid)
-            self.adopt(schema, seen.facts)
-            if another:
-                self._replaced(table)
+            self.adopt(schema)
 
-    def _replaced(self, table: str) -> None:
-        """The log has rows of another table by that name: of its own, so that older transactions
-        may have changed it that the log never tells of."""
+    def adopt(self, schema: TableSchema) -> Adopted | None:
+        """Mint the schema event that ``schema`` calls for, and do what its verdict demands."""
         core = self._core
-        core.dumps.orders.joined(table)
-        core.tables.lose_numbers(table)
-        self.doubt(table, since=core.sequencer.last, reason="the table was re-created")
-
-    def adopt(self, schema: TableSchema, facts: TableFacts | None = None) -> Adopted | None:
-        """Mint the schema event that ``schema`` calls for, and do what its verdict demands.
-
-        ``facts``: what the catalog said of just this schema, if it was asked.
-        """
-        core = self._core
-        keyless = core.tables.keyless(schema.table)
-        adopted = core.tables.adopt(schema, facts)
+        adopted = core.tables.adopt(schema)
         if adopted is None:
             return None
-        if keyless and schema.key:
-            core.requests.restart(schema.table)  # Where a copy stands is no key.
         seq = core.sequencer.take(1)
         core.draft.schemas.append(schema)
         core.draft.schema_events.append(
@@ -82,7 +62,6 @@ class Conditions:
                 adopted.before,
                 adopted.verdict.value,
                 adopted.changes,
-                steps=adopted.steps,
             )
         )
         core.draft.state_changed = True
@@ -93,10 +72,8 @@ class Conditions:
             since = core.catalog.last_equal(schema.table, seq)
             self.doubt(schema.table, since=since, reason=f"schema change: {what}")
         elif adopted.verdict is Verdict.INCOMPATIBLE:
-            by = parted_by(adopted.steps)
-            core.blocks.block(schema.table, seq, f"incompatible change: {what}", by)
-        if adopted.certain and facts is not None:
-            core.dumps.restate(facts)
+            core.tables.block(schema.table, since=seq, reason=f"incompatible change: {what}")
+            core.requests.restart(schema.table)
         return adopted
 
     def stated(self, seen: StatementSeen) -> None:
@@ -112,9 +89,7 @@ class Conditions:
             if schema is None or not core.tables.captures(table):
                 continue
             seq = core.sequencer.take(1)
-            told = core.tables.state_steps(table, seen.steps)
-            neutral = seen.neutral and told
-            verdict = Verdict.NEUTRAL if neutral else Verdict.UNPROVEN
+            verdict = Verdict.NEUTRAL if seen.neutral else Verdict.UNPROVEN
             text = (
                 seen.text if len(seen.text) <= _STATEMENT_MAX else seen.text[:_STATEMENT_MAX] + "…"
             )
@@ -122,11 +97,10 @@ class Conditions:
             core.draft.schema_events.append(
                 SchemaEvent(seq, table, form, form, verdict.value, statement=text)
             )
-            core.draft.state_changed = True
             core.tables.restated(table)
             core.dumps.disturb(table, "a DDL statement")
             unproven = core.tables.states[table].condition is TableCondition.UNPROVEN
-            if not neutral or (unproven and not core.requests.dumps_all(table)):
+            if not seen.neutral or (unproven and not core.requests.dumps_all(table)):
                 self.doubt(table, since=seq, reason="a DDL statement may have changed its rows")
 
     def missed(self, gap: GapSeen) -> None:
@@ -144,17 +118,12 @@ class Conditions:
         core = self._core
         due = []
         for table in [table for table in tables if core.tables.captures(table)]:
-            if self._blocked(table) and not core.requests.dumps_all(table):
-                continue  # Whatever dump starts its target anew will begin after this.
             core.tables.unprove(table, since=core.sequencer.last, reason=reason)
             core.draft.state_changed = True
             if not core.requests.awaits_dump(table):
                 due.append(table)
         if due and core.limits.dump_unproven:
             core.intake.request_dump(FOLLOW_UP, due)
-
-    def _blocked(self, table: str) -> bool:
-        return self._core.tables.states[table].condition is TableCondition.BLOCKED
 
     def unpark(self, table: str) -> None:
         """Capture ``table`` again, with the schema the log announced meanwhile."""
@@ -169,7 +138,8 @@ class Conditions:
         core.tables.unprove(table, since=since, reason=reason)
         core.draft.state_changed = True
         restarted = core.requests.restart(table)
-        if not restarted and core.limits.dump_unproven and not self._blocked(table):
+        blocked = core.tables.states[table].condition is TableCondition.BLOCKED
+        if not restarted and core.limits.dump_unproven and not blocked:
             core.intake.request_dump(UNPROVEN, [table])
 
     def cancelled(self, tables: Iterable[str]) -> None:
@@ -207,15 +177,6 @@ class Conditions:
         core = self._core
         if seq != core.sequencer.next:
             raise InvariantBroken(f"parking {table} between the rows of a batch")
-        if column == WHOLE_ROW:
-            self.park(
-                table,
-                reason="it has no key, and the log lacks the row before a change of it",
-                hint="have whole rows logged, on PostgreSQL by ALTER TABLE … REPLICA IDENTITY FULL,"
-                " and dump the table then",
-                cause=VALUE,
-            )
-            return
         self.park(
             table,
             reason=f"key column {column} has a value that its type cannot hold",

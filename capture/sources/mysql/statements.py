@@ -79,13 +79,7 @@ def _classify(found: Iterator[Token], schema: str) -> Statement:
         return statement
     if bare.kind is not statement.kind:
         return Statement(Kind.UNKNOWN, statement.words)
-    same = statement.steps == bare.steps
-    return replace(
-        statement,
-        neutral=statement.neutral and bare.neutral,
-        steps=statement.steps if same else None,
-        converts=statement.converts or bare.converts,
-    )
+    return replace(statement, neutral=statement.neutral and bare.neutral)
 
 
 def _read(found: Sequence[Token], schema: str) -> Statement:

@@ -34,8 +34,6 @@ COMMANDS = (
     "resume",
     "cancel",
     "tune",
-    "verify",
-    "plan",
     "merge",
     "garbage",
     "status",
