@@ -8,6 +8,7 @@ import sys
 import structlog
 
 from benchmarks import (
+    ladder,
     merge,
     mysql_capture,
     mysql_dump,
@@ -15,6 +16,7 @@ from benchmarks import (
     postgres_capture,
     postgres_dump,
     postgres_latency,
+    verify,
 )
 from benchmarks.result import encode
 
@@ -28,6 +30,8 @@ _ALL = {
         mysql_dump,
         mysql_memory,
         merge,
+        verify,
+        ladder,
     )
 }
 

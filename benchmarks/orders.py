@@ -19,7 +19,7 @@ COLUMNS = (
     "updated_at timestamptz(3) not null",
 )
 
-_ROW = """
+ROW = """
   SELECT g, g % 50000, g % 7, g * 31 % 4294967296, (g % 1000000) / 100.0, g * 0.5,
     'SKU-' || (g % 9999), CASE WHEN g % 3 = 0 THEN NULL ELSE 'note of order ' || g END,
     CASE WHEN g % 5 = 0 THEN NULL ELSE 'city ' || (g % 400) END, g % 2 = 0,
@@ -34,14 +34,14 @@ def create(cursor: Any, name: str = "orders") -> None:
 
 def fill(cursor: Any, rows: int, name: str = "orders") -> None:
     """``rows`` rows in one statement."""
-    cursor.execute(f"INSERT INTO {name} {_ROW} FROM generate_series(1, {rows:d}) g")
+    cursor.execute(f"INSERT INTO {name} {ROW} FROM generate_series(1, {rows:d}) g")
 
 
 def insert_in_bulk(cursor: Any, rows: int) -> None:
     """W1: ``rows`` inserts in transactions of 1,000 (in autocommit)."""
     for first in range(1, rows + 1, 1000):
         last = min(first + 999, rows)
-        cursor.execute(f"INSERT INTO orders {_ROW} FROM generate_series({first:d}, {last:d}) g")
+        cursor.execute(f"INSERT INTO orders {ROW} FROM generate_series({first:d}, {last:d}) g")
 
 
 def update_one_by_one(cursor: Any, rows: int, changes: int) -> None:

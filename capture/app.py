@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import structlog
 
-from capture.core.events import Limits
+from capture.core.events import Applies, Limits
 from capture.desk import Desk
 from capture.leadership import Candidate, Lead
 from capture.live import LiveSettings
@@ -26,6 +26,8 @@ from capture.sources.postgres.source import PostgresSource
 from capture.upkeep import Upkeep
 from capture.uploader import Restart, Uploader
 from tideline.contract.errors import Misconfigured, SourceLost, Unavailable
+from tideline.contract.schema import parse_table
+from tideline.contract.steps import StepKind
 from tideline.settings import Settings
 from tideline.store.chain import Chain, Link
 from tideline.store.objects import open_store
@@ -196,7 +198,19 @@ def _limits(settings: Settings) -> Limits:
         log_backlog_max_bytes=capture.log_backlog_max_bytes,
         initial_dump=settings.source.initial == "dump",
         dump_unproven=settings.source.schema_policy == "auto",
+        applies=_applies(settings),
     )
+
+
+def _applies(settings: Settings) -> Applies:
+    """Whether the worker follows a change that no target can take by a dump of its own."""
+
+    def applies(table: str, kind: StepKind) -> bool:
+        chosen = settings.of_table(parse_table(table)).on_change
+        reaction = {StepKind.RETYPE: chosen.retype, StepKind.KEY: chosen.key}.get(kind, "park")
+        return reaction == "apply"
+
+    return applies
 
 
 def _stop_on_signals(stopping: threading.Event) -> None:

@@ -1,8 +1,9 @@
 """Logical types as Arrow types, and the shape of a part's record batch.
 
 A part has Tideline's own columns first, then the table's, then those that only some rows need:
-the key before an update changed it, the names of columns the log did not carry, and the text of
-values that their type cannot hold. A value is never lost on the way: what is NULL in a typed
+the key before an update changed it, the row before an update or delete where a table's settings
+ask for that, the names of columns the log did not carry, and the text of values that their type
+cannot hold. A value is never lost on the way: what is NULL in a typed
 column was NULL at the source, or is named in one of the last two.
 """
 
@@ -26,6 +27,8 @@ TS = RESERVED_PREFIX + "ts"
 UNCHANGED = RESERVED_PREFIX + "unchanged"
 OVERFLOW = RESERVED_PREFIX + "overflow"
 BEFORE_PREFIX = RESERVED_PREFIX + "before_"
+IMAGE = RESERVED_PREFIX + "image"
+IMAGE_OVERFLOW = RESERVED_PREFIX + "image_overflow"
 
 UTC_MICROSECONDS = pa.timestamp("us", "UTC")
 OWN_FIELDS = (
@@ -36,6 +39,8 @@ OWN_FIELDS = (
 )
 UNCHANGED_FIELD = pa.field(UNCHANGED, pa.list_(pa.string()))
 OVERFLOW_FIELD = pa.field(OVERFLOW, pa.map_(pa.string(), pa.string()))
+IMAGE_FIELD = pa.field(IMAGE, pa.bool_())
+IMAGE_OVERFLOW_FIELD = pa.field(IMAGE_OVERFLOW, pa.map_(pa.string(), pa.string()))
 
 _ARROW: Mapping[Kind, pa.DataType] = {
     Kind.BOOLEAN: pa.bool_(),
@@ -73,23 +78,45 @@ def arrow_type(logical: LogicalType) -> pa.DataType:
 
 @functools.lru_cache(maxsize=1024)
 def part_schema(
-    schema: TableSchema, before: tuple[str, ...] = (), *, unchanged: bool, overflow: bool
+    schema: TableSchema,
+    before: tuple[str, ...] = (),
+    *,
+    unchanged: bool,
+    overflow: bool,
+    image: bool = False,
+    image_overflow: bool = False,
 ) -> pa.Schema:
     """The Arrow schema of rows of ``schema``.
 
     ``before`` names the key columns that have a ``_tl_before_`` column; the flags say whether
-    ``_tl_unchanged`` and ``_tl_overflow`` are there. All fields are nullable.
+    ``_tl_unchanged`` and ``_tl_overflow`` are there. ``image``: the other columns have one too, and
+    ``_tl_image`` is true where they hold the row before; ``image_overflow``: with the texts of what
+    did not fit there. All fields are nullable.
     """
     fields = [*OWN_FIELDS]
     fields += [pa.field(column.name, arrow_type(column.logical)) for column in schema.columns]
-    fields += [
-        pa.field(BEFORE_PREFIX + name, arrow_type(schema.column(name).logical)) for name in before
-    ]
+    fields += _before_fields(schema, before)
+    if image:
+        fields += [*_before_fields(schema, image_columns(schema)), IMAGE_FIELD]
+    if image_overflow:
+        fields.append(IMAGE_OVERFLOW_FIELD)
     if unchanged:
         fields.append(UNCHANGED_FIELD)
     if overflow:
         fields.append(OVERFLOW_FIELD)
     return pa.schema(fields)
+
+
+def image_columns(schema: TableSchema) -> tuple[str, ...]:
+    """The columns that an image of the row before holds. Key columns are not among them: what they
+    were is told by ``_tl_before_`` columns where they changed, and by the row itself elsewhere."""
+    return tuple(name for name in schema.column_names if name not in schema.key)
+
+
+def _before_fields(schema: TableSchema, names: tuple[str, ...]) -> list[pa.Field]:
+    return [
+        pa.field(BEFORE_PREFIX + name, arrow_type(schema.column(name).logical)) for name in names
+    ]
 
 
 def unchanged_lists(names: Sequence[str], marks: np.ndarray) -> pa.ListArray:

@@ -11,6 +11,7 @@ from capture.core.draft import Sealed
 from capture.segments import EncodedPart
 from tideline.contract.manifest import (
     STATE_DISTANCE_MAX,
+    Check,
     Manifest,
     ManifestKind,
     OpenState,
@@ -44,8 +45,11 @@ class Manifests:
         }
         return replace(self._state, tables=tables)
 
-    def segment(self, sealed: Sealed, parts: Iterable[Part]) -> Manifest:
-        """The manifest that commits ``sealed``, whose rows are in ``parts``."""
+    def segment(
+        self, sealed: Sealed, parts: Iterable[Part], checks: Iterable[Check] = ()
+    ) -> Manifest:
+        """The manifest that commits ``sealed``, whose rows are in ``parts``, and what was read to
+        verify in ``checks``."""
         empty = sealed.last_seq < sealed.first_seq and not sealed.state_changed
         manifest = replace(
             self._following(),
@@ -64,6 +68,7 @@ class Manifests:
                 replace(answer, manifest_number=self.next_number) for answer in sealed.finished
             ),
             refused=sealed.refused,
+            checks=tuple(checks),
         )
         for table in tables_in(manifest):
             self._data[table] = manifest.manifest_number
@@ -133,4 +138,5 @@ def named_part(key: str, part: EncodedPart) -> Part:
         unchanged_rows=part.unchanged_rows,
         before_rows=part.before_rows,
         overflow_rows=part.overflow_rows,
+        before_image_rows=part.image_rows,
     )

@@ -181,4 +181,5 @@ def rolled_part(parts: Sequence[Part], schema: TableSchema, key: str, data: byte
         unchanged_rows=sum(part.unchanged_rows for part in parts),
         before_rows=sum(part.before_rows for part in parts),
         overflow_rows=sum(part.overflow_rows for part in parts),
+        before_image_rows=sum(part.before_image_rows for part in parts),
     )

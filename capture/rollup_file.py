@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from capture.arrow_types import OP, OVERFLOW, SEQ, UNCHANGED, part_schema
+from capture.arrow_types import IMAGE, OP, OVERFLOW, SEQ, UNCHANGED, part_schema
 from capture.segments import ROW_GROUP_ROWS, fill, write_options
 from tideline.contract.errors import CorruptData
 from tideline.contract.manifest import Part, digest
@@ -31,11 +31,14 @@ class RollUpFile:
 
     def __init__(self, schema: TableSchema, group: Sequence[Part]) -> None:
         self.parts: list[Part] = []
+        imaged = any(part.before_image_rows for part in group)
         self._fields = part_schema(
             schema,
             schema.key if any(part.before_rows for part in group) else (),
             unchanged=any(part.unchanged_rows for part in group),
             overflow=any(part.overflow_rows for part in group),
+            image=imaged,
+            image_overflow=imaged,
         )
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
@@ -65,6 +68,7 @@ class RollUpFile:
             self._take(self._in_shape(part, batch))
         wanted = Counter({f"op {name}": count for name, count in part.operations.items()})
         wanted.update({UNCHANGED: part.unchanged_rows, OVERFLOW: part.overflow_rows})
+        wanted.update({IMAGE: part.before_image_rows})
         if (counts, first_seq, self._last_seq) != (wanted, part.first_seq, part.last_seq):
             raise CorruptData(f"{part.key} does not hold the rows that its manifest says", _HINT)
         self.parts.append(part)
@@ -106,7 +110,7 @@ class RollUpFile:
 def _counts(batch: pa.RecordBatch) -> dict[str, int]:
     found = pc.value_counts(batch.column(OP)).to_pylist()
     counts = {f"op {entry['values']}": entry["counts"] for entry in found}
-    for name in (UNCHANGED, OVERFLOW):
+    for name in (UNCHANGED, OVERFLOW, IMAGE):
         if name in batch.schema.names:
             counts[name] = batch.num_rows - batch.column(name).null_count
     return counts

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from capture.arrow_types import part_schema
+from capture.arrow_types import IMAGE, IMAGE_OVERFLOW, part_schema
 from capture.core.events import Rows
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import digest
@@ -49,6 +49,7 @@ class EncodedPart:
     unchanged_rows: int
     before_rows: int
     overflow_rows: int
+    image_rows: int = 0
 
     @property
     def digest(self) -> str:
@@ -82,6 +83,7 @@ def _encode(group: list[Rows]) -> EncodedPart:
         sum(item.unchanged_rows for item in group),
         sum(item.before_rows for item in group),
         sum(item.overflow_rows for item in group),
+        sum(item.image_rows for item in group),
     )
 
 
@@ -120,6 +122,8 @@ def _one_table(group: list[Rows]) -> pa.Table:
         tuple(name for name in schema.key if f"_tl_before_{name}" in names),
         unchanged="_tl_unchanged" in names,
         overflow="_tl_overflow" in names,
+        image=IMAGE in names,
+        image_overflow=IMAGE_OVERFLOW in names,
     )
     return pa.Table.from_batches([fill(item.batch, fields) for item in group], schema=fields)
 
@@ -160,6 +164,8 @@ def _encoding(kind: pa.DataType) -> str | None:
 
 def _key_bounds(table: pa.Table, schema: TableSchema) -> tuple[str | None, str | None]:
     """The smallest and largest first key, old keys included, as ISO text or digits."""
+    if not schema.key:
+        return None, None
     name = schema.key[0]
     if schema.column(name).logical.kind not in _BOUNDED:
         return None, None

@@ -22,6 +22,8 @@ from typing import TypeVar
 import structlog
 from msgspec.structs import replace
 
+from capture.check_parts import encode_check
+from capture.core.checked import CheckRows
 from capture.core.draft import Sealed, Spill
 from capture.core.events import Rows
 from capture.manifests import Manifests, named_part
@@ -29,8 +31,8 @@ from capture.points import OnPoint, pass_by
 from capture.segments import encode_parts
 from tideline.contract import layout
 from tideline.contract.errors import TidelineError, Unavailable
-from tideline.contract.manifest import Manifest, OpenState, Part
-from tideline.contract.schema import TableSchema, parse_table
+from tideline.contract.manifest import Check, Manifest, OpenState, Part, digest
+from tideline.contract.schema import TableId, TableSchema, parse_table
 from tideline.store.chain import Chain, Link
 from tideline.store.objects import ObjectStore
 
@@ -227,9 +229,10 @@ class Uploader(threading.Thread):
         self._write_schemas(sealed.schemas)
         uploaded = self._put_parts(sealed.rows)
         parts = [*self._spilled.parts, *uploaded]
+        checks = self._put_checks(sealed.checks)
         self._spilled = _Spilled([], [])
         self._on_point("between-parts-and-manifest")
-        self._append(self._manifests.segment(sealed, parts), sealed)
+        self._append(self._manifests.segment(sealed, parts, checks), sealed)
 
     def _beat_if_due(self) -> None:
         if time.monotonic() - self._appended_at >= self._heartbeat_s:
@@ -272,6 +275,23 @@ class Uploader(threading.Thread):
             self._on_point("after-chunk-put")
         return [named_part(key, part) for key, part in parts]
 
+    def _put_checks(self, chunks: Sequence[CheckRows]) -> list[Check]:
+        """Upload what was read to verify; what the manifest says of it."""
+        checks, puts = [], []
+        for chunk in chunks:
+            check = chunk.check
+            if check.rows:
+                data = encode_check(chunk)
+                key = self._key(layout.check_key, chunk.schema)
+                check = replace(check, key=key, bytes=len(data), digest=digest(data))
+                puts.append(partial(self._store.put, key, data))
+            checks.append(check)
+        if puts:
+            self._on_point("before-check-put")
+            self._until_available(lambda: self._do_all(puts))
+            self._on_point("after-check-put")
+        return checks
+
     def _do_all(self, requests: Sequence[Callable[[], object]]) -> None:
         """Heartbeats go on meanwhile, however long it takes: the writer lives."""
         under_way = [self._pool.submit(request) for request in requests]
@@ -285,7 +305,10 @@ class Uploader(threading.Thread):
                 one.cancel()
 
     def _part_key(self, schema: TableSchema) -> str:
-        return layout.part_key(
+        return self._key(layout.part_key, schema)
+
+    def _key(self, made: Callable[[str, int, TableId, str, str], str], schema: TableSchema) -> str:
+        return made(
             self.last.manifest.pipeline,
             self._manifests.next_number,
             parse_table(schema.table),
@@ -297,4 +320,6 @@ class Uploader(threading.Thread):
 def _bytes_of(item: Sealed | Spill | Restart) -> int:
     if isinstance(item, Restart):
         return 0
-    return sum(rows.batch.nbytes for rows in item.rows)
+    size: int = sum(rows.batch.nbytes for rows in item.rows)
+    checks = item.checks if isinstance(item, Sealed) else ()
+    return size + sum(chunk.bytes for chunk in checks)

@@ -171,6 +171,63 @@ def dump(  # noqa: PLR0913 - a command's options
     raise typer.Exit(run(_settings(config), request, wait=wait))
 
 
+@app.command()
+def verify(  # noqa: PLR0913 - a command's options
+    tables: Tables = None,
+    config: Config = None,
+    every: Annotated[bool, typer.Option("--all", help="Every captured table.")] = False,
+    key_from: Annotated[
+        str | None,
+        typer.Option(
+            "--keys-from",
+            help="Only rows of one table from this key on: CSV, the first key columns or all.",
+            metavar="KEY",
+            show_default=False,
+        ),
+    ] = None,
+    key_to: Annotated[
+        str | None,
+        typer.Option("--to", help="… and before this key.", metavar="KEY", show_default=False),
+    ] = None,
+    sample: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=100,
+            help="Read so many chunks of a hundred only.",
+            metavar="P",
+            show_default=False,
+        ),
+    ] = None,
+    priority: Annotated[
+        int, typer.Option(min=-10, max=10, help="The higher one comes first, at the next chunk.")
+    ] = 0,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Dump what differs, merge it, and prove it again.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """Prove tables equal to their source, or name the keys that differ; pauses nothing.
+
+    Exits with 0 when all are equal, with 1 when one differs, with 2 when one could not be proven.
+    """
+    from console.verify import EXIT_ERROR, make_request, run
+
+    try:
+        request = make_request(
+            tables or [],
+            every=every,
+            key_range=(key_from, key_to),
+            sample=sample,
+            priority=priority,
+        )
+        code = run(_settings(config), request, repair=repair, as_json=as_json)
+    except TidelineError as error:
+        report(error)
+        code = EXIT_ERROR
+    raise typer.Exit(code)
+
+
 Requests = Annotated[
     list[str] | None,
     typer.Argument(help="Ids of requests; `tideline status` shows them.", metavar="ID…"),
@@ -223,12 +280,82 @@ def _steer(
 
 
 @app.command()
+def plan(
+    tables: Tables = None,
+    config: Config = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """Show what a merge would do now, and do nothing."""
+    settings = _settings(config)
+    from console.plan import run
+
+    run(settings, tables or [], as_json=as_json)
+
+
+@app.command()
 def merge(tables: Tables = None, config: Config = None) -> None:
     """Plan and run one Spark merge of what is new."""
     settings = _settings(config)
     from console.merge import run
 
     raise typer.Exit(run(settings, tables or []))
+
+
+@app.command()
+def maintain(tables: Tables = None, config: Config = None) -> None:
+    """Rewrite small and worn files of warehouse tables where it pays; remove old ones."""
+    settings = _settings(config)
+    from console.maintain import run
+
+    raise typer.Exit(run(settings, tables or []))
+
+
+@app.command()
+def rebuild(
+    table: Annotated[str, typer.Argument(help="A table as schema.table.", metavar="TABLE")],
+    config: Config = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            help="Keep it as current, soft_deletes, history or append; without it as the settings"
+            " say.",
+            show_default=False,
+        ),
+    ] = None,
+    since_dump: Annotated[
+        bool,
+        typer.Option(
+            "--since-dump",
+            help="Begin with the latest full dump, also where the mode keeps what was before it.",
+        ),
+    ] = False,
+    accept_differences: Annotated[
+        bool,
+        typer.Option(
+            "--accept-differences",
+            help="Put it in the live table's place although that holds something else.",
+        ),
+    ] = False,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Give up a rebuild of the table that is under way.")
+    ] = False,
+) -> None:
+    """Build a table anew from the chain, check it against the live one, and swap them.
+
+    The live table is read and merged meanwhile. A rebuild that was killed goes on.
+    """
+    settings = _settings(config)
+    from console.rebuild import make_options, run
+
+    raise typer.Exit(
+        run(
+            settings,
+            table,
+            make_options(
+                mode, since_dump=since_dump, accept_differences=accept_differences, anew=anew
+            ),
+        )
+    )
 
 
 @app.command()
@@ -251,12 +378,15 @@ def status(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON document; its schema is in docs/schemas.")
     ] = False,
+    as_metrics: Annotated[
+        bool, typer.Option("--metrics", help="The tables' freshness in Prometheus' text format.")
+    ] = False,
 ) -> None:
     """Show the worker, the tables, dumps under way, and the lag."""
     settings = _settings(config)
     from console.status import run
 
-    run(settings, as_json=as_json)
+    run(settings, as_json=as_json, as_metrics=as_metrics)
 
 
 @app.command()

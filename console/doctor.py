@@ -12,6 +12,7 @@ from contextlib import closing
 import psycopg2
 import pymysql
 
+from capture.sources.choices import choices_of
 from capture.sources.finding import Finding, error, ok, warning
 from capture.sources.mysql import connect as mysql_connect
 from capture.sources.mysql import preflight as mysql_preflight
@@ -83,6 +84,7 @@ def _check_postgres(settings: Settings, chain_lsn: int | None) -> list[Finding]:
                 slot=slot_name(settings),
                 publication=publication_name(settings),
                 chain_lsn=chain_lsn,
+                choices=choices_of(settings),
             )
         except psycopg2.Error as broken:
             raise postgres_connect.query_failed(broken) from None
@@ -98,6 +100,7 @@ def _check_mysql(settings: Settings, tail: Manifest | None) -> list[Finding]:
         cascades=source.cascades,
         holds_xa=source.xa == "hold",
         chain=_place(tail),
+        choices=choices_of(settings),
     )
     with closing(
         mysql_connect.connect(source, application_name=_application(settings))

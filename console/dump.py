@@ -63,7 +63,7 @@ def make_request(  # noqa: PLR0913 - the options of a command
         tables=(EVERY_TABLE,) if every else tuple(tables),
         keys=None if keys is None else read_keys(keys),
         time=None if time is None else TimeRange(*time),
-        key_range=None if key_range == (None, None) else KeyRange(*map(_bound, key_range)),
+        key_range=None if key_range == (None, None) else KeyRange(*map(bound, key_range)),
         priority=priority,
         chunk_rows=chunk_rows,
         delay_ms=delay_ms,
@@ -78,7 +78,7 @@ def asked_by() -> str:
     return f"{os.environ.get('USER') or os.getuid()}@{socket.gethostname()}"
 
 
-def _bound(text: str | None) -> tuple[str, ...] | None:
+def bound(text: str | None) -> tuple[str, ...] | None:
     """A key, or the first columns of one, as a line of CSV."""
     if text is None:
         return None
@@ -97,14 +97,20 @@ def run(settings: Settings, request: DumpRequest, *, wait: bool) -> int:
         print("no worker is running now; the request waits for one", flush=True)
     if not wait:
         return 0
+    return _finish(watch(settings, asker, request), request)
+
+
+def watch(settings: Settings, asker: Asker, request: DumpRequest, *, quiet: bool = False) -> Answer:
+    """`follow` with a progress bar per table, unless ``quiet``."""
+    if quiet:
+        return follow(asker, request, Record(settings), lambda answer: None)
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[note]}"),
     ) as progress:
-        answer = follow(asker, request, Record(settings), _Bars(progress).show)
-    return _finish(answer)
+        return follow(asker, request, Record(settings), _Bars(progress).show)
 
 
 def follow(
@@ -176,10 +182,12 @@ def _note(table: TableProgress) -> str:
     return text if held_up is None else f"{text}: {held_up}"
 
 
-def _finish(answer: Answer) -> int:
+def _finish(answer: Answer, request: DumpRequest) -> int:
     rows = sum(table.rows for table in answer.tables)
     if answer.state is RequestState.DONE:
         print(f"done: {len(answer.tables)} tables, {rows} rows, manifest {answer.manifest_number}")
+        if request.key_range is not None and not rows:
+            print("no row lies in that range: see whether its ends are the wrong way round")
         return 0
     errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
     errors.print(

@@ -21,7 +21,7 @@ from tideline.store.chain import Chain, Link
 from tideline.store.objects import open_store
 
 _BATCH_ROWS = 1_000
-_KEY_FIELDS = frozenset(("keys", "last_key", "key_min", "key_max"))
+_KEY_FIELDS = frozenset(("keys", "key_range", "after_key", "last_key", "key_min", "key_max"))
 
 
 def manifests(settings: Settings, *, last: int) -> None:
@@ -35,6 +35,7 @@ def manifests(settings: Settings, *, last: int) -> None:
             "last seq",
             "parts",
             "rows",
+            "checks",
             "position",
             "written",
         ),
@@ -47,6 +48,7 @@ def manifests(settings: Settings, *, last: int) -> None:
                 one.last_seq,
                 len(one.parts),
                 sum(part.rows for part in one.parts),
+                len(one.checks),
                 one.position,
                 moment(one.written_at_us),
             )

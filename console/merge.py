@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Sequence
 from contextlib import closing
@@ -12,9 +13,12 @@ from console.tables import moment, print_table
 from tideline.contract import layout
 from tideline.contract.errors import TidelineError
 from tideline.contract.plan import Plan
-from tideline.contract.receipt import Outcome, Receipt, encode_receipt
+from tideline.contract.receipt import Outcome, Receipt, encode_receipt, run_of
+from tideline.contract.timeliness import MergeRun
 from tideline.control import Asker
+from tideline.openlineage import Told
 from tideline.planner import pending_requests, plan_merge
+from tideline.planner.runs import record_run
 from tideline.settings import Settings
 from tideline.store.objects import open_store
 
@@ -27,20 +31,42 @@ def run(settings: Settings, tables: Sequence[str]) -> int:
     plan = plan_merge(settings, plan_id=plan_id, tables=list(tables) or None)
     if not plan.tables:
         print(f"nothing to merge up to manifest {plan.b}")
-        _print_held(plan)
+        if plan.held:
+            record_run(settings, MergeRun(plan_id, time.time_ns() // 1_000, held=plan.held))
+        print_held(plan)
         _reread_pending(settings, tables)
         return 0
     print(f"plan {plan_id}: {len(plan.tables)} tables up to manifest {plan.b}", flush=True)
-    receipt = _run_plan(settings, plan)
-    key = layout.receipt_key(settings.pipeline, plan_id)
-    open_store(settings.store).put(key, encode_receipt(receipt))
+    receipt = _told_run(settings, plan)
+    store_receipt(settings, receipt)
     _print_receipt(receipt)
-    _print_held(plan)
+    print_held(plan)
     _reread_pending(settings, tables)
     if plan.b < plan.tail:
         print("more waits than one plan takes: run `tideline merge` again")
     bad = [one for one in receipt.tables if one.outcome in (Outcome.REFUSED, Outcome.FAILED)]
     return EXIT_FAILED if bad else 0
+
+
+def store_receipt(settings: Settings, receipt: Receipt) -> None:
+    """Put the receipt of a run that has just ended next to its plan, and the run on record."""
+    store = open_store(settings.store)
+    record_run(settings, run_of(receipt, time.time_ns() // 1_000), store)
+    store.put(layout.receipt_key(settings.pipeline, receipt.plan_id), encode_receipt(receipt))
+
+
+def _told_run(settings: Settings, plan: Plan) -> Receipt:
+    """Run it, and tell whoever keeps track of lineage."""
+    lineage = Told(settings)
+    lineage.began(plan)
+    receipt = None
+    try:
+        receipt = _run_plan(settings, plan)
+        return receipt
+    finally:
+        lost = lineage.done(plan, receipt)
+        if lost is not None:
+            print(lost)
 
 
 def _run_plan(settings: Settings, plan: Plan) -> Receipt:
@@ -61,7 +87,7 @@ def _run_plan(settings: Settings, plan: Plan) -> Receipt:
         java_options=SHORT_LIVED,
     )
     try:
-        return run_plan(session, plan, retries_max=merge.retries_max)
+        return run_plan(session, plan, retries_max=merge.retries_max, retry_s=merge.retry_s)
     finally:
         session.stop()
 
@@ -109,6 +135,7 @@ def _reread_pending(settings: Settings, tables: Sequence[str]) -> None:
         print(f"{request.tables[0]}: rows lack values that the log did not carry; {done}")
 
 
-def _print_held(plan: Plan) -> None:
+def print_held(plan: Plan) -> None:
+    """Say which tables the plan holds back, and why."""
     for table, reason in sorted(plan.held.items()):
         print(f"{table} is held: {reason}")

@@ -11,13 +11,20 @@ from datetime import timedelta
 
 import msgspec
 
+from console.freshness import Chain as ChainEnd
+from console.freshness import Watch
 from console.status_document import Merged, Status, TableStage, TableStatus, make_status
+from console.status_watch import objectives, watched
 from console.tables import moment, print_table
 from tideline.contract.errors import TidelineError
 from tideline.contract.manifest import OpenState
 from tideline.contract.request import Answer, TableProgress
+from tideline.contract.schema import parse_table
+from tideline.contract.timeliness import Objective
 from tideline.control import Asker, WorkerStatus
-from tideline.planner import applied_state
+from tideline.planner import applied_state, recent_runs
+from tideline.planner.merges import Planning
+from tideline.planner.verified import verified_through
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
@@ -26,30 +33,61 @@ ENDED_SHOWN = 10
 """Of the requests that ended; the document has all that the chain remembers."""
 
 
-def run(settings: Settings, *, as_json: bool) -> None:
-    """Print the status, as text or as its document."""
-    status = read_status(settings)
-    if as_json:
+def run(settings: Settings, *, as_json: bool, as_metrics: bool = False) -> None:
+    """Print the status, as text, as its document, or as metrics."""
+    watch = read_watch(settings)
+    status = read_status(settings, watch)
+    if as_metrics:
+        from console.status_metrics import metrics  # prometheus_client comes with capture only
+
+        sys.stdout.write(metrics(status, watch))
+    elif as_json:
         sys.stdout.write(msgspec.json.encode(status).decode() + "\n")
     else:
         _print(status)
 
 
-def read_status(settings: Settings) -> Status:
+def read_watch(settings: Settings) -> Watch:
+    """What is asked of freshness, and the merge runs in the window."""
+    since_us = time.time_ns() // 1_000 - round(settings.slo.window_s * 1_000_000)
+    runs, reached_us = recent_runs(settings, since_us, settings.slo.runs_max)
+
+    def objective_of(table: str) -> Objective:
+        own = settings.of_table(parse_table(table)).slo_within_s if table else None
+        return objectives(settings.slo.percent, settings.slo.within_s if own is None else own)
+
+    return Watch(objective_of, runs, reached_us)
+
+
+def read_status(settings: Settings, watch: Watch | None = None) -> Status:
     """The status now. Raises what the store raises; queue and warehouse may be away."""
+    watch = read_watch(settings) if watch is None else watch
     merged, warehouse_error = _merged(settings)
     workers, control_error = _workers(settings)
     chain = Chain(open_store(settings.store), settings.pipeline)
     tail = chain.tail()
+    state = OpenState() if tail is None else chain.open_state(tail)
+    takeover_after_s, now_us = settings.capture.takeover_after_s, time.time_ns() // 1_000
     status = make_status(
         settings.pipeline,
         None if tail is None else tail.manifest,
-        OpenState() if tail is None else chain.open_state(tail),
+        state,
         workers=workers,
         merged=merged,
-        takeover_after_s=settings.capture.takeover_after_s,
-        now_us=time.time_ns() // 1_000,
+        takeover_after_s=takeover_after_s,
+        now_us=now_us,
     )
+    if tail is not None:
+        end = ChainEnd(tail.manifest, workers, takeover_after_s, now_us)
+        known = merged if warehouse_error is None else None
+        status = watched(status, end, state, known, watch)
+        names = [table.table for table in status.tables]
+        proofs = verified_through(settings, tail.manifest, state, names)
+        tables = tuple(
+            msgspec.structs.replace(table, verified=proofs.get(table.table))
+            for table in status.tables
+        )
+        status = msgspec.structs.replace(status, tables=tables)
     return msgspec.structs.replace(
         status, control_error=control_error, warehouse_error=warehouse_error
     )
@@ -58,6 +96,8 @@ def read_status(settings: Settings) -> Status:
 def _merged(settings: Settings) -> tuple[dict[str, Merged], str | None]:
     try:
         progress = applied_state(settings)
+        sound = not any(one.problem for one in progress.values())
+        stops = Planning(settings, open_store(settings.store)).stops() if sound else {}
     except TidelineError as error:
         return {}, str(error)
     return {
@@ -67,6 +107,10 @@ def _merged(settings: Settings) -> tuple[dict[str, Merged], str | None]:
             source_time_us=one.complete_through_us,
             foreign=one.unproven,
             problem=one.problem,
+            pending=one.pending,
+            mode=one.mode,
+            mode_wanted=one.mode_wanted,
+            stop=stops.get(name),
         )
         for name, one in progress.items()
     }, None
@@ -105,6 +149,8 @@ def _print(status: Status) -> None:
         ],
     )
     _print_tables(status.tables)
+    _print_freshness(status)
+    _print_verified(status)
     _print_dumps(status)
 
 
@@ -147,6 +193,40 @@ def _print_tables(tables: tuple[TableStatus, ...]) -> None:
             since = "" if one.since_seq is None else f" since seq {one.since_seq}"
             hint = "" if one.hint is None else f"; {one.hint}"
             print(f"{one.table} {one.state.value}{since}: {one.reason}{hint}")
+        if one.mode is not None and one.mode_wanted is not None:
+            print(
+                f"{one.table} is kept as {one.mode.value}, the settings say"
+                f" {one.mode_wanted.value}: `tideline rebuild {one.table}` switches it"
+            )
+
+
+def _print_freshness(status: Status) -> None:
+    for one in status.tables:
+        if one.late is not None:
+            hint = "" if one.late.hint is None else f"; {one.late.hint}"
+            print(f"{one.table} is late by {one.late.stage.value}: {one.late.reason}{hint}")
+    for whose, kept in (("all tables", status.slo), *((t.table, t.slo) for t in status.tables)):
+        if kept is None or kept.percent is None or (whose != "all tables" and not kept.late):
+            continue
+        print(
+            f"{whose}: {kept.percent:g} % of {kept.changes:,} changes within {kept.within_s:g} s"
+            f" since {moment(kept.since_us)} (objective {kept.objective_percent:g} %,"
+            f" budget burn {kept.burn:g}×, slowest {kept.slowest_s:.0f} s)"
+        )
+
+
+def _print_verified(status: Status) -> None:
+    for one in status.tables:
+        found = one.verified
+        if found is None:
+            continue
+        at = f"seq {found.seq}"
+        if found.source_time_us is not None:
+            at += f" (source time {moment(found.source_time_us)})"
+        if found.invalid is None:
+            print(f"{one.table} verified through {at}")
+        else:
+            print(f"{one.table} was verified at {at}; that holds no more: {found.invalid}")
 
 
 def _print_dumps(status: Status) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from console.freshness import Lateness
 from console.recorded import ended_answers, open_answers
 from tideline.contract.document import written_version
 from tideline.contract.json_schemas import DIALECT
@@ -23,9 +24,13 @@ from tideline.contract.manifest import (
     TableCondition,
     TableState,
 )
+from tideline.contract.modes import Mode
+from tideline.contract.parking import Stop
 from tideline.contract.planning import complete_through
 from tideline.contract.request import Answer, RequestState
+from tideline.contract.timeliness import Kept
 from tideline.control import WorkerStatus
+from tideline.planner.verified import VerifiedThrough
 
 STATUS_VERSION = 1
 
@@ -66,7 +71,10 @@ class Merged:
     """What the warehouse says of a table: how far it is, and what is wrong with it.
 
     ``manifest_number`` is 0 while nothing was merged. ``foreign`` names changes by others that no
-    full dump has healed yet; ``problem`` says why it cannot be merged into at all.
+    full dump has healed yet; ``problem`` says why it cannot be merged into at all; ``pending``
+    counts rows that lack values (None: that is not known). ``mode`` is how it is kept,
+    ``mode_wanted`` what the settings say where that is another. ``stop``: the change of columns
+    that its merges stop before, because the settings say so.
     """
 
     manifest_number: int = 0
@@ -74,6 +82,23 @@ class Merged:
     source_time_us: int | None = None
     foreign: tuple[str, ...] = ()
     problem: str | None = None
+    pending: int | None = 0
+    mode: Mode | None = None
+    mode_wanted: Mode | None = None
+    stop: Stop | None = None
+
+    @property
+    def doubt(self) -> str | None:
+        """Why the table may not hold all that was merged into it; None when it does."""
+        if self.problem is not None:
+            return self.problem
+        if self.foreign:
+            return f"the warehouse's table was changed by others: {', '.join(self.foreign)}"
+        if self.pending is None:
+            return "rows may lack values that the log did not carry: the last receipt is not there"
+        if self.pending:
+            return f"{self.pending} rows lack values that the log did not carry and are read again"
+        return None
 
 
 class ChainStatus(msgspec.Struct, frozen=True):
@@ -96,7 +121,12 @@ class TableStatus(msgspec.Struct, frozen=True):
 
     ``merged`` is None when nothing of it was merged yet; when ``up_to_date``, so that nothing
     captured waits to be merged, it moves with the chain. ``lag_s``: how old, by this machine's
-    clock, the warehouse's table is.
+    clock, the warehouse's table is. ``complete_through_us``: the source's clock up to which the
+    warehouse's table lacks nothing, None while it is in doubt. ``late``: why it is further behind
+    than the objective allows, None when it is not. ``slo``: how far the objective was kept.
+    ``verified``: up to where `tideline verify` last proved every row, None before it did.
+    ``mode``: how the warehouse's table is kept, None when that is not known; ``mode_wanted``: what
+    the settings say where that is another, which `tideline rebuild` switches to.
     """
 
     table: str
@@ -108,14 +138,22 @@ class TableStatus(msgspec.Struct, frozen=True):
     since_seq: int | None = None
     reason: str | None = None
     hint: str | None = None
+    complete_through_us: int | None = None
+    late: Lateness | None = None
+    slo: Kept | None = None
+    pending: int | None = 0
+    verified: VerifiedThrough | None = None
+    mode: Mode | None = None
+    mode_wanted: Mode | None = None
 
 
 class Status(msgspec.Struct, frozen=True):
     """The document. ``chain`` is None before a worker ran for the first time.
 
     ``dumps`` have not ended, ``ended`` have lately (newest last). ``paused``: all dumps are, those
-    that are asked for later included. ``control_error`` and ``warehouse_error`` say why what they
-    would tell is missing. Answers leave out what has no value; elsewhere it is null.
+    that are asked for later included. ``slo`` is that of all tables together. ``control_error``
+    and ``warehouse_error`` say why what they would tell is missing. Answers leave out what has no
+    value; elsewhere it is null.
     """
 
     pipeline: str
@@ -127,6 +165,7 @@ class Status(msgspec.Struct, frozen=True):
     dumps: tuple[Answer, ...] = ()
     ended: tuple[Answer, ...] = ()
     paused: bool = False
+    slo: Kept | None = None
     control_error: str | None = None
     warehouse_error: str | None = None
     version: int = written_version(STATUS_VERSION)
@@ -154,7 +193,8 @@ def make_status(
 ) -> Status:
     """The document from what was read; ``workers`` is None when Redis did not answer.
 
-    ``merged`` was read before ``tail`` and ``state``, so that it claims no more than they do.
+    How late the tables are is for `status_watch` to add. ``merged`` was read before ``tail`` and
+    ``state``, so that it claims no more than they do.
     ``now_us`` is this machine's clock.
     """
     return Status(
@@ -229,7 +269,7 @@ def _tables(
         dump.table
         for request in state.requests
         for dump in request.dumps
-        if not RequestState(dump.state).final
+        if not RequestState(dump.state).final and not request.request.verifies
     }
     return tuple(
         _table(name, found, tail, merged.get(name), dumping=name in dumping, now_us=now_us)
@@ -259,6 +299,10 @@ def _table(
         since_seq=since_seq,
         reason=reason,
         hint=found.hint,
+        complete_through_us=None if through is None else through.source_time_us,
+        pending=0 if merged is None else merged.pending,
+        mode=None if merged is None else merged.mode,
+        mode_wanted=None if merged is None else merged.mode_wanted,
     )
 
 
@@ -269,8 +313,9 @@ def _stage(found: TableState, merged: Merged | None) -> tuple[TableStage, int | 
     if merged.problem is not None:
         return TableStage.BLOCKED, None, merged.problem
     if merged.foreign:
-        reason = f"the warehouse's table was changed by others: {', '.join(merged.foreign)}"
-        return TableStage.UNPROVEN, None, reason
+        return TableStage.UNPROVEN, None, merged.doubt
+    if merged.stop is not None:
+        return TableStage.BLOCKED, merged.stop.seq, str(merged.stop)
     return TableStage.LIVE, None, None
 
 
@@ -278,6 +323,8 @@ def _waits_for_nothing(found: TableState, merged: Merged | None) -> bool:
     """A table that was parked before anything of it was captured has nothing to wait for."""
     if merged is None or merged.manifest_number == 0:
         return found.condition is TableCondition.PARKED and found.last_data_manifest == 0
+    if merged.problem is not None:
+        return False
     return merged.manifest_number >= found.last_data_manifest
 
 
@@ -292,6 +339,8 @@ def _merged_through(
 ) -> Through | None:
     if merged is None or merged.manifest_number == 0:
         return None
+    if merged.doubt is not None:
+        return Through(merged.seq, merged.manifest_number, None)
     if up_to_date and found.condition is not TableCondition.PARKED:
         return Through(tail.last_seq, tail.manifest_number, complete_through(found, tail))
     return Through(merged.seq, merged.manifest_number, merged.source_time_us)

@@ -39,6 +39,30 @@ _UNREADABLE = (
     "FileNotFoundException",
     "is not a Parquet file",
 )
+_MENDABLE = (
+    # The store, or what is between.
+    "ConnectException",
+    "ConnectTimeoutException",
+    "SocketException",
+    "SocketTimeoutException",
+    "UnknownHostException",
+    "NoRouteToHostException",
+    "NoHttpResponseException",
+    "SSLException",
+    "AWSServiceIOException",
+    "AWSStatus500Exception",
+    "AWSServiceThrottledException",
+    "SdkClientException",
+    "ClosedByInterruptException",
+    # The machine.
+    "No space left on device",
+    "Disk quota exceeded",
+    "Too many open files",
+    "Input/output error",
+    # The cluster.
+    "ExecutorLostFailure",
+    "FetchFailed",
+)
 _NAMES_MAX = 4
 _CAUSES_MAX = 10
 
@@ -49,11 +73,17 @@ def is_conflict(error: Exception) -> bool:
     return any(name in text for name in _CONFLICTS)
 
 
+def is_mendable(error: Exception) -> bool:
+    """Whether the same may succeed later, without anybody changing what is to be done."""
+    text = str(error)
+    return any(name in text for name in _MENDABLE)
+
+
 def explain(error: Exception, doing: str) -> TidelineError:
     """One of our six errors for a failure of Spark while ``doing`` something."""
     text = str(error)
     names = ", ".join(_names(error))
-    if any(name in text for name in _UNREADABLE):
+    if not is_mendable(error) and any(name in text for name in _UNREADABLE):
         return CorruptData(
             f"a part is missing or torn while {doing}: {names}",
             hint="compare the part's size and digest with its manifest: `tideline inspect`",

@@ -66,6 +66,15 @@ def write_document(spark: SparkSession, url: str, data: bytes) -> None:
         raise explain(error, f"writing {url}") from None
 
 
+def remove_folder(spark: SparkSession, url: str) -> None:
+    """Remove what lies at ``url`` and below; nothing happens where nothing is."""
+    try:
+        files, path = _open(spark, url)
+        files.delete(path, True)
+    except Py4JJavaError as error:
+        raise explain(error, f"removing {url}") from None
+
+
 def _open(spark: SparkSession, url: str) -> tuple[Any, Any]:
     """A file system of its own (its settings are not shared with Delta's) and the path."""
     jvm: Any = spark._jvm

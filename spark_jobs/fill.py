@@ -10,7 +10,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from spark_jobs.fold import FROM, GONE, MISSING, UNKNOWN, Shape
+from spark_jobs.fold import FROM, GONE, MISSING, UNKNOWN, Shape, wanted
 from spark_jobs.schemas import OVERFLOW, PENDING, SEQ, STRING_LIST, STRING_MAP, TS
 from spark_jobs.schemas import column as col
 
@@ -22,7 +22,7 @@ def initial_rows(folded: DataFrame, shape: Shape) -> DataFrame:
     """The live rows in the warehouse's columns, for a target that is made anew."""
     pending = F.lit(None).cast(STRING_LIST)
     if shape.fillable:
-        pending = F.coalesce(col(MISSING), col(UNKNOWN))
+        pending = wanted(F.coalesce(col(MISSING), col(UNKNOWN)), shape)
     return folded.where(~col(GONE)).select(
         *(col(name) for name in shape.schema.column_names),
         col(SEQ),
@@ -72,7 +72,7 @@ def _filled(name: str, shape: Shape) -> Column:
     if name == MISSING:
         found = col(SEQ, of=_OLD).isNotNull()
         pending = F.array_intersect(lacks, _or_empty(col(PENDING, of=_OLD)))
-        missing = F.when(found, pending).otherwise(lacks)
+        missing = _or_empty(wanted(F.when(found, pending).otherwise(lacks), shape))
         return F.when(moved, F.when(F.size(missing) > 0, missing)).otherwise(own)
     if name == OVERFLOW:
         theirs = F.map_filter(

@@ -49,6 +49,7 @@ class Shape:
 
     ``moved``: whether any row has a before-key; ``fillable``: the columns that some row lacks;
     ``truncate``: the newest truncate's sequence; ``floor``: nothing at or below it is put out.
+    ``carried``: fillable columns of which nothing is to be asked, for the source has them no more.
     """
 
     schema: TableSchema
@@ -57,6 +58,7 @@ class Shape:
     truncate: int | None = None
     floor: int | None = None
     hops: int = HOPS_MAX
+    carried: tuple[str, ...] = ()
 
     @property
     def key(self) -> list[Column]:
@@ -240,9 +242,17 @@ def _put_out(final: DataFrame, shape: Shape) -> DataFrame:
         _overflow(shape).alias(OVERFLOW),
         gone.alias(GONE),
         F.when(from_target, absent).cast(STRING_LIST).alias(UNKNOWN),
-        F.when(~from_target, absent).cast(STRING_LIST).alias(MISSING),
+        F.when(~from_target, wanted(absent, shape)).cast(STRING_LIST).alias(MISSING),
         F.when(elsewhere, col(FROM)).alias(FROM),
     )
+
+
+def wanted(names: Column, shape: Shape) -> Column:
+    """Of columns without a value those that the source still has; null for none."""
+    if not shape.carried:
+        return names
+    left = F.array_except(names, F.array(*(F.lit(name) for name in shape.carried)))
+    return F.when(F.size(left) > 0, left)
 
 
 def _overflow(shape: Shape) -> Column:

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
 
+from spark_jobs.attempts import Patience
 from spark_jobs.files import read_document, write_document
 from spark_jobs.session import make_session
+from spark_jobs.swap import SwapRun
 from spark_jobs.table_run import TableRun
+from tideline.contract import layout
 from tideline.contract.errors import TidelineError
 from tideline.contract.plan import Plan, TablePlan, decode_plan
-from tideline.contract.receipt import Outcome, Receipt, TableReceipt, encode_receipt
+from tideline.contract.receipt import Outcome, Receipt, TableReceipt, encode_receipt, run_of
+from tideline.contract.timeliness import encode_run
 
 RETRIES_MAX = 8
 TABLES_AT_ONCE = 2
@@ -30,21 +35,27 @@ def run_plan(
     plan: Plan,
     *,
     retries_max: int = RETRIES_MAX,
+    retry_s: float = 0.0,
     tables_at_once: int = TABLES_AT_ONCE,
     on_point: Callable[[str], None] = lambda point: None,
 ) -> Receipt:
     """Merge every table of ``plan``; what went wrong with a table is in its receipt.
+
+    A lost race is run again up to ``retries_max`` times, what waiting can mend for ``retry_s``.
 
     May be run twice, killed or raced: each table is brought to ``b`` once. ``on_point`` is called
     with ``before-commit`` and ``after-commit`` around each table's commit, by the thread that
     makes it.
     """
 
+    patience = Patience(races_max=retries_max, retry_s=retry_s)
+
     def run(table: TablePlan) -> TableReceipt:
-        return TableRun(spark, plan, table, on_point).run(retries_max)
+        return TableRun(spark, plan, table, on_point).run(patience)
 
     with ThreadPoolExecutor(max_workers=tables_at_once) as pool:
         receipts = tuple(pool.map(run, plan.tables))
+    receipts += tuple(SwapRun(spark, plan, swap, on_point).run(patience) for swap in plan.swaps)
     return Receipt(
         plan_id=plan.plan_id,
         pipeline=plan.pipeline,
@@ -59,11 +70,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="run one merge plan")
     parser.add_argument("--plan", required=True, help="the plan's address")
     parser.add_argument("--receipt", required=True, help="where the receipt is put")
+    parser.add_argument("--retry-s", type=float, default=0.0, help="patience with what may mend")
     options = parser.parse_args(arguments)
     spark = make_session()
     try:
         plan = decode_plan(read_document(spark, options.plan))
-        receipt = run_plan(spark, plan)
+        receipt = run_plan(spark, plan, retry_s=options.retry_s)
+        _record(spark, plan, receipt)
         write_document(spark, options.receipt, encode_receipt(receipt))
     except TidelineError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
@@ -74,6 +87,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for table in wrong:
         print(f"{table.table} {table.outcome.value}: {table.error}", file=sys.stderr)
     return 1 if wrong else 0
+
+
+def _record(spark: SparkSession, plan: Plan, receipt: Receipt) -> None:
+    """Put the run on record, before its receipt: one that is killed in between is run again, and
+    repeats its figures."""
+    ended_us = time.time_ns() // 1_000
+    key = layout.run_key(plan.pipeline, ended_us, plan.plan_id)
+    run = encode_run(run_of(receipt, ended_us))
+    write_document(spark, layout.object_url(plan.store_url, key), run)
 
 
 if __name__ == "__main__":

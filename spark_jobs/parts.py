@@ -5,33 +5,36 @@ Invariant: nothing is merged unless every part was read with exactly the counts 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from urllib.parse import unquote
 
+from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from spark_jobs.columns import in_target_terms
 from spark_jobs.files import spark_path
 from spark_jobs.schemas import (
     BEFORE,
     OP,
-    OVERFLOW,
     SEQ,
     TS,
     UNCHANGED,
     part_schema,
-    spark_type,
 )
 from spark_jobs.schemas import column as col
 from tideline.contract.errors import CorruptData
+from tideline.contract.evolution import AS_THE_SOURCE, TargetColumns
 from tideline.contract.layout import object_url
+from tideline.contract.modes import Mode
 from tideline.contract.plan import PlannedPart, TablePlan
 
 _FILE = "_tl_file"
 _COUNTED = "_tl_counted"
 _SAID_MAX = 3
+_DUMPED = "r"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,33 +46,65 @@ class _Content:
     last_seq: int
     unchanged_rows: int
     before_rows: int
+    times: Times | None
 
 
-def read_changes(session: SparkSession, store_url: str, plan: TablePlan) -> DataFrame:
-    """All rows of the plan's parts in the types of the table's schema at its end.
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Of a part's changes (not its dumped rows) with a commit time: how many, oldest, newest."""
+
+    changes: int
+    oldest_us: int
+    newest_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The parts held what they should: ``rows`` in all; ``times`` by `identity` of part."""
+
+    rows: int
+    times: Mapping[str, Times]
+
+
+def read_changes(
+    session: SparkSession,
+    store_url: str,
+    plan: TablePlan,
+    stands: TargetColumns = AS_THE_SOURCE,
+) -> DataFrame:
+    """All rows of the plan's parts in the columns of ``plan.schema``.
 
     Columns: the table's, ``_tl_seq``, ``_tl_op``, ``_tl_ts``, ``_tl_unchanged``, ``_tl_overflow``
-    and, if any part has them, the before-keys. A column that a part's schema lacks is NULL.
+    and, if any part has them, the before-keys. ``stands``: how the target's columns are other than
+    the source's; ``plan.schema`` is the target's then.
     """
     frames = [
-        _in_final_types(frame, plan, fingerprint)
+        in_target_terms(frame, plan, fingerprint, stands)
         for fingerprint, frame in _by_schema(session, store_url, plan).items()
     ]
     if not frames:
-        empty = session.createDataFrame([], part_schema(plan.schema, moved=False))
-        return _in_final_types(empty, plan, plan.schema.fingerprint)
-    return reduce(DataFrame.unionByName, frames)
+        schemas = {plan.schema.fingerprint: plan.schema, **plan.schemas}
+        empty = session.createDataFrame([], part_schema(plan.schema, moved=False, log=is_log(plan)))
+        whole = replace(plan, schemas=schemas)
+        return in_target_terms(empty, whole, plan.schema.fingerprint, stands)
+    return reduce(_union, frames)
 
 
-def check_parts(session: SparkSession, store_url: str, plan: TablePlan) -> int:
-    """Count every part and compare; returns the rows read. CorruptData names what differs."""
+def _union(one: DataFrame, other: DataFrame) -> DataFrame:
+    """Rows of both; a before-key that only one has is NULL in the other's."""
+    return one.unionByName(other, allowMissingColumns=True)
+
+
+def check_parts(session: SparkSession, store_url: str, plan: TablePlan) -> Checked:
+    """Count every part and compare. CorruptData names what differs."""
     counted: dict[str, _Content] = {}
-    frames = [_countable(frame, plan) for frame in _by_schema(session, store_url, plan).values()]
+    frames = [_countable(frame, plan) for frame in frames_of(session, store_url, plan)]
     if frames:
         counted = _count(reduce(DataFrame.unionByName, frames))
+    times = {name: found.times for name, found in counted.items() if found.times is not None}
     wrong = []
     for part in plan.parts:
-        found = counted.pop(_identity(part.key), None)
+        found = counted.pop(identity(part.key), None)
         difference = _difference(part, found)
         if difference:
             wrong.append(f"{part.key} ({difference})")
@@ -81,11 +116,16 @@ def check_parts(session: SparkSession, store_url: str, plan: TablePlan) -> int:
             f"parts of {plan.table} differ from their manifest: {said}",
             hint="restore the objects named from a copy of the store; nothing was committed",
         )
-    return sum(part.rows for part in plan.parts)
+    return Checked(sum(part.rows for part in plan.parts), times)
 
 
 def has_moves(plan: TablePlan) -> bool:
     return any(part.before_rows for part in plan.parts)
+
+
+def is_log(plan: TablePlan) -> bool:
+    """Whether all that the parts say of a change is wanted, and not only what it led to."""
+    return plan.mode is Mode.APPEND or not plan.schema.key
 
 
 def has_unchanged(plan: TablePlan) -> bool:
@@ -96,9 +136,14 @@ def has_dump(plan: TablePlan) -> bool:
     return any(part.operations.get("r") for part in plan.parts)
 
 
-def fillable_columns(changes: DataFrame, plan: TablePlan) -> tuple[str, ...]:
-    """The columns that some row lacks, in the table's order. Runs a job if any row lacks one."""
-    if not has_unchanged(plan):
+def fillable_columns(
+    changes: DataFrame, plan: TablePlan, *, carried: bool = False
+) -> tuple[str, ...]:
+    """The columns that some row lacks, in the table's order. Runs a job if any row may lack one.
+
+    ``carried``: whether the target has columns of which no row says anything.
+    """
+    if not (has_unchanged(plan) or carried):
         return ()
     names = changes.select(F.explode(col(UNCHANGED)).alias("name")).distinct().collect()
     lacking = {row["name"] for row in names}
@@ -107,13 +152,18 @@ def fillable_columns(changes: DataFrame, plan: TablePlan) -> tuple[str, ...]:
     )
 
 
+def frames_of(session: SparkSession, store_url: str, plan: TablePlan) -> list[DataFrame]:
+    """The plan's parts as they are, a frame for each schema."""
+    return list(_by_schema(session, store_url, plan).values())
+
+
 def _by_schema(session: SparkSession, store_url: str, plan: TablePlan) -> dict[str, DataFrame]:
     urls: dict[str, list[str]] = {}
     for part in plan.parts:
         urls.setdefault(part.schema, []).append(spark_path(object_url(store_url, part.key)))
     return {
         fingerprint: session.read.schema(
-            part_schema(plan.schemas[fingerprint], moved=has_moves(plan))
+            part_schema(plan.schemas[fingerprint], moved=has_moves(plan), log=is_log(plan))
         )
         # The addresses are names, not patterns, whatever characters the store's url has.
         .option("__globPaths__", "false")
@@ -122,30 +172,16 @@ def _by_schema(session: SparkSession, store_url: str, plan: TablePlan) -> dict[s
     }
 
 
-def _in_final_types(frame: DataFrame, plan: TablePlan, fingerprint: str) -> DataFrame:
-    present = set(plan.schemas[fingerprint].column_names)
-    wanted = {column.name: spark_type(column.logical) for column in plan.schema.columns}
-    values = [
-        (col(name) if name in present else F.lit(None)).cast(data_type).alias(name)
-        for name, data_type in wanted.items()
-    ]
-    before = [
-        col(BEFORE + name).cast(wanted[name]).alias(BEFORE + name)
-        for name in plan.schema.key
-        if BEFORE + name in frame.columns
-    ]
-    return frame.select(*values, col(SEQ), col(OP), col(TS), col(UNCHANGED), col(OVERFLOW), *before)
-
-
 def _countable(frame: DataFrame, plan: TablePlan) -> DataFrame:
     moved = F.lit(False)
-    for name in plan.schema.key:
+    for name in {name for schema in plan.schemas.values() for name in schema.key}:
         if BEFORE + name in frame.columns:
             moved = moved | col(BEFORE + name).isNotNull()
     return frame.select(
         frame.metadataColumn("_metadata")["file_path"].alias(_FILE),
         col(SEQ),
         col(OP),
+        F.when(col(OP) != _DUMPED, F.unix_micros(col(TS))).alias(TS),
         col(UNCHANGED).isNotNull().cast("long").alias(UNCHANGED),
         moved.cast("long").alias(BEFORE),
     )
@@ -158,11 +194,18 @@ def _count(rows: DataFrame) -> dict[str, _Content]:
         F.max(col(SEQ)).alias("last"),
         F.sum(col(UNCHANGED)).alias(UNCHANGED),
         F.sum(col(BEFORE)).alias(BEFORE),
+        F.count(col(TS)).alias("timed"),
+        F.min(col(TS)).alias("oldest"),
+        F.max(col(TS)).alias("newest"),
     )
     files: dict[str, list[tuple[str, int, int, int, int, int]]] = {}
+    times: dict[str, list[Times]] = {}
     for row in grouped.collect():
         figures = (row[OP], row[_COUNTED], row["first"], row["last"], row[UNCHANGED], row[BEFORE])
-        files.setdefault(_identity(unquote(row[_FILE])), []).append(figures)
+        name = identity(unquote(row[_FILE]))
+        files.setdefault(name, []).append(figures)
+        if row["timed"]:
+            times.setdefault(name, []).append(Times(row["timed"], row["oldest"], row["newest"]))
     return {
         name: _Content(
             operations={figures[0]: figures[1] for figures in found},
@@ -170,12 +213,23 @@ def _count(rows: DataFrame) -> dict[str, _Content]:
             last_seq=max(figures[3] for figures in found),
             unchanged_rows=sum(figures[4] for figures in found),
             before_rows=sum(figures[5] for figures in found),
+            times=_together(times.get(name, ())),
         )
         for name, found in files.items()
     }
 
 
-def _identity(path: str) -> str:
+def _together(times: Sequence[Times]) -> Times | None:
+    if not times:
+        return None
+    return Times(
+        changes=sum(one.changes for one in times),
+        oldest_us=min(one.oldest_us for one in times),
+        newest_us=max(one.newest_us for one in times),
+    )
+
+
+def identity(path: str) -> str:
     """What tells one part of a store from another: its prefix's number and its file name."""
     return "/".join(path.rsplit("/", 2)[-2:])
 

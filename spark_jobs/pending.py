@@ -20,14 +20,14 @@ def pending_rows(target: DataFrame, schema: TableSchema) -> tuple[int, Keys]:
     No keys above `PENDING_KEYS_MAX`: the whole table is to be read again then.
     """
     rows = target.where(col(PENDING).isNotNull())
-    texts = [_text(schema, name) for name in schema.key]
+    texts = [key_text(schema, name) for name in schema.key]
     found = rows.select(*texts).limit(PENDING_KEYS_MAX + 1).collect()
     if len(found) > PENDING_KEYS_MAX:
         return rows.count(), ()
     return len(found), tuple(tuple(row) for row in found)
 
 
-def _text(schema: TableSchema, name: str) -> Column:
+def key_text(schema: TableSchema, name: str) -> Column:
     """A key column as text that the source reads; timestamps are in UTC, the session's zone."""
     value = col(name)
     if schema.column(name).logical.kind is Kind.BINARY:

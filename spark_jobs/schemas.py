@@ -1,4 +1,4 @@
-"""Logical types in Spark's words, identifiers, and the steps from one table schema to another.
+"""Logical types in Spark's words, and identifiers.
 
 Every identifier that reaches SQL or a column expression passes `quote`, here and nowhere else.
 """
@@ -6,14 +6,12 @@ Every identifier that reaches SQL or a column expression passes `quote`, here an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pyspark.sql import Column, types
 from pyspark.sql import functions as F
 
-from tideline.contract.errors import Misconfigured
 from tideline.contract.schema import TableSchema
-from tideline.contract.types import Kind, LogicalType, decimal, widens
+from tideline.contract.types import Kind, LogicalType, decimal, parse_type
 
 SEQ = "_tl_seq"
 TS = "_tl_ts"
@@ -22,6 +20,11 @@ PENDING = "_tl_pending"
 OP = "_tl_op"
 UNCHANGED = "_tl_unchanged"
 BEFORE = "_tl_before_"
+TX = "_tl_tx"
+IMAGE = "_tl_image"
+IMAGE_OVERFLOW = "_tl_image_overflow"
+LOG_COLUMNS = (TX, IMAGE, IMAGE_OVERFLOW)
+"""What of a part only a change log keeps."""
 
 STRING_MAP = types.MapType(types.StringType(), types.StringType())
 STRING_LIST = types.ArrayType(types.StringType())
@@ -56,6 +59,11 @@ def spark_type(logical: LogicalType) -> types.DataType:
     return _SPARK[logical.kind]
 
 
+def field_of(name: str, logical: str) -> types.StructField:
+    """A column of the logical type that a document names."""
+    return types.StructField(name, spark_type(parse_type(logical)))
+
+
 def quote(name: str) -> str:
     """``name`` as one identifier of Spark SQL and of column expressions."""
     return "`" + name.replace("`", "``") + "`"
@@ -71,8 +79,9 @@ def column(name: str, *, of: str | None = None) -> Column:
     return F.col(quote(name) if of is None else f"{of}.{quote(name)}")
 
 
-def part_schema(schema: TableSchema, *, moved: bool) -> types.StructType:
-    """The columns of a part as they are read; ``moved``: with before-keys."""
+def part_schema(schema: TableSchema, *, moved: bool, log: bool = False) -> types.StructType:
+    """The columns of a part as they are read; ``moved``: with before-keys; ``log``: with all that
+    a part can have."""
     fields = [
         types.StructField(SEQ, types.LongType()),
         types.StructField(OP, types.StringType()),
@@ -81,73 +90,21 @@ def part_schema(schema: TableSchema, *, moved: bool) -> types.StructType:
         types.StructField(UNCHANGED, STRING_LIST),
         types.StructField(OVERFLOW, STRING_MAP),
     ]
-    if moved:
+    if moved or log:
         fields += [
             types.StructField(BEFORE + name, spark_type(schema.column(name).logical))
-            for name in schema.key
+            for name in (schema.column_names if log else schema.key)
+        ]
+    if log:
+        fields += [
+            types.StructField(TX, types.LongType()),
+            types.StructField(IMAGE, types.BooleanType()),
+            types.StructField(IMAGE_OVERFLOW, STRING_MAP),
         ]
     return types.StructType(fields)
 
 
-@dataclass(frozen=True, slots=True)
-class AddColumn:
-    """Add ``name`` after column ``after`` (None: first); rows that exist hold NULL."""
-
-    name: str
-    data_type: types.DataType
-    after: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class WidenColumn:
-    """Give ``name`` a wider type; every value stays."""
-
-    name: str
-    data_type: types.DataType
-
-
-SchemaStep = AddColumn | WidenColumn
-
-
-def schema_steps(target: types.StructType, schema: TableSchema) -> tuple[SchemaStep, ...]:
-    """What makes a target with columns ``target`` able to hold ``schema``; () when it is.
-
-    A column that the source dropped stays in the target: rows written later hold NULL there.
-    A target column that is already as wide or wider is left alone, so that steps may repeat.
-    Raises Misconfigured, naming the column, for a type that no value-preserving step reaches.
-    """
-    present = {field.name: field.dataType for field in target.fields}
-    folded = {name.lower(): name for name in present}
-    steps: list[SchemaStep] = []
-    previous: str | None = None
-    for wanted in schema.columns:
-        data_type = spark_type(wanted.logical)
-        has = present.get(wanted.name)
-        if has is None:
-            twin = folded.get(wanted.name.lower())
-            if twin is not None:
-                raise Misconfigured(
-                    f"column {wanted.name!r} differs by case only from the warehouse's {twin!r}",
-                    hint="drop or rename that column in the warehouse table",
-                )
-            steps.append(AddColumn(wanted.name, data_type, previous))
-        elif has != data_type:
-            held = _logical(has)
-            if held is not None and widens(wanted.logical, held):
-                previous = wanted.name
-                continue
-            if held is None or not widens(held, wanted.logical):
-                raise Misconfigured(
-                    f"column {wanted.name!r} is {has.simpleString()} in the warehouse and"
-                    f" {data_type.simpleString()} at the source",
-                    hint="remove the warehouse table's directory to have it built anew",
-                )
-            steps.append(WidenColumn(wanted.name, data_type))
-        previous = wanted.name
-    return tuple(steps)
-
-
-def _logical(data_type: types.DataType) -> LogicalType | None:
+def logical_of(data_type: types.DataType) -> LogicalType | None:
     """The logical type whose values ``data_type`` holds; None for a type that is not ours."""
     if isinstance(data_type, types.DecimalType):
         return decimal(data_type.precision, data_type.scale)

@@ -30,12 +30,14 @@ def merge_statement(
     view: str,
     fillable: Sequence[str],
     dropped: Sequence[str] = (),
+    carried: Sequence[str] = (),
 ) -> str:
     """The MERGE of ``view`` into ``target`` (both as SQL names them).
 
     ``fillable``: the columns that rows of the view may lack; () for a view without `UNKNOWN`.
     ``dropped``: columns of the target that the source has no longer. They become NULL, so that one
-    that the source adds again later does not show what it was before.
+    that the source adds again later does not show what it was before. ``carried``: columns that
+    only the target has: what is not known of them is not asked for.
     """
     columns = plan.schema.column_names
     damaged = f"({_T}.{quote(SEQ)} > {plan.a_seq} OR {_T}.{quote(SEQ)} IS NULL)"
@@ -48,7 +50,7 @@ def merge_statement(
         **dict.fromkeys(dropped, "NULL"),
     }
     inserts = {name: f"{_S}.{quote(name)}" for name in (*columns, SEQ, TS, OVERFLOW)} | {
-        PENDING: _newly_pending(fillable)
+        PENDING: _newly_pending(fillable, carried)
     }
     assignments = ", ".join(f"{_T}.{quote(name)} = {value}" for name, value in updates.items())
     names = ", ".join(quote(name) for name in inserts)
@@ -146,14 +148,17 @@ def _still_pending(fillable: Sequence[str]) -> str:
     return _listed(f"array_union(coalesce({_S}.{quote(MISSING)}, {_NO_NAMES}), {kept})")
 
 
-def _newly_pending(fillable: Sequence[str]) -> str:
+def _newly_pending(fillable: Sequence[str], carried: Sequence[str]) -> str:
     """On a new row: there is no target's value to keep."""
     if not fillable:
         return "cast(NULL as array<string>)"
-    return _listed(
+    names = (
         f"array_union(coalesce({_S}.{quote(MISSING)}, {_NO_NAMES}),"
         f" coalesce({_S}.{quote(UNKNOWN)}, {_NO_NAMES}))"
     )
+    if carried:
+        names = f"array_except({names}, array({', '.join(literal(name) for name in carried)}))"
+    return _listed(names)
 
 
 def _listed(names: str) -> str:

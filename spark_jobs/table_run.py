@@ -15,17 +15,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from spark_jobs import parts
-from spark_jobs.failures import SparkFailure, explain, is_conflict
+from spark_jobs.attempts import Patience, try_until
+from spark_jobs.failures import SparkFailure, explain
 from spark_jobs.files import spark_path
-from spark_jobs.fill import fill_moved, initial_rows, twins
-from spark_jobs.fold import Shape, fold
 from spark_jobs.formats.delta import DeltaTable, SinceOurs, Snapshot
+from spark_jobs.modes import mode_of
+from spark_jobs.modes.base import Counts, Overtaken, Work
 from spark_jobs.pending import Keys, pending_rows
-from spark_jobs.schemas import schema_steps
-from spark_jobs.statement import delete_statement, key_bounds, merge_statement
+from spark_jobs.target_columns import Ready, bring_along, ready_to_create, standing_stamp
+from spark_jobs.timeliness import measure
 from tideline.contract.errors import (
     CorruptData,
     InvariantBroken,
@@ -33,14 +34,16 @@ from tideline.contract.errors import (
     TidelineError,
     Unavailable,
 )
-from tideline.contract.plan import Plan, Stamp, TablePlan
-from tideline.contract.receipt import Outcome, TableReceipt
+from tideline.contract.lineage import column_lineage
+from tideline.contract.plan import Plan, Stamp, TablePlan, newest_generation
+from tideline.contract.receipt import ColumnLineage, Outcome, TableReceipt
 
 BEFORE_COMMIT = "before-commit"
 AFTER_COMMIT = "after-commit"
 
-_VIEW = "tideline_changes"
-_TWINS = "tideline_twins"
+AGAIN_MAX = 5
+"""New beginnings because others have changed the target since it was looked at."""
+
 _UNPROVEN_MAX = 20
 
 
@@ -67,27 +70,28 @@ class TableRun:
         self._session = spark.newSession()
         self._target = DeltaTable(self._session, spark_path(table.target))
         self._on_point = on_point
-        self._version: int | None = None
+        self._looked_at = -1
+        self._lineage: tuple[ColumnLineage, ...] = ()
 
-    def run(self, retries_max: int) -> TableReceipt:
-        """The table's receipt, whatever happens; a lost race is run again from the start."""
+    def run(self, patience: Patience) -> TableReceipt:
+        """The table's receipt, whatever happens; a lost race is run again from the start, and what
+        waiting can mend for as long as ``patience`` says."""
         began = time.monotonic()
-        for attempt in range(1 + retries_max):
-            try:
-                receipt = self._attempt()
-                break
-            except TidelineError as error:
-                receipt = self._failed(error)
-                break
-            except SparkFailure as error:
-                receipt = self._failed(explain(error, f"merging {self._table.table}"))
-                if not is_conflict(error) or attempt == retries_max:
-                    break
-        return _with_seconds(receipt, time.monotonic() - began)
+        tried = try_until(self._attempt, patience, f"merging {self._table.table}")
+        receipt = tried.result
+        if receipt is None:
+            receipt = self._failed(tried.error or InvariantBroken("neither a receipt nor an error"))
+        return msgspec.structs.replace(
+            receipt,
+            attempts=tried.attempts,
+            conflicts=tried.conflicts,
+            seconds=round(time.monotonic() - began, 3),
+        )
 
-    def _attempt(self) -> TableReceipt:
+    def _attempt(self, again: int = AGAIN_MAX) -> TableReceipt:
         table = self._table
         snapshot = self._target.snapshot()
+        self._looked_at = snapshot.version
         self._check_owner(snapshot)
         applied = snapshot.applied.get(table.app_id)
         if applied is not None and applied >= table.b:
@@ -95,14 +99,28 @@ class TableRun:
         since = self._since_ours(snapshot)
         if not self._begins_here(snapshot, applied):
             return self._refused(snapshot, applied)
+        self._check_mode(snapshot)
+        if since.went_back and table.mode.keeps_past:
+            raise CorruptData(
+                f"the target of {table.table} was set back (RESTORE), and lacks what it kept since",
+                hint=f"run `tideline rebuild {table.table} --mode {table.mode.value}"
+                " --accept-differences`",
+            )
         if since.went_back and (table.floor is None or table.floor < table.a_seq):
             raise CorruptData(
                 f"the target of {table.table} was set back behind what is applied (RESTORE)",
                 hint=f"run `tideline dump {table.table}` and merge again",
             )
-        read = parts.check_parts(self._session, self._plan.store_url, table)
+        checked = parts.check_parts(self._session, self._plan.store_url, table)
         stamp = self._stamp(since)
-        counts = self._commit(snapshot, stamp, _unproven(since))
+        try:
+            counts = self._commit(snapshot, stamp, since)
+        except Overtaken:
+            if again == 0:
+                raise Unavailable(
+                    f"others write to the target of {table.table} all the time", hint="try later"
+                ) from None
+            return self._attempt(again - 1)
         version = self._target.newest()
         number = self._target.committed_number(table.app_id)
         if number is None or number < table.b:
@@ -111,8 +129,12 @@ class TableRun:
             )
         if counts is None:
             return self._already(version, number)
-        rows = _Rows(read, *counts, *(self._pending() if stamp.pending else (0, ())))
-        return self._applied(version, rows, since.foreign)
+        pending = self._pending() if stamp.pending else (0, ())
+        rows = _Rows(checked.rows, *counts, *pending)
+        receipt = self._applied(version, rows, since.foreign)
+        if stamp.unproven or rows.pending:
+            receipt = msgspec.structs.replace(receipt, complete_through_us=None)
+        return self._measured(receipt, checked.times)
 
     def _check_owner(self, snapshot: Snapshot) -> None:
         if not snapshot.exists:
@@ -128,7 +150,21 @@ class TableRun:
                 hint="remove or move it to have it built anew, or name another warehouse.url",
             )
 
+    def _check_mode(self, snapshot: Snapshot) -> None:
+        table = self._table
+        if table.create or not snapshot.exists or snapshot.mode is table.mode:
+            return
+        raise Misconfigured(
+            f"the target of {table.table} is kept as {snapshot.mode.value}, the plan is for"
+            f" {table.mode.value}",
+            hint=f"run `tideline rebuild {table.table} --mode {table.mode.value}` to switch it",
+        )
+
     def _begins_here(self, snapshot: Snapshot, applied: int | None) -> bool:
+        if snapshot.exists and snapshot.build != self._table.build:
+            return False
+        if newest_generation(snapshot.applied, self._table.app_id) > self._table.generation:
+            return False
         if self._table.create:
             return applied is None and snapshot.exists == self._table.replace
         return applied == self._table.a
@@ -141,15 +177,20 @@ class TableRun:
     def _stamp(self, since: SinceOurs) -> Stamp:
         """What this commit says of itself.
 
-        Changes by others stay said until a full dump that began after they were found is merged.
+        Changes by others stay said until a full dump that began after they were found is merged;
+        in a table that keeps the past, of which no dump tells, until it is built anew.
         """
         table, before = self._table, since.stamp
         unproven, found_at = _unproven(since), table.a_seq if since.foreign else 0
-        pending = parts.has_unchanged(table)
+        healed_at = None if table.mode.keeps_past else table.floor
+        # Where the log holds our last commit no longer, that may have left some.
+        pended = not table.create
         if before is not None:
             found_at = max(found_at, before.unproven_seq)
-            pending = pending or (before.pending and table.floor is None)
-        if table.floor is not None and table.floor >= found_at:
+            pended = before.pending
+        pending = parts.has_unchanged(table) or (pended and healed_at is None)
+        pending = pending and mode_of(table).pends
+        if healed_at is not None and healed_at >= found_at:
             unproven, found_at = (), 0
         return Stamp(
             app_id=table.app_id,
@@ -165,65 +206,61 @@ class TableRun:
             pending=pending,
         )
 
-    def _commit(
-        self, snapshot: Snapshot, stamp: Stamp, damage: tuple[str, ...]
-    ) -> tuple[int, int, int] | None:
-        """Fold and commit; rows inserted, updated, deleted, or None when another run was first."""
-        table = self._table
-        changes = parts.read_changes(self._session, self._plan.store_url, table)
-        fillable = parts.fillable_columns(changes, table)
-        shape = Shape(
-            schema=table.schema,
-            moved=parts.has_moves(table),
-            fillable=fillable,
-            truncate=max(table.truncates, default=None),
-            floor=table.floor,
+    def _commit(self, snapshot: Snapshot, stamp: Stamp, since: SinceOurs) -> Counts | None:
+        """Bring the columns along and commit; None when another run was first."""
+        mode = mode_of(self._table)
+        ready = self._ready(snapshot, stamp, since)
+        table, stands = ready.table, ready.stands
+        work = Work(
+            table=table,
+            session=self._session,
+            target=self._target,
+            snapshot=ready.snapshot,
+            stamp=stamp,
+            changes=parts.read_changes(self._session, self._plan.store_url, table, stands),
+            damage=_unproven(since),
+            before_commit=self._check_still_here,
+            carried=tuple(name for name, kept in stands.kept.items() if kept.carried),
         )
-        folded = fold(changes, shape)
-        if table.create:
-            initial_rows(folded, shape).createOrReplaceTempView(_VIEW)
-            self._on_point(BEFORE_COMMIT)
-            written = self._target.create(_VIEW, table, stamp)
-            counts = None if written is None else (written, 0, 0)
-        else:
-            self._target.evolve(schema_steps(snapshot.schema, table.schema), snapshot)
-            if shape.moved and fillable:
-                folded = fill_moved(folded, self._session.table(self._target.name), shape)
-            if damage and parts.has_dump(table):
-                self._drop_twins(folded, shape, msgspec.structs.replace(stamp, unproven=damage))
-            folded.createOrReplaceTempView(_VIEW)
-            dropped = [name for name in table.dropped if name in snapshot.schema.names]
-            statement = merge_statement(table, self._target.name, _VIEW, fillable, dropped)
-            self._on_point(BEFORE_COMMIT)
-            counts = _counts(self._target.merge(statement, stamp))
+        self._lineage = column_lineage(msgspec.structs.replace(table, changes=self._table.changes))
+        counts = mode.commit(work)
         self._on_point(AFTER_COMMIT)
         return counts
 
-    def _drop_twins(self, folded: DataFrame, shape: Shape, stamp: Stamp) -> None:
-        """Delete keys that a damaged target holds twice; this plan's MERGE writes them again.
+    def _check_still_here(self) -> None:
+        """Delta sees what others commit once the statement runs; this sees what they did before.
 
-        A commit of its own that moves no number: killed after it, the plan is run again.
+        Changes of data that came since the look at the target are not in the commit's stamp, and
+        behind the commit nobody would look for them.
         """
-        target = self._session.table(self._target.name)
-        for bound in key_bounds(self._table):
-            target = target.where(bound)
-        found = twins(folded, target, shape)
-        if found.isEmpty():
-            return
-        found.createOrReplaceTempView(_TWINS)
-        self._target.repair(
-            delete_statement(self._table, self._target.name, _TWINS),
-            msgspec.structs.replace(
-                stamp,
-                b=self._table.a,
-                seq=self._table.a_seq,
-                unproven_seq=self._table.a_seq,
-                complete_through_us=None,
-            ),
+        self._on_point(BEFORE_COMMIT)
+        snapshot = self._target.snapshot()
+        app = self._table.app_id
+        if not self._begins_here(snapshot, snapshot.applied.get(app)):
+            raise Overtaken
+        if not self._table.create and self._target.foreign_since(self._looked_at, app):
+            raise Overtaken
+
+    def _ready(self, snapshot: Snapshot, stamp: Stamp, since: SinceOurs) -> Ready:
+        """The plan in the target's columns, which are those of its end from here on."""
+        table = self._table
+        if table.create:
+            return ready_to_create(table, self._target, snapshot)
+        standing = since.stamp
+        if standing is None or since.foreign:
+            standing = standing_stamp(standing or stamp, table, _unproven(since))
+        return bring_along(
+            table,
+            self._target,
+            snapshot,
+            standing,
+            session=self._session,
+            heals=since.went_back,
         )
 
     def _pending(self) -> tuple[int, Keys]:
-        return pending_rows(self._session.table(self._target.name), self._table.schema)
+        rows = self._session.table(self._target.name).where(mode_of(self._table).live())
+        return pending_rows(rows, self._table.schema)
 
     def _applied(self, version: int, rows: _Rows, foreign: tuple[str, ...]) -> TableReceipt:
         return TableReceipt(
@@ -240,27 +277,62 @@ class TableRun:
             pending=rows.pending,
             pending_keys=rows.pending_keys,
             foreign_changes=foreign,
+            lineage=self._lineage,
         )
+
+    def _measured(
+        self, receipt: TableReceipt, times: Mapping[str, parts.Times] | None = None
+    ) -> TableReceipt:
+        """With how soon the plan's changes were queryable, if it was this plan that made them so.
+
+        ``times`` are counted anew where they are None. What is committed is committed: that it
+        cannot be measured is a warning.
+        """
+        table = self._table
+        if table.create or not table.within_us:
+            return receipt
+        try:
+            commit = self._target.commit_of(table.app_id, table.b)
+            stamp = None if commit is None else commit.stamp
+            if commit is None or stamp is None or stamp.plan_id != self._plan.plan_id:
+                return receipt
+            if times is None:
+                times = parts.check_parts(self._session, self._plan.store_url, table).times
+            figures = measure(self._session, self._plan.store_url, table, times, commit.at_us)
+            return msgspec.structs.replace(receipt, timeliness=figures)
+        except TidelineError as error:
+            failed = error
+        except SparkFailure as error:
+            failed = explain(error, f"measuring {table.table}")
+        why = f"how soon its changes were queryable is not known: {failed.message}"
+        return msgspec.structs.replace(receipt, warnings=(*receipt.warnings, why))
 
     def _already(self, version: int, applied: int) -> TableReceipt:
         """Another run was first; how far it came is in its stamp."""
-        stamp = self._target.since_ours(version, self._table.app_id).stamp
+        since = self._target.since_ours(version, self._table.app_id)
+        stamp = since.stamp
         count, keys = self._pending() if stamp is not None and stamp.pending else (0, ())
-        return TableReceipt(
+        through = self._table.complete_through_us if stamp is None else stamp.complete_through_us
+        doubted = count or _unproven(since) or since.went_back
+        receipt = TableReceipt(
             table=self._table.table,
             outcome=Outcome.ALREADY_APPLIED,
             applied_manifest=applied,
             applied_seq=self._table.b_seq if stamp is None else stamp.seq,
-            complete_through_us=(
-                self._table.complete_through_us if stamp is None else stamp.complete_through_us
-            ),
+            complete_through_us=None if doubted else through,
             target_version=version,
             pending=count,
             pending_keys=keys,
         )
+        return self._measured(receipt)
 
     def _refused(self, snapshot: Snapshot, applied: int | None) -> TableReceipt:
         stands = "holds nothing of ours" if applied is None else f"stands at manifest {applied}"
+        if snapshot.exists and snapshot.build != self._table.build:
+            stands = f"was built anew since (rebuild {snapshot.build})"
+        newest = newest_generation(snapshot.applied, self._table.app_id)
+        if newest > self._table.generation:
+            stands = f"holds generation {newest} of the source's table"
         return TableReceipt(
             table=self._table.table,
             outcome=Outcome.REFUSED,
@@ -288,15 +360,3 @@ def _unproven(since: SinceOurs) -> tuple[str, ...]:
     """What others have changed that no full dump has healed so far."""
     earlier = () if since.stamp is None else since.stamp.unproven
     return (*earlier, *since.foreign)[-_UNPROVEN_MAX:]
-
-
-def _counts(merged: Mapping[str, int] | None) -> tuple[int, int, int] | None:
-    if merged is None:
-        return None
-    names = ("num_inserted_rows", "num_updated_rows", "num_deleted_rows")
-    inserted, updated, deleted = (merged[name] for name in names)
-    return inserted, updated, deleted
-
-
-def _with_seconds(receipt: TableReceipt, seconds: float) -> TableReceipt:
-    return msgspec.structs.replace(receipt, seconds=round(seconds, 3))

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from capture.core.blocks import INITIAL
 from capture.core.drift import drift, republished
 from capture.core.events import CatalogRound, Mark, Snapshot, TableFacts
 from capture.core.tables import CATALOG
 from capture.core.visibility import invisible
+from tideline.contract.manifest import GONE
 
 if TYPE_CHECKING:
     from capture.core.worker import Worker
@@ -37,8 +39,9 @@ class CatalogWatch:
         self._low: str | None = None
         self._moving: set[str] = set()
         self._moved_by: dict[str, int] = {}
-        self._truncated: set[str] = set()
+        self._truncated: dict[str, int] = {}
         self._equal_at: dict[str, int] = {}
+        self._missed: set[str] = set()
         self._rounds: dict[str, CatalogRound] = {}
 
     def on_round(self, observed: CatalogRound) -> None:
@@ -68,7 +71,7 @@ class CatalogWatch:
         fresh = [facts.table for facts in settled if self._compare(facts)]
         self.caught_up = len(settled) == len(observed.tables)
         if fresh:
-            self._core.intake.request_dump("initial", fresh)
+            self._core.intake.request_dump(INITIAL, fresh)
         self._miss({facts.table for facts in observed.tables})
 
     def _take_round(self, token: str) -> CatalogRound | None:
@@ -94,7 +97,7 @@ class CatalogWatch:
     def truncated(self, table: str, xid: int) -> None:
         self._moving.add(table)
         self._moved_by[table] = xid
-        self._truncated.add(table)
+        self._truncated[table] = xid
 
     def last_equal(self, table: str, otherwise: int) -> int:
         """The last sequence at which the table was found equal to its catalog."""
@@ -118,7 +121,8 @@ class CatalogWatch:
                 self._return(facts, state.since_seq, state.reason)
             return False
         self._settle(facts, self._drift(facts, state.catalog))
-        self._truncated.discard(table)
+        self._truncated.pop(table, None)
+        core.blocks.start_anew(table)
         return False
 
     def _drift(self, facts: TableFacts, before: str | None) -> str | None:
@@ -126,14 +130,24 @@ class CatalogWatch:
             return None
         if republished(before, facts):
             self._core.dumps.orders.joined(facts.table)
-        truncated = facts.table in self._truncated
-        return drift(before, facts, self._core.tables.schemas, truncated=truncated)
+        return drift(
+            before,
+            facts,
+            self._core.tables.schemas,
+            truncated=self._only_truncated(facts),
+            certain=self._core.tables.follows(facts),
+        )
+
+    def _only_truncated(self, facts: TableFacts) -> bool:
+        """Whether the log told of a truncate, and nobody stored the rows anew after it."""
+        by = self._truncated.get(facts.table)
+        return by is not None and (not by or facts.changed_by in (0, by))
 
     def _settle(self, facts: TableFacts, reason: str | None) -> None:
         """Adopt what the catalog says; ``reason``: why rows may differ all the same."""
         core, table = self._core, facts.table
         if facts.schema is not None:
-            core.conditions.adopt(facts.schema)
+            core.conditions.adopt(facts.schema, facts)
         news = core.tables.seen_equal(facts)
         if reason is not None:
             since = self.last_equal(table, core.sequencer.last)
@@ -157,6 +171,9 @@ class CatalogWatch:
         core.dumps.orders.joined(facts.table)
         core.conditions.unpark(facts.table)
         self._settle(facts, None)
+        if reason == GONE:
+            core.blocks.begin_again(facts.table, "the table was gone, and is there again")
+            return
         core.conditions.doubt(
             facts.table,
             since=since if since is not None else core.sequencer.last,
@@ -164,11 +181,16 @@ class CatalogWatch:
         )
 
     def _miss(self, present: set[str]) -> None:
+        """A table that is not there may be in the middle of an ALTER: it is gone if two rounds in a
+        row do not find it."""
+        absent = self._core.tables.states.keys() - present
+        again, self._missed = absent & self._missed, absent
+        self.caught_up &= absent == again
         for table in list(self._core.tables.states):
-            if table not in present:
+            if table in again:
                 self._core.conditions.park(
                     table,
-                    reason="it is no longer in the source, or no longer in the table list",
+                    reason=GONE,
                     hint=None,
                     cause=CATALOG,
                 )

@@ -15,7 +15,7 @@ from tideline.contract.request import Action, Answer, Command, RequestState
 if TYPE_CHECKING:
     from capture.core.worker import Worker
 
-_OURS = (REREAD, FOLLOW_UP, UNPROVEN)
+_OURS = (REREAD, f"{FOLLOW_UP}:", f"{UNPROVEN}:")
 """Begin the ids of requests without which rows would stay wrong."""
 
 
@@ -65,7 +65,9 @@ class Commands:
             who = f" by {command.requested_by}" if command.requested_by else ""
             tables: list[str] = []
             for request_id in command.requests or self._cancellable():
-                tables += requests.fail(request_id, f"it was cancelled{who}")
+                verifies = requests.verifies(request_id)
+                ended = requests.fail(request_id, f"it was cancelled{who}")
+                tables += [] if verifies else ended
             self._core.conditions.cancelled(dict.fromkeys(tables))
         else:
             requests.pause(command.requests, paused=command.action is Action.PAUSE)

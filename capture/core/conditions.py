@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from capture.core.events import GapSeen, StatementSeen
+from capture.core.blocks import parted_by
+from capture.core.events import WHOLE_ROW, GapSeen, SchemaSeen, StatementSeen, TableFacts
 from capture.core.requests import FOLLOW_UP, UNPROVEN
 from capture.core.tables import CATALOG, VALUE, Adopted
 from tideline.contract.errors import InvariantBroken
@@ -29,13 +30,15 @@ class Conditions:
         self._core = core
         self._announced: dict[str, TableSchema] = {}
 
-    def announced(self, schema: TableSchema, xid: int) -> None:
-        """The log describes a table, in transaction ``xid``."""
-        core = self._core
+    def announced(self, seen: SchemaSeen) -> None:
+        """The log describes a table."""
+        core, schema = self._core, seen.schema
         table = schema.table
-        core.catalog.schema_seen(table, xid)
+        core.catalog.schema_seen(table, seen.xid)
         reserved = [name for name in schema.column_names if is_reserved(name)]
-        if reserved or not schema.key:
+        known = core.tables.schema(table)
+        lost = not schema.key and known is not None and bool(known.key)
+        if reserved or lost:
             self._announced.pop(table, None)
             if core.tables.captures(table):
                 reason = f"columns have names of ours: {', '.join(reserved)}"
@@ -44,14 +47,31 @@ class Conditions:
             return
         self._announced[table] = schema
         if core.tables.captures(table):
-            self.adopt(schema)
+            another = core.tables.is_another(table, seen.oid)
+            self.adopt(schema, seen.facts)
+            if another:
+                self._replaced(table)
 
-    def adopt(self, schema: TableSchema) -> Adopted | None:
-        """Mint the schema event that ``schema`` calls for, and do what its verdict demands."""
+    def _replaced(self, table: str) -> None:
+        """The log has rows of another table by that name: of its own, so that older transactions
+        may have changed it that the log never tells of."""
         core = self._core
-        adopted = core.tables.adopt(schema)
+        core.dumps.orders.joined(table)
+        core.tables.lose_numbers(table)
+        self.doubt(table, since=core.sequencer.last, reason="the table was re-created")
+
+    def adopt(self, schema: TableSchema, facts: TableFacts | None = None) -> Adopted | None:
+        """Mint the schema event that ``schema`` calls for, and do what its verdict demands.
+
+        ``facts``: what the catalog said of just this schema, if it was asked.
+        """
+        core = self._core
+        keyless = core.tables.keyless(schema.table)
+        adopted = core.tables.adopt(schema, facts)
         if adopted is None:
             return None
+        if keyless and schema.key:
+            core.requests.restart(schema.table)  # Where a copy stands is no key.
         seq = core.sequencer.take(1)
         core.draft.schemas.append(schema)
         core.draft.schema_events.append(
@@ -62,6 +82,7 @@ class Conditions:
                 adopted.before,
                 adopted.verdict.value,
                 adopted.changes,
+                steps=adopted.steps,
             )
         )
         core.draft.state_changed = True
@@ -72,8 +93,10 @@ class Conditions:
             since = core.catalog.last_equal(schema.table, seq)
             self.doubt(schema.table, since=since, reason=f"schema change: {what}")
         elif adopted.verdict is Verdict.INCOMPATIBLE:
-            core.tables.block(schema.table, since=seq, reason=f"incompatible change: {what}")
-            core.requests.restart(schema.table)
+            by = parted_by(adopted.steps)
+            core.blocks.block(schema.table, seq, f"incompatible change: {what}", by)
+        if adopted.certain and facts is not None:
+            core.dumps.restate(facts)
         return adopted
 
     def stated(self, seen: StatementSeen) -> None:
@@ -89,7 +112,9 @@ class Conditions:
             if schema is None or not core.tables.captures(table):
                 continue
             seq = core.sequencer.take(1)
-            verdict = Verdict.NEUTRAL if seen.neutral else Verdict.UNPROVEN
+            told = core.tables.state_steps(table, seen.steps)
+            neutral = seen.neutral and told
+            verdict = Verdict.NEUTRAL if neutral else Verdict.UNPROVEN
             text = (
                 seen.text if len(seen.text) <= _STATEMENT_MAX else seen.text[:_STATEMENT_MAX] + "…"
             )
@@ -97,10 +122,11 @@ class Conditions:
             core.draft.schema_events.append(
                 SchemaEvent(seq, table, form, form, verdict.value, statement=text)
             )
+            core.draft.state_changed = True
             core.tables.restated(table)
             core.dumps.disturb(table, "a DDL statement")
             unproven = core.tables.states[table].condition is TableCondition.UNPROVEN
-            if not seen.neutral or (unproven and not core.requests.dumps_all(table)):
+            if not neutral or (unproven and not core.requests.dumps_all(table)):
                 self.doubt(table, since=seq, reason="a DDL statement may have changed its rows")
 
     def missed(self, gap: GapSeen) -> None:
@@ -118,12 +144,17 @@ class Conditions:
         core = self._core
         due = []
         for table in [table for table in tables if core.tables.captures(table)]:
+            if self._blocked(table) and not core.requests.dumps_all(table):
+                continue  # Whatever dump starts its target anew will begin after this.
             core.tables.unprove(table, since=core.sequencer.last, reason=reason)
             core.draft.state_changed = True
             if not core.requests.awaits_dump(table):
                 due.append(table)
         if due and core.limits.dump_unproven:
             core.intake.request_dump(FOLLOW_UP, due)
+
+    def _blocked(self, table: str) -> bool:
+        return self._core.tables.states[table].condition is TableCondition.BLOCKED
 
     def unpark(self, table: str) -> None:
         """Capture ``table`` again, with the schema the log announced meanwhile."""
@@ -138,8 +169,7 @@ class Conditions:
         core.tables.unprove(table, since=since, reason=reason)
         core.draft.state_changed = True
         restarted = core.requests.restart(table)
-        blocked = core.tables.states[table].condition is TableCondition.BLOCKED
-        if not restarted and core.limits.dump_unproven and not blocked:
+        if not restarted and core.limits.dump_unproven and not self._blocked(table):
             core.intake.request_dump(UNPROVEN, [table])
 
     def cancelled(self, tables: Iterable[str]) -> None:
@@ -177,6 +207,15 @@ class Conditions:
         core = self._core
         if seq != core.sequencer.next:
             raise InvariantBroken(f"parking {table} between the rows of a batch")
+        if column == WHOLE_ROW:
+            self.park(
+                table,
+                reason="it has no key, and the log lacks the row before a change of it",
+                hint="have whole rows logged, on PostgreSQL by ALTER TABLE … REPLICA IDENTITY FULL,"
+                " and dump the table then",
+                cause=VALUE,
+            )
+            return
         self.park(
             table,
             reason=f"key column {column} has a value that its type cannot hold",

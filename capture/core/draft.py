@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from capture.core.checked import CheckRows
 from capture.core.events import Rows
 from tideline.contract.manifest import Floor, OpenState, SchemaEvent, Truncate
 from tideline.contract.position import SourceIdentity, SourcePosition
@@ -30,10 +31,16 @@ class Draft:
     finished: list[Answer] = field(default_factory=list)
     refused: list[Answer] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
+    checks: list[CheckRows] = field(default_factory=list)
 
     def add(self, rows: Rows) -> None:
         self.rows.append(rows)
         self.bytes += rows.batch.nbytes
+
+    def check(self, chunk: CheckRows) -> None:
+        """Add a chunk that was read to verify."""
+        self.checks.append(chunk)
+        self.bytes += chunk.bytes
 
     def has_content(self) -> bool:
         """Whether a reader of the chain would miss something without this draft."""
@@ -47,6 +54,7 @@ class Draft:
             or self.finished
             or self.refused
             or self.state_changed
+            or self.checks
         )
 
     def take_rows(self) -> tuple[Rows, ...]:
@@ -89,3 +97,4 @@ class Sealed:
     state_changed: bool
     messages: tuple[str, ...]
     identity: SourceIdentity
+    checks: tuple[CheckRows, ...] = ()

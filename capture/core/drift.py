@@ -14,13 +14,18 @@ from tideline.contract.schema import ChangeKind, TableSchema, Verdict, differenc
 
 
 def drift(
-    before: str, facts: TableFacts, schemas: Mapping[str, TableSchema], *, truncated: bool
+    before: str,
+    facts: TableFacts,
+    schemas: Mapping[str, TableSchema],
+    *,
+    truncated: bool,
+    certain: bool = False,
 ) -> str | None:
     """Why rows may differ since ``before`` (a `TableFacts.catalog`), or None.
 
     ``truncated``: the log reported a truncate in between, which explains new storage of an ordinary
-    table; a partition can have been truncated by itself, which the log does not tell. Changes that
-    a schema event stands for (dropped, widened columns) are not repeated here.
+    table; a partition can have been truncated by itself, which the log does not tell. ``certain``:
+    it is known what became of each column, and a schema event judges it.
     """
     oid, storage, columns, members, _, fingerprint = before.split("/")
     if oid != str(facts.oid):
@@ -31,9 +36,34 @@ def drift(
         return "the table was rewritten"
     if _members_changed(members, facts.members):
         return "partitions, labels or row types changed"
-    if columns != columns_text(facts.columns):
-        return _column_drift(columns, schemas.get(fingerprint), facts)
-    return None
+    known, last = _columns(columns)
+    if certain or known == columns_text(facts.columns):
+        return None
+    alike = stored_alike(before, facts)
+    return _column_drift(known, last, schemas.get(fingerprint), facts, alike=alike)
+
+
+def _columns(text: str) -> tuple[str, int | None]:
+    """A `TableFacts.columns_text`, taken apart."""
+    count, digest, *last = text.split(".")
+    return f"{count}.{digest}", int(last[0]) if last else None
+
+
+def stored_alike(before: str | None, facts: TableFacts) -> bool:
+    """Whether rows are stored where they were (`before`: None is not known)."""
+    if before is None:
+        return False
+    _, storage, _, members, _, _ = before.split("/")
+    partitions = (members.partition("+")[0], facts.members.partition("+")[0])
+    return storage == facts.storage and partitions[0] == partitions[1]
+
+
+def restated_columns(before: str, facts: TableFacts) -> str:
+    """``before`` with the columns and the schema that are known to have followed since."""
+    oid, storage, _, members, membership, _ = before.split("/")
+    fingerprint = facts.schema.fingerprint if facts.schema else "-"
+    columns = facts.columns_text
+    return f"{oid}/{storage}/{columns}/{members}/{membership}/{fingerprint}"
 
 
 def republished(before: str, facts: TableFacts) -> bool:
@@ -50,7 +80,10 @@ def _members_changed(before: str, now: str) -> bool:
     return not set(filter(None, old_labels.split(","))) <= set(new_labels.split(","))
 
 
-def _column_drift(before: str, old: TableSchema | None, facts: TableFacts) -> str | None:
+def _column_drift(
+    before: str, last: int | None, old: TableSchema | None, facts: TableFacts, *, alike: bool
+) -> str | None:
+    """``last``: the highest number of a column then; ``alike``: rows are stored where they were."""
     if old is None or facts.schema is None:
         return "columns changed"
     changes = difference(old, facts.schema)
@@ -65,4 +98,9 @@ def _column_drift(before: str, old: TableSchema | None, facts: TableFacts) -> st
     count = before.partition(".")[0]
     if not count.isdecimal() or columns_text(facts.columns[: int(count)]) != before:
         return "columns were replaced, or changed their names among each other"
+    if last is not None and facts.numbers is not None and facts.numbers.last - last != len(added):
+        # The log may have had rows with a column of the same name, which is another one.
+        return "columns came and went"
+    if added and not alike:
+        return "columns were added, and rows stored anew"  # With values, perhaps.
     return None

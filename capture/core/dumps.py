@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from capture.core.blocks import unblocks
+from capture.core.catalogs import Catalogs
+from capture.core.checks import Checks
+from capture.core.copies import Pulse, place_of
+from capture.core.drift import restated_columns
 from capture.core.emit import dump_rows, missing_rows
 from capture.core.events import (
     Chunk,
@@ -21,6 +26,7 @@ from capture.core.events import (
     MarksWritten,
     Rows,
     Snapshot,
+    TableFacts,
     Told,
     Waiting,
 )
@@ -31,7 +37,7 @@ from capture.core.tables import CATALOG, VALUE
 from capture.core.visibility import UnseenTransactions, invisible
 from capture.core.window import Window, moved_incomplete, settle, untouched
 from tideline.contract.errors import InvariantBroken, Unavailable
-from tideline.contract.manifest import Floor, OpenRequest, TableDump
+from tideline.contract.manifest import Copied, Floor, OpenRequest, TableCondition, TableDump
 
 if TYPE_CHECKING:
     from capture.core.worker import Worker
@@ -47,6 +53,8 @@ class Dumps:
     def __init__(self, core: Worker, token: Callable[[], str]) -> None:
         self.unseen = UnseenTransactions(core.limits.unseen_transactions_max)
         self.orders = Orders(core, self.unseen, token)
+        self._checks = Checks(core)
+        self._catalogs = Catalogs(core)
         self.redone = 0
         """Chunks that were read again, since the start."""
         self._core = core
@@ -63,6 +71,7 @@ class Dumps:
             return
         order = reading.order
         reading.window = Window(order, self.unseen.at_low_mark(), core.sequencer.last)
+        reading.window.catalogs = self._catalogs.of(order.table)
         if not order.fence and not self.unseen.complete:
             reading.window.disturbed = "ids of unseen transactions were dropped after the order"
         self._apply_shown()
@@ -87,9 +96,19 @@ class Dumps:
         if keys and self._core.requests.dumping(rows.schema.table):
             self._core.intake.reread(rows.schema.table, keys)
 
+    def on_pulse(self, mark: Mark) -> None:
+        token, lane, number = mark.token.rsplit(".", 2)
+        reading = self.orders.find(token)
+        if reading is not None and reading.window is not None:
+            pulse = Pulse(lane, int(number), self._core.sequencer.last)
+            reading.window.pulses.append(pulse)
+
     def disturb(self, table: str, what: str) -> None:
         for window in self._windows:
             window.saw_change_of(table, what)
+        # What a snapshot holds of rows that went or changed since cannot be told from others.
+        if self._core.tables.keyless(table) and self._core.requests.restart(table):
+            self._core.draft.state_changed = True
 
     def on_high(self, mark: Mark, *, now: float) -> None:
         reading = self.orders.find(mark.token)
@@ -149,6 +168,12 @@ class Dumps:
     def on_snapshot(self, snapshot: Snapshot) -> None:
         self._show(snapshot)
 
+    def restate(self, facts: TableFacts) -> None:
+        """It is known which columns a table had before these: what dumps began with is that too."""
+        for (request_id, table), catalog in self._begun_with.items():
+            if table == facts.table:
+                self._begun_with[request_id, table] = restated_columns(catalog, facts)
+
     def circumstances(self, item: OpenRequest, *, now: float) -> Circumstances:
         """What an open request is held up by, and how fast its tables get on."""
         readings, request_id = self.orders.readings, item.request.request_id
@@ -177,9 +202,16 @@ class Dumps:
         dump = core.requests.dump(order.request_id, order.table)
         if dump is None or stale(order, dump):
             return
+        if order.keyless:
+            self._judge_copy(reading, window, chunk, dump, mark, now=now)
+            return
         missed = self.orders.unfenced(order.table) or len(invisible(window.unseen, chunk.snapshot))
-        if window.disturbed or missed:
+        altered = self._catalogs.differs(window, chunk.facts)
+        if window.disturbed or missed or altered:
             self._redo()
+            return
+        if order.verify:
+            self._verify(order, window.low_seq, chunk, dump, now=now)
             return
         if not self._fit(order, chunk, dump):
             return
@@ -188,6 +220,57 @@ class Dumps:
         self._emit(order, window, chunk, mark)
         self._rates.note(order.request_id, order.table, chunk.batch.num_rows, now=now)
         self._advance(order, chunk, dump)
+
+    def _verify(
+        self, order: ChunkOrder, low_seq: int, chunk: Chunk, dump: TableDump, *, now: float
+    ) -> None:
+        fits = self._checks.fits(order, chunk, dump)
+        if fits is None:
+            self.redone += 1
+            self.orders.hold(order.table, now + RETRY_DELAY_S)
+        if fits:
+            self.orders.emitted()
+            self._checks.keep(order, low_seq, chunk, dump)
+            self._rates.note(order.request_id, order.table, chunk.batch.num_rows, now=now)
+            self._advance(order, chunk, dump)
+
+    def _judge_copy(
+        self,
+        reading: Reading,
+        window: Window,
+        chunk: Chunk,
+        dump: TableDump,
+        mark: Mark,
+        *,
+        now: float,
+    ) -> None:
+        """A chunk of a table without a key: the first one finds the place of its snapshot in the
+        log, all others bring that snapshot's rows."""
+        core, order = self._core, reading.order
+        if order.after_key is not None:
+            if self._fit(order, chunk, dump):
+                self._emit(order, window, chunk, mark)
+                self._rates.note(order.request_id, order.table, chunk.batch.num_rows, now=now)
+                self._advance(order, chunk, dump)
+            return
+        missed = self.orders.unfenced(order.table) or len(invisible(window.unseen, chunk.snapshot))
+        place = None
+        if not (window.disturbed or missed):
+            place = place_of(
+                window.events,
+                chunk,
+                low_seq=window.low_seq,
+                high_seq=core.sequencer.last,
+                pulses=window.pulses,
+            )
+        if place is None:
+            self._trouble[order.table] = "changes come too fast to tell where a snapshot of it lies"
+            self._redo()
+            return
+        if self._fit(order, chunk, dump):
+            self.orders.emitted()
+            self._trouble.pop(order.table, None)
+            self._advance(order, chunk, replace(dump, first_low_seq=place.seq, seen=place.seen))
 
     def _redo(self) -> None:
         self.orders.redo()
@@ -216,7 +299,7 @@ class Dumps:
         if not core.tables.captures(order.table):
             core.conditions.fail_dumps(order.table, "the table is parked")
             return False
-        core.conditions.adopt(facts.schema)
+        core.conditions.adopt(facts.schema, facts)
         # Adopting can have begun this dump anew: its low mark was before the schema event.
         now = core.requests.dump(order.request_id, order.table)
         return now is not None and now.first_low_seq is not None
@@ -240,6 +323,8 @@ class Dumps:
     def _advance(self, order: ChunkOrder, chunk: Chunk, dump: TableDump) -> None:
         core = self._core
         asked = chunk.batch.num_rows if order.keys is None else chunk.keys_read
+        if order.boundary_only and not chunk.complete:
+            asked = order.rows_max
         phase, last_key, complete = dump.phase, chunk.last_key or dump.last_key, chunk.complete
         keys = core.requests.keys_asked(order.request_id)
         if order.keys is not None:
@@ -272,24 +357,51 @@ class Dumps:
         item = next(i for i in core.requests.open if i.request.request_id == order.request_id)
         if not item.request.whole or dump.first_low_seq is None:
             return
-        core.draft.floors.append(Floor(dump.table, dump.first_low_seq, order.request_id))
+        core.draft.floors.append(self._floor(order, dump, dump.first_low_seq))
         catalog = self._begun_with.pop((order.request_id, order.table), None)
         if catalog is not None:
             # What changed before the first chunk is in the dump: no round need ask for another.
             state = core.tables.states[dump.table]
             core.tables.states[dump.table] = replace(state, catalog=catalog)
-        if core.requests.awaits_dump(dump.table, FOLLOW_UP):
-            return  # This dump began before changes that are in doubt; that one is to prove them.
-        core.tables.proven(
+        state = core.tables.states[dump.table]
+        blocked = state.condition is TableCondition.BLOCKED
+        if blocked and not unblocks(item, state):
+            return
+        # It began before changes that are in doubt, and another one is to prove them.
+        followed = core.requests.awaits_dump(dump.table, f"{FOLLOW_UP}:")
+        if blocked or not followed:
+            core.tables.proven(
+                dump.table,
+                first_low_seq=dump.first_low_seq,
+                first_manifest=dump.first_manifest or 0,
+                last_seq=core.sequencer.last,
+            )
+        if blocked and followed:
+            reason = "changes that the log does not tell came during its dump"
+            core.tables.unprove(dump.table, since=dump.first_low_seq, reason=reason)
+
+    def _floor(self, order: ChunkOrder, dump: TableDump, seq: int) -> Floor:
+        if not order.keyless:
+            return Floor(dump.table, seq, order.request_id)
+        return Floor(
             dump.table,
-            first_low_seq=dump.first_low_seq,
-            first_manifest=dump.first_manifest or 0,
-            last_seq=core.sequencer.last,
+            seq,
+            order.request_id,
+            copied=Copied(
+                first_manifest=dump.first_manifest or 0,
+                last_seq=self._core.sequencer.last,
+                rows=dump.rows,
+                seen=dump.seen,
+            ),
         )
 
     def _failed(self, reading: Reading, failed: ChunkFailed, *, now: float) -> None:
         core, order = self._core, reading.order
         self.orders.end(reading)
+        if failed.anew and core.requests.dump(order.request_id, order.table) is not None:
+            core.requests.update(order.request_id, TableDump(order.table))
+            core.draft.state_changed = True
+            return
         moved = reading.window is not None and reading.window.disturbed is not None
         if failed.retry or moved:  # What was made anew meanwhile may not have been there yet.
             self._trouble[order.table] = failed.error

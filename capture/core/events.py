@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tideline.contract.manifest import ColumnNumbers
 from tideline.contract.position import SourcePosition
 from tideline.contract.request import Command, DumpRequest, KeyRange, TimeRange
 from tideline.contract.schema import TableSchema
+from tideline.contract.steps import ColumnStep, StepKind
 
 Int64Array = npt.NDArray[np.int64]
+
+WHOLE_ROW = ""
+"""What stands for a key column's name where a row's identity is the row itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +28,8 @@ class Rows:
     """Rows of one table and schema version, in seq order, in the shape of a part.
 
     ``batch`` holds ``_tl_seq``, ``_tl_op``, ``_tl_tx``, ``_tl_ts``, the table's columns and, when
-    needed, ``_tl_before_*``, ``_tl_unchanged`` and ``_tl_overflow``.
+    needed, ``_tl_before_*``, ``_tl_image``, ``_tl_image_overflow``, ``_tl_unchanged`` and
+    ``_tl_overflow``. ``image_rows`` counts rows that carry the whole row before.
     """
 
     schema: TableSchema
@@ -30,6 +37,7 @@ class Rows:
     unchanged_rows: int = 0
     before_rows: int = 0
     overflow_rows: int = 0
+    image_rows: int = 0
 
 
 class MarkKind(Enum):
@@ -40,6 +48,9 @@ class MarkKind(Enum):
     CATALOG_LOW = "C"
     HEARTBEAT = "B"
     """Ends a catalog round that CATALOG_LOW began; carries the source's clock."""
+    PULSE = "P"
+    """Tells where between L and H the snapshot of a table without a key was taken; its token is the
+    chunk's, the lane's and its number in that, with dots between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +64,17 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class SchemaSeen:
-    """The log announced the columns that the table's next rows have, in transaction ``xid``."""
+    """The log announced the columns that the table's next rows have, in transaction ``xid``.
+
+    ``oid`` is the table itself, where the log tells it from others that had its name (else 0).
+    ``facts``: what the catalog says of it since, read when ``xid`` had become visible, and only if
+    that is the same columns and key; it may know of later changes all the same.
+    """
 
     schema: TableSchema
     xid: int = 0
+    oid: int = 0
+    facts: TableFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +89,15 @@ class Truncated:
 class StatementSeen:
     """The log holds a DDL statement that names these tables, or concerns all tables of ``schema``
     (names may differ in case from the source's own). ``neutral``: it leaves the values of existing
-    rows as they were; what it does to the columns comes as `SchemaSeen`."""
+    rows as they were, but for what ``steps`` say; which columns they then have comes as
+    `SchemaSeen`. ``steps`` (without types) are all that it does to columns, of the one table that
+    it is about; None: that is not known."""
 
     text: str
     tables: tuple[str, ...]
     neutral: bool
     schema: str | None = None
+    steps: tuple[ColumnStep, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +144,8 @@ class LogBatch:
     ``boundary`` is set when the batch ends with a commit, ``in_transaction`` when it ends within a
     transaction. ``transactions`` are the source's ids of the transactions that ended in the batch.
     ``unholdable`` names tables (and key columns) whose rows were left out of the batch because a
-    key value does not fit its type: they must be parked from the batch's first sequence on.
+    key value does not fit its type, or (`WHOLE_ROW`, of a table without a key) because the row
+    before a change is not there: they must be parked from the batch's first sequence on.
     """
 
     rows: tuple[Rows, ...]
@@ -172,8 +194,12 @@ class TableFacts:
     ``storage`` when it is rewritten or truncated, ``columns`` (a digest each, in their order) with
     any column, ``members`` (a digest) with partitions, labels and row types, ``membership`` when
     the table joins the publication anew or what that publishes changes (empty: not in it).
-    ``backfilled`` names columns whose old rows got a value without row events. ``key_definition``
-    changes with the key's columns, types or collation, and with the table's identity.
+    ``backfilled`` names columns whose old rows got a value without row events; ``defaults`` has
+    that value where all of them got the same and it is known (as `ColumnStep.default`). ``numbers``
+    are those of the schema's columns, where the source numbers them. ``key_definition`` changes
+    with the key's columns, types or collation, and with the table's identity. ``changed_by`` is the
+    id of the transaction (32 bits) that changed the table's own entry last, its ``storage`` above
+    all; 0 where the source does not tell.
     """
 
     table: str
@@ -188,13 +214,22 @@ class TableFacts:
     problem: str | None = None
     hint: str | None = None
     narrowed: bool = False
+    numbers: ColumnNumbers | None = None
+    defaults: Mapping[str, str] = field(default_factory=dict, hash=False)
+    changed_by: int = field(default=0, compare=False)
 
     @property
     def catalog(self) -> str:
         """The text form kept in the open state."""
         schema = self.schema.fingerprint if self.schema else "-"
-        columns = columns_text(self.columns)
+        columns = self.columns_text
         return f"{self.oid}/{self.storage}/{columns}/{self.members}/{self.membership}/{schema}"
+
+    @property
+    def columns_text(self) -> str:
+        """The columns, and the highest number that any ever had, where they have numbers."""
+        text = columns_text(self.columns)
+        return text if self.numbers is None else f"{text}.{self.numbers.last}"
 
 
 def columns_text(columns: tuple[str, ...]) -> str:
@@ -219,7 +254,11 @@ class ChunkOrder:
     """One chunk to read: between the marks L and H that carry ``token``.
 
     Whole tables and ranges go by ``after_key`` and ``rows_max``; given keys by ``keys``.
-    ``fence``: wait until every transaction older than L has ended, before reading.
+    ``fence``: wait until every transaction older than L has ended, before reading. ``verify``: the
+    rows are to be compared, not merged. ``boundary_only``: only the key of the chunk's last row,
+    the ``rows_max``-th, is wanted; without so many rows the chunk is complete and has none.
+    ``keyless``: the table has no key and is copied in one snapshot, which the chunk without an
+    ``after_key`` takes, and nothing more; those after it say which and how far it was read.
     """
 
     token: str
@@ -233,6 +272,9 @@ class ChunkOrder:
     key_range: KeyRange | None = None
     fence: bool = False
     estimate: bool = False
+    verify: bool = False
+    boundary_only: bool = False
+    keyless: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +297,8 @@ class Chunk:
     ``missing``: the key columns of asked-for keys that the source no longer has. ``keys_read``: how
     many of the asked-for keys, from the first on, the chunk covers.
     ``complete``: nothing lies behind it. ``facts`` were read in the chunk's own transaction.
+    ``pulses``: where visible and logged are one order, the last pulse of each lane that the
+    snapshot shows (`copies`).
     """
 
     token: str
@@ -268,16 +312,19 @@ class Chunk:
     snapshot: Snapshot
     rows_estimate: int | None = None
     keys_read: int = 0
+    pulses: tuple[tuple[str, int], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkFailed:
-    """A chunk could not be read; ``retry`` when a later try may succeed."""
+    """A chunk could not be read; ``retry`` when a later try may succeed, ``anew`` when the dump
+    must begin anew, because the snapshot that it was read from is gone."""
 
     token: str
     error: str
     hint: str | None
     retry: bool
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +372,16 @@ class RequestRefused:
     error: str
 
 
+Applies = Callable[[str, StepKind], bool]
+"""Whether the settings say of a table that the worker is to follow a step that no target can take,
+by a dump."""
+
+
+def never(table: str, kind: StepKind) -> bool:
+    """They do not."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The core's limits; see `tideline.settings.Capture` for their meaning."""
@@ -346,3 +403,4 @@ class Limits:
     replica_lag_max_s: float | None = None
     running_queries_max: int | None = None
     log_backlog_max_bytes: int | None = None
+    applies: Applies = never

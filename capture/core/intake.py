@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from capture.core.blocks import OWN_IDS
 from capture.core.events import RequestArrived, RequestRefused
+from capture.core.key_ranges import holds_nothing
 from capture.core.requests import REREAD
 from capture.core.tables import VALUE
 from tideline.contract.errors import Misconfigured
+from tideline.contract.manifest import TableCondition
 from tideline.contract.patterns import check_patterns, matches
 from tideline.contract.receipt import PENDING
 from tideline.contract.request import Answer, DumpRequest, RequestState
@@ -76,7 +79,7 @@ class Intake:
             return
         for table in tables:
             self._take_up(table)
-        core.requests.accept(request, tables)
+        core.requests.accept(request, tables, asked_seq=core.sequencer.last)
         core.draft.accepted.append(request.request_id)
         core.draft.messages.append(arrived.message_id)
         core.draft.urgent = core.draft.state_changed = True
@@ -103,8 +106,9 @@ class Intake:
 
     def _tables_for(self, request: DumpRequest) -> tuple[list[str], str | None]:
         core = self._core
-        if request.request_id.startswith(REREAD):
-            return [], f"ids that begin with {REREAD!r} are for requests of the worker's own"
+        if request.request_id.startswith(OWN_IDS):
+            begins = f"{request.request_id.partition(':')[0]}:"
+            return [], f"ids that begin with {begins!r} are for requests of the worker's own"
         try:
             check_patterns(request.tables)
         except Misconfigured as error:
@@ -117,15 +121,26 @@ class Intake:
                 return [], f"no captured table matches {pattern!r}"
             served = [table for table in hits if self._serves(request, table)]
             if not served:
-                reason = core.tables.states[hits[0]].reason
-                return [], f"table {hits[0]} is parked: {reason}"
+                state = core.tables.states[hits[0]]
+                return [], f"table {hits[0]} {self._condition(hits[0], state.reason)}"
             chosen.extend(served)
         tables = list(dict.fromkeys(chosen))
+        without = [] if request.whole else [one for one in tables if core.tables.keyless(one)]
+        if without:
+            return [], f"table {without[0]} has no key: only a dump of the whole table can be made"
         if request.keys is not None and len(tables) != 1:
             return [], f"keys needs exactly one table, {len(tables)} match"
         if request.key_range is not None and len(tables) != 1:
             return [], f"key_range needs exactly one table, {len(tables)} match"
         return tables, self._wrong_keys(request, tables[0])
+
+    def _condition(self, table: str, reason: str | None) -> str:
+        """Why nothing is read of a table."""
+        if not self._core.tables.captures(table):
+            return f"is parked: {reason}"
+        if self._core.tables.states[table].condition is TableCondition.BLOCKED:
+            return f"is blocked: {reason}"
+        return "has no key to verify it by"
 
     def _wrong_keys(self, request: DumpRequest, table: str) -> str | None:
         """Why the request's keys cannot be keys of ``table``, if so."""
@@ -138,12 +153,19 @@ class Intake:
             ends = (request.key_range.start or (), request.key_range.end or ())
             if max(map(len, ends)) > count:
                 return f"key_range has more texts than {table} has key columns: {wanted}"
+            if schema is not None and holds_nothing(request.key_range, schema):
+                return "key_range holds no key: from is not before to"
         return None
 
     def _serves(self, request: DumpRequest, table: str) -> bool:
         """A parked table is not dumped: nothing of it is captured meanwhile. One that a value had
         parked is taken up again by a dump of the whole table."""
         core = self._core
+        if request.verifies:
+            blocked = core.tables.states[table].condition is TableCondition.BLOCKED
+            schema = core.tables.schema(table)
+            keyed = schema is not None and bool(schema.key)
+            return core.tables.captures(table) and not blocked and keyed
         return core.tables.captures(table) or (request.whole and core.tables.parked(table) == VALUE)
 
     def _comes_anyway(self, table: str) -> str | None:
@@ -170,7 +192,9 @@ class Intake:
         core = self._core
         request_id = f"{why}:{core.sequencer.next}:{self._token()[:8]}"
         core.requests.accept(
-            DumpRequest(request_id, tuple(tables), requested_by="tideline"), tables
+            DumpRequest(request_id, tuple(tables), requested_by="tideline"),
+            tables,
+            asked_seq=core.sequencer.last,
         )
         core.draft.accepted.append(request_id)
         core.draft.state_changed = True

@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from capture.core.checks import sampled
 from capture.core.events import Chunk, ChunkOrder, ChunkRead, Mark
 from capture.core.governor import Governor
-from capture.core.requests import reads_keys
+from capture.core.requests import OPEN, reads_keys
 from capture.core.visibility import UnseenTransactions
 from capture.core.window import Window
 from tideline.contract.manifest import OpenRequest, TableDump
@@ -154,10 +155,26 @@ class Orders:
         return sum(one.read is None or not one.read.complete for one in newest.values())
 
     def _waits(self, item: OpenRequest, dump: TableDump, now: float) -> bool:
-        held = self._held.get(dump.table, now) > now
+        held = self._held.get(dump.table, now) > now or self._is_copied(item, dump)
         request_id = item.request.request_id
         read_at = self._read_at.get(request_id)
         return held or (read_at is not None and read_at + self.delay_s(request_id) > now)
+
+    def _is_copied(self, item: OpenRequest, dump: TableDump) -> bool:
+        """Whether another dump copies a table without a key: what copies hold is told apart by
+        where it stands in the log alone, so one ends before the next one begins."""
+        return (
+            dump.first_low_seq is None
+            and self._core.tables.keyless(dump.table)
+            and any(
+                other.table == dump.table
+                and other.state in OPEN
+                and other.first_low_seq is not None
+                and one.request.request_id != item.request.request_id
+                for one in self._core.requests.open
+                for other in one.dumps
+            )
+        )
 
     def _first_ready(self) -> Reading | None:
         for reading in self.readings:
@@ -220,18 +237,25 @@ class Orders:
             or dump.table in self._fresh
             or self._redos >= limits.chunk_redo_max
         )
+        keyless = self._core.tables.keyless(dump.table)
+        behind = (after_key or dump.last_key) if keys is None else None
+        # From a snapshot whose place is known nothing can be missing.
+        fence = fence and not (keyless and behind is not None)
         order = ChunkOrder(
             self._token(),
             request.request_id,
             dump.table,
             rows_max,
             limits.chunk_bytes_max,
-            after_key=(after_key or dump.last_key) if keys is None else None,
+            after_key=behind,
             keys=keys,
             time=request.time if keys is None else None,
             key_range=request.key_range if keys is None else None,
             fence=fence,
-            estimate=dump.rows_estimate is None and request.whole,
+            estimate=dump.rows_estimate is None and request.unbounded,
+            verify=request.verifies,
+            keyless=keyless,
+            boundary_only=keys is None and not sampled(request, dump.table, behind),
         )
         return Reading(order, frozenset(self._fresh) if fence else frozenset())
 

@@ -64,9 +64,9 @@ class OpenRequests:
         """Note in which manifest these ended."""
         self._recent |= {one.request_id: one for one in answers if one.request_id in self._recent}
 
-    def accept(self, request: DumpRequest, tables: Iterable[str]) -> None:
+    def accept(self, request: DumpRequest, tables: Iterable[str], *, asked_seq: int = 0) -> None:
         dumps = tuple(TableDump(table) for table in tables)
-        self._open[request.request_id] = OpenRequest(request, dumps)
+        self._open[request.request_id] = OpenRequest(request, dumps, asked_seq=asked_seq)
 
     def due(self) -> Iterator[tuple[OpenRequest, TableDump]]:
         """The dumps that are open and not paused, those to go on with first: by priority, then
@@ -145,10 +145,16 @@ class OpenRequests:
         item = self._open.get(request_id)
         return (item.request.keys if item else None) or ()
 
+    def verifies(self, request_id: str) -> bool:
+        """Whether an open request reads only to compare."""
+        item = self._open.get(request_id)
+        return item is not None and item.request.verifies
+
     def dumping(self, table: str) -> bool:
         """Whether a dump of ``table`` is under way, so that it may miss a row that moves now."""
         return any(
             dump.table == table
+            and not item.request.verifies
             and (dump.state == "running" or (item.request.keys is not None and dump.state in OPEN))
             for item in self._open.values()
             for dump in item.dumps
@@ -193,11 +199,12 @@ class OpenRequests:
                     found = True
         return found
 
-    def dumps_all(self, table: str) -> bool:
-        """Whether a dump of the whole ``table`` is open."""
+    def dumps_all(self, table: str, *, asked_since: int | None = None) -> bool:
+        """Whether a dump of the whole ``table`` is open (that was asked for after a sequence)."""
         return any(
             item.request.whole and dump.table == table and dump.state in OPEN
             for item in self._open.values()
+            if item.asked_seq >= (asked_since or 0)
             for dump in item.dumps
         )
 

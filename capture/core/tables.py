@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from capture.core.drift import restated_columns
 from capture.core.events import TableFacts
+from capture.core.lineage import Judged, Lineage, by_name, by_numbers, by_statement, judge
 from tideline.contract.manifest import TableCondition, TableState
-from tideline.contract.schema import TableSchema, Verdict, difference, verdict
-from tideline.contract.types import LogicalType, parse_type, widens
+from tideline.contract.schema import TableSchema, Verdict
+from tideline.contract.steps import ColumnStep, Origin, StepKind, origins_after, steps_to
 
 CATALOG = "catalog"
 VALUE = "value"
@@ -24,6 +26,8 @@ class Adopted:
     before: str | None
     verdict: Verdict
     changes: tuple[str, ...]
+    steps: tuple[ColumnStep, ...] = ()
+    certain: bool = False
 
 
 class Tables:
@@ -55,43 +59,88 @@ class Tables:
         state = self.states.get(table)
         return None if state is None else state.cause
 
+    def keyless(self, table: str) -> bool:
+        """Whether the rows of ``table`` are told apart by nothing but themselves."""
+        schema = self.schema(table)
+        return schema is not None and not schema.key
+
     def schema(self, table: str) -> TableSchema | None:
         state = self.states.get(table)
         return self.schemas.get(state.schema) if state and state.schema else None
 
-    def adopt(self, schema: TableSchema) -> Adopted | None:
-        """Put ``schema`` in force; None when it already is."""
+    def adopt(self, schema: TableSchema, facts: TableFacts | None = None) -> Adopted | None:
+        """Put ``schema`` in force; None when it already is, with the very same columns.
+
+        ``facts``: what the catalog said of just this schema, if it was asked.
+        """
         table = schema.table
         old = self.schema(table)
-        if old is not None and old.fingerprint == schema.fingerprint:
-            return None
-        self.schemas[schema.fingerprint] = schema
-        state = self.states.get(table, TableState())
-        self.states[table] = replace(state, schema=schema.fingerprint)
         if old is None:
+            self._take(schema, None)
             return Adopted(schema, None, Verdict.NEUTRAL, ())
-        changes = difference(old, schema)
-        texts = tuple(str(change) for change in changes)
-        returned = self._drop(table, old, schema)
-        if returned:
-            texts = (*texts, *(f"{name} takes the name of a dropped column" for name in returned))
-            return Adopted(schema, old.fingerprint, Verdict.INCOMPATIBLE, texts)
-        return Adopted(schema, old.fingerprint, verdict(changes, schema), texts)
+        state = self.states[table]
+        told = by_statement(old, schema, state.stated) or by_numbers(old, schema, state, facts)
+        lineage = told or by_name(old, schema)
+        judged = judge(old, schema, lineage)
+        if state.stated is not None and told is None:
+            words = "statements did other things to its columns"
+            judged = Judged(_at_least_unproven(judged), judged.steps, (*judged.changes, words))
+        elif old.fingerprint == schema.fingerprint and not judged.steps:
+            self._forget_stated(table)
+            return None
+        self._take(schema, facts if told is not None else None)
+        self._drop(table, old, lineage)
+        return Adopted(
+            schema, old.fingerprint, judged.verdict, judged.changes, judged.steps, lineage.certain
+        )
 
-    def _drop(self, table: str, old: TableSchema, new: TableSchema) -> list[str]:
-        """Note which columns ``new`` lacks: the target keeps them. The names of columns that the
-        target cannot take because it has another one by that name (Delta's know no case)."""
-        state, now = self.states[table], set(new.column_names)
-        dropped = dict(state.dropped)
-        dropped |= {column.name: column.type for column in old.columns if column.name not in now}
-        returned = []
-        for name in new.column_names:
-            for held in [one for one in dropped if one.lower() == name.lower()]:
-                was = parse_type(dropped.pop(held))
-                if held != name or not _takes(was, new.column(name).logical):
-                    returned.append(name)
+    def follows(self, facts: TableFacts) -> bool:
+        """Whether the catalog has another schema than is in force, and it is certain what became of
+        each column."""
+        old, new = self.schema(facts.table), facts.schema
+        if old is None or new is None or old == new:
+            return False
+        return by_numbers(old, new, self.states[facts.table], facts) is not None
+
+    def _take(self, schema: TableSchema, facts: TableFacts | None) -> None:
+        """Note the schema. What else is known of its columns holds on only where that is certain:
+        the next look at the catalog would else take them for others."""
+        self.schemas[schema.fingerprint] = schema
+        state = self.states.get(schema.table, TableState())
+        catalog = state.catalog
+        if facts is not None and catalog is not None:
+            catalog = restated_columns(catalog, facts)
+        numbers = None if facts is None else facts.numbers
+        self.states[schema.table] = replace(
+            state, schema=schema.fingerprint, catalog=catalog, numbers=numbers, stated=None
+        )
+
+    def _forget_stated(self, table: str) -> None:
+        if self.states[table].stated is not None:
+            self.states[table] = replace(self.states[table], stated=None)
+
+    def state_steps(self, table: str, steps: tuple[ColumnStep, ...] | None) -> bool:
+        """A statement did ``steps`` to the columns, in letters of its own. False: it is no longer
+        certain what they are, and what rows hold in them."""
+        state, schema = self.states[table], self.schema(table)
+        now = None
+        if steps is not None and schema is not None:
+            columns = schema.column_names
+            now = _stated(origins_after(columns, state.stated or ()), steps)
+            stated = None if now is None else steps_to(columns, now)
+        self.states[table] = replace(state, stated=None if now is None else stated)
+        return now is not None or not (steps or state.stated)
+
+    def _drop(self, table: str, old: TableSchema, lineage: Lineage) -> None:
+        """Note which columns are no longer there: the target may keep them, up to where another one
+        takes the name (Delta's know no case)."""
+        state = self.states[table]
+        kept = {origin.was for origin in lineage.origins.values()}
+        gone = {column.name: column.type for column in old.columns if column.name not in kept}
+        taken = {name.lower() for name in lineage.origins}
+        dropped = {**state.dropped, **gone}
+        dropped = {name: kind for name, kind in dropped.items() if name.lower() not in taken}
         self.states[table] = replace(state, dropped=dropped)
-        return returned
 
     def park(self, table: str, *, seq: int, reason: str, hint: str | None, cause: str) -> bool:
         """Stop capturing ``table`` from ``seq`` on; whether that is news."""
@@ -106,6 +155,8 @@ class Tables:
             reason=reason,
             hint=hint,
             cause=cause,
+            numbers=None,
+            stated=None,
         )
         return True
 
@@ -125,18 +176,24 @@ class Tables:
             cause=None,
         )
 
-    def block(self, table: str, *, since: int, reason: str) -> None:
-        """From the schema event at ``since`` on, the target cannot follow."""
+    def block(self, table: str, *, since: int, reason: str, by: tuple[StepKind, ...] = ()) -> None:
+        """From the schema event at ``since`` on, the target cannot follow; without ``by``, because
+        it is of another table."""
         state = self.states[table]
-        if state.condition is TableCondition.BLOCKED:
+        if state.condition is TableCondition.BLOCKED and by:
+            if state.blocked_by:
+                both = tuple(dict.fromkeys((*state.blocked_by, *by)))
+                self.states[table] = replace(state, blocked_by=both)
             return
+        blocked = state.condition is TableCondition.BLOCKED
         self.states[table] = replace(
             state,
             condition=TableCondition.BLOCKED,
-            since_seq=since,
+            since_seq=state.since_seq if blocked else since,
             reason=reason,
             hint="dump the whole table: the target is then started anew with the new schema",
             cause=None,
+            blocked_by=by,
         )
 
     def proven(self, table: str, *, first_low_seq: int, first_manifest: int, last_seq: int) -> None:
@@ -150,6 +207,7 @@ class Tables:
                 generation_seq=first_low_seq,
                 generation_manifest=first_manifest,
                 dropped={},
+                blocked_by=(),
             )
         self.states[table] = replace(
             state,
@@ -172,19 +230,47 @@ class Tables:
         condition = state.condition if blocked else TableCondition.LIVE
         self.states[table] = replace(state, condition=condition, cause=None)
 
+    def is_another(self, table: str, oid: int) -> bool:
+        """Whether ``oid`` (0: not known) is another table than the one that was known so far."""
+        numbers = self.states[table].numbers
+        return numbers is not None and oid not in (0, numbers.oid)
+
+    def lose_numbers(self, table: str) -> None:
+        """The columns are not those that had the numbers."""
+        self.states[table] = replace(self.states[table], numbers=None)
+
     def restated(self, table: str) -> None:
         """The log itself said how ``table`` changed: the next look at the catalog is not compared
         with the one before."""
         self.states[table] = replace(self.states[table], catalog=None)
 
     def seen_equal(self, facts: TableFacts) -> bool:
-        """Note the catalog's identity of a table; whether it is news."""
+        """Note the catalog's identity of a table, and its columns' numbers; whether it is news."""
         state = self.states[facts.table]
-        if state.catalog == facts.catalog:
+        if (state.catalog, state.numbers) == (facts.catalog, facts.numbers):
             return False
-        self.states[facts.table] = replace(state, catalog=facts.catalog)
+        self.states[facts.table] = replace(state, catalog=facts.catalog, numbers=facts.numbers)
         return True
 
 
-def _takes(held: LogicalType, wanted: LogicalType) -> bool:
-    return held == wanted or widens(held, wanted)
+def _at_least_unproven(judged: Judged) -> Verdict:
+    return Verdict.UNPROVEN if judged.verdict is Verdict.NEUTRAL else judged.verdict
+
+
+def _stated(
+    now: Mapping[str, Origin], steps: tuple[ColumnStep, ...]
+) -> Mapping[str, Origin] | None:
+    """The origins of columns after a statement, all of whose names mean columns before it. What is
+    dropped though it is not there, and added though it is, was done only if it was not so already.
+    None where a rename is of no column that is known."""
+    cased = {name.lower(): name for name in now}
+    dropped = {cased.get(s.column.lower()) for s in steps if s.kind is StepKind.DROP}
+    renamed = {cased.get(s.was.lower()): s.column for s in steps if s.kind is StepKind.RENAME}
+    if None in renamed:
+        return None
+    found = {renamed.get(name, name): one for name, one in now.items() if name not in dropped}
+    taken = {name.lower() for name in found}
+    for step in steps:
+        if step.kind is StepKind.ADD and step.column.lower() not in taken:
+            found[step.column] = Origin(None, step.default)
+    return found

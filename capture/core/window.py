@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from capture.core.copies import Pulse
 from capture.core.events import ChunkOrder, Int64Array, Rows
 from tideline.contract.schema import TableSchema
 
@@ -30,7 +31,8 @@ _UNCHANGED = "_tl_unchanged"
 
 @dataclass(slots=True)
 class Window:
-    """Open from L to H. ``disturbed`` says why the chunk must be read again, if it must."""
+    """Open from L to H. ``disturbed`` says why the chunk must be read again, if it must.
+    ``catalogs``: what the table was, by the last looks at the catalog before L."""
 
     order: ChunkOrder
     unseen: Int64Array
@@ -38,9 +40,15 @@ class Window:
     events: list[Rows] = field(default_factory=list)
     rows: int = 0
     disturbed: str | None = None
+    pulses: list[Pulse] = field(default_factory=list)
+    catalogs: frozenset[str] = frozenset()
 
     def saw_rows(self, rows: Rows) -> None:
         if rows.schema.table != self.order.table or self.disturbed is not None:
+            return
+        if self.order.keyless and self.order.after_key is not None:
+            return  # It is read from a snapshot whose place is known.
+        if self.order.verify:  # Who compares knows of every key what the log says of it since L.
             return
         self.rows += rows.batch.num_rows
         if self.rows > ROWS_MAX:
@@ -113,6 +121,8 @@ def moved_incomplete(rows: Rows) -> list[tuple[str, ...]]:
 
 def _keys_only(rows: Rows) -> Rows:
     """What `settle` needs of ``rows``, so that a window does not hold a huge transaction."""
+    if not rows.schema.key:
+        return replace(rows, batch=rows.batch.select(["_tl_seq", "_tl_tx"]))
     wanted = {"_tl_op", _UNCHANGED, *rows.schema.key}
     wanted.update(_BEFORE + name for name in rows.schema.key)
     names = [name for name in rows.batch.schema.names if name in wanted]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from capture.core.blocks import Blocks
 from capture.core.catalog import CatalogWatch
 from capture.core.commands import Commands
 from capture.core.conditions import Conditions
@@ -77,9 +78,18 @@ class Worker:
         self.dumps = Dumps(self, token)
         self.catalog = CatalogWatch(self)
         self.conditions = Conditions(self)
+        self.blocks = Blocks(self)
         self.intake = Intake(self, token)
         self.commands = Commands(self)
         self._moved_at: float | None = None
+        self._forget_copies()
+
+    def _forget_copies(self) -> None:
+        """A table without a key is copied in one snapshot, which ended with the session before."""
+        for item in self.requests.open:
+            for dump in item.dumps:
+                if dump.first_low_seq is not None and self.tables.keyless(dump.table):
+                    self.draft.state_changed |= self.requests.restart(dump.table)
 
     # -- what the log says ---------------------------------------------------------------------
 
@@ -110,7 +120,7 @@ class Worker:
         if isinstance(control, Mark):
             self._on_mark(control, now=now)
         elif isinstance(control, SchemaSeen):
-            self.conditions.announced(control.schema, control.xid)
+            self.conditions.announced(control)
         elif isinstance(control, Truncated):
             self._on_truncated(control)
         elif isinstance(control, StatementSeen):
@@ -142,6 +152,8 @@ class Worker:
             self.dumps.on_low(control)
         elif control.kind is MarkKind.HIGH:
             self.dumps.on_high(control, now=now)
+        elif control.kind is MarkKind.PULSE:
+            self.dumps.on_pulse(control)
         elif control.kind is MarkKind.CATALOG_LOW:
             self.catalog.on_low(control)
         else:
@@ -237,6 +249,7 @@ class Worker:
             draft.state_changed,
             tuple(draft.messages),
             self.identity,
+            tuple(draft.checks),
         )
 
     def open_state(self) -> OpenState:

@@ -27,7 +27,15 @@ from console.services.process import Child
 from tideline.contract.errors import Misconfigured, Unavailable
 
 USER = "admin"
-DAGS = ("tideline_backfill", "tideline_merge", "tideline_repair", "tideline_steer")
+DAGS = (
+    "tideline_backfill",
+    "tideline_maintain",
+    "tideline_merge",
+    "tideline_rebuild",
+    "tideline_repair",
+    "tideline_steer",
+    "tideline_verify",
+)
 PROJECT = Path(__file__).resolve().parents[2]
 COMMAND_TIMEOUT_S = 120.0
 READY_TIMEOUT_S = 120.0

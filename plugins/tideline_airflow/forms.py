@@ -134,6 +134,15 @@ PACE = {
         section="Pace",
     ),
 }
+SAMPLE = Param(
+    None,
+    type=["null", "integer"],
+    minimum=1,
+    maximum=100,
+    title="Sample (%)",
+    description="Read so many chunks of a hundred only. Empty: all rows.",
+    section="A range of rows",
+)
 STEER = {
     "action": Param(
         type="string",

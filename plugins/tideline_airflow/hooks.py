@@ -7,6 +7,7 @@ Libraries that take long to import (object store, Delta) are imported by the cal
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from functools import cached_property
@@ -19,9 +20,11 @@ from airflow.sdk.log import mask_secret
 
 from tideline.contract import layout
 from tideline.contract.errors import TidelineError
+from tideline.contract.maintenance import MaintenanceOrder, MaintenanceReceipt
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Receipt
 from tideline.contract.request import Action, Command, DumpRequest
+from tideline.contract.timeliness import MergeRun
 from tideline.control import Asker
 from tideline.settings import CONFIG_VARIABLE, Settings, load_settings
 
@@ -73,6 +76,15 @@ class TidelineHook(BaseHook):
 
         return read_receipt(self.settings, plan_id)
 
+    def record_held(self, plan: Plan) -> None:
+        """Put on record what a plan without tables was held back from."""
+        from tideline.planner.runs import record_run
+
+        if not plan.held:
+            return
+        run = MergeRun(plan.plan_id, time.time_ns() // 1_000, held=plan.held)
+        record_run(self.settings, run)
+
     def reread(self, requests: Sequence[DumpRequest]) -> None:
         """Have rows that a merge left pending read again. What is merged is merged: nobody to ask
         is no failure of it, and whoever plans next asks again."""
@@ -103,6 +115,29 @@ class TidelineHook(BaseHook):
 
         return pending_requests(self.settings, tables)
 
+    def order_maintenance(
+        self, maintenance_id: str, tables: Sequence[str] | None = None
+    ) -> MaintenanceOrder:
+        """The order of that id, made now unless it exists; of all tables without ``tables``."""
+        from tideline.planner.maintaining import order_maintenance
+
+        return order_maintenance(self.settings, maintenance_id=maintenance_id, tables=tables)
+
+    def maintenance(self, maintenance_id: str) -> MaintenanceReceipt | None:
+        """The newest receipt of a maintenance run; None when none has ended."""
+        from tideline.planner.maintaining import read_maintenance
+
+        return read_maintenance(self.settings, maintenance_id)
+
+    def maintenance_urls(self, maintenance_id: str) -> PlanUrls:
+        store, pipeline = self.settings.store.url, self.settings.pipeline
+        return PlanUrls(
+            plan=layout.object_url(store, layout.maintenance_key(pipeline, maintenance_id)),
+            receipt=layout.object_url(
+                store, layout.maintenance_receipt_key(pipeline, maintenance_id)
+            ),
+        )
+
     def urls(self, plan_id: str) -> PlanUrls:
         store, pipeline = self.settings.store.url, self.settings.pipeline
         return PlanUrls(
@@ -116,4 +151,6 @@ def _secrets(settings: Settings) -> list[str]:
     found = [unquote(password) for url in urls if (password := urlsplit(url).password)]
     if settings.store.secret_access_key is not None:
         found.append(settings.store.secret_access_key.get_secret_value())
+    if settings.openlineage.api_key is not None:
+        found.append(settings.openlineage.api_key.get_secret_value())
     return [*urls, *found]

@@ -17,6 +17,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from tideline.contract.errors import Misconfigured
 from tideline.contract.receipt import Outcome, Receipt, reread_requests
+from tideline.openlineage import Told
 from tideline_airflow.assets import MERGED, event_extra, table_asset
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.pools import SPARK_POOL
@@ -94,19 +95,34 @@ class MergeOperator(SparkSubmitOperator):
     def _run(self, hook: TidelineHook, plan_id: str, context: Any) -> Receipt:
         receipt = hook.receipt(plan_id)
         if receipt is None or not _complete(receipt):
-            self._submit(hook, plan_id, context)
-            receipt = hook.receipt(plan_id)
+            receipt = self._told_run(hook, plan_id, context)
         if receipt is None:
             raise AirflowException(f"the Spark job left no receipt of plan {plan_id}")
         _announce(receipt, context)
         hook.reread(reread_requests(receipt))
         return receipt
 
+    def _told_run(self, hook: TidelineHook, plan_id: str, context: Any) -> Receipt | None:
+        """Run the plan, and tell whoever keeps track of lineage; its receipt, if it left one."""
+        lineage = Told(hook.settings)
+        plan = hook.plan(plan_id) if hook.settings.openlineage.url else None
+        if plan is not None:
+            lineage.began(plan)
+        try:
+            self._submit(hook, plan_id, context)
+        finally:
+            receipt = hook.receipt(plan_id)
+            lost = None if plan is None else lineage.done(plan, receipt)
+            if lost is not None:
+                self.log.warning("%s", lost)
+        return receipt
+
     def _submit(self, hook: TidelineHook, plan_id: str, context: Any) -> None:
         urls = hook.urls(plan_id)
         merge = hook.settings.merge
         self.application = self.application or application()
-        self.application_args = ["--plan", urls.plan, "--receipt", urls.receipt]
+        patience = ["--retry-s", str(merge.retry_s)]
+        self.application_args = [*patience, "--plan", urls.plan, "--receipt", urls.receipt]
         self.jars = self.jars or merge.jars
         self._driver_memory = self._driver_memory or merge.driver_memory
         local = self._get_hook()._connection["master"].startswith("local")
@@ -120,22 +136,23 @@ class MergeOperator(SparkSubmitOperator):
             self.log.exception("spark-submit failed; the receipt of plan %s tells more", plan_id)
 
 
-def application() -> str:
-    """The path of the job's program: ``$TIDELINE_MERGE_APPLICATION``, else the installed one.
+def application(variable: str = APPLICATION_VARIABLE, program: str = "merge.py") -> str:
+    """The path of a job's program: what the environment's ``variable`` names, else the installed
+    one.
 
     Found and not imported: it needs Spark.
     """
-    named = os.environ.get(APPLICATION_VARIABLE)
+    named = os.environ.get(variable)
     if named:
         return named
     spec = find_spec("spark_jobs")
     folders = [] if spec is None else list(spec.submodule_search_locations or [])
     for folder in folders:
-        if (path := Path(folder) / "merge.py").exists():
+        if (path := Path(folder) / program).exists():
             return str(path)
     raise Misconfigured(
-        "spark_jobs/merge.py is not installed here",
-        hint=f"install the tideline package, or set {APPLICATION_VARIABLE}",
+        f"spark_jobs/{program} is not installed here",
+        hint=f"install the tideline package, or set {variable}",
     )
 
 

@@ -63,7 +63,7 @@ class DumpOperator(BaseOperator):
     it is cancelled when somebody clears the task, or marks it as failed or done.
     """
 
-    template_fields = (
+    template_fields: Sequence[str] = (
         "tables",
         "priority",
         "chunk_rows",
@@ -209,6 +209,7 @@ class PlanOperator(BaseOperator):
         for table, reason in plan.held.items():
             self.log.warning("%s is held back: %s", table, reason)
         if not plan.tables:
+            hook.record_held(plan)
             hook.reread(hook.pending(tables))
             raise AirflowSkipException("nothing to merge: every table is up to date or held back")
         names = [table.table for table in plan.tables]

@@ -10,25 +10,29 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
-from pyspark.sql import SparkSession, types
+from pyspark.sql import DataFrame, SparkSession, types
 
-from spark_jobs.schemas import AddColumn, SchemaStep, literal, quote
+from spark_jobs.schemas import literal, quote
+from tideline.contract.modes import Mode
 from tideline.contract.plan import Stamp, TablePlan
 
 COMMITS_MAX = 1_000
 """Commits of others that are looked through for our last one."""
+
+MODE = "tideline.mode"
+BUILD = "tideline.build"
 
 _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _NEEDS_MAPPING = frozenset(" ,;{}()\n\t=")
 _MAPPING = ("delta.columnMapping.mode", "name")
-_WIDENING = ("delta.enableTypeWidening", "true")
-_LOCAL_TIME = ("delta.feature.timestampNtz", "supported")
+_LOSE_VALUES = frozenset({"DROP COLUMNS", "REPLACE COLUMNS"})
+"""Operations that touch no file, and rows lose values by them all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,16 @@ class Snapshot:
     @property
     def exists(self) -> bool:
         return self.version >= 0
+
+    @property
+    def mode(self) -> Mode:
+        """How the table is kept; those that do not say were made before there were modes."""
+        return Mode(self.properties.get(MODE, Mode.CURRENT.value))
+
+    @property
+    def build(self) -> int:
+        """Which rebuild made the table; 0 for none."""
+        return int(self.properties.get(BUILD, "0"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +74,8 @@ class SinceOurs:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit of a table's log; ``numbers``: the transaction versions it sets, by app id."""
+    """One commit of a table's log; ``numbers``: the transaction versions it sets, by app id;
+    ``at_us``: when its file was written, by the store's clock, µs since 1970 UTC."""
 
     version: int
     operation: str
@@ -69,6 +84,7 @@ class Commit:
     numbers: Mapping[str, int]
     stamp: Stamp | None
     rows_written: int
+    at_us: int = 0
 
 
 class DeltaTable:
@@ -81,6 +97,8 @@ class DeltaTable:
         # Delta's own calls look for a session in the thread; statements set it for themselves.
         jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
         self._jvm = jvm
+        self.own_properties: Mapping[str, str] = {}
+        """What a table that is made here has besides."""
 
     @property
     def name(self) -> str:
@@ -116,12 +134,20 @@ class DeltaTable:
                 return commit.numbers[app_id]
         return self.snapshot().applied.get(app_id)
 
+    def commit_of(self, app_id: str, number: int) -> Commit | None:
+        """The commit that set ``app_id`` to ``number``, if the log still has it."""
+        for commit in self.commits(self.newest()):
+            found = commit.numbers.get(app_id)
+            if found is not None and found <= number:
+                return commit if found == number else None
+        return None
+
     def since_ours(self, version: int, app_id: str) -> SinceOurs:
         """Look back from ``version`` to the last commit that carries ``app_id``."""
         foreign: list[str] = []
         restored: list[int | None] = []
         for commit in self.commits(version):
-            if app_id in commit.numbers or (commit.stamp and commit.stamp.app_id == app_id):
+            if _is_ours(commit, app_id):
                 ours = commit.version
                 went_back = any(to is None or to < ours for to in restored)
                 return SinceOurs(tuple(foreign), went_back, commit.stamp)
@@ -130,6 +156,16 @@ class DeltaTable:
             if commit.operation == "RESTORE":
                 restored.append(commit.restored_to)
         return SinceOurs(tuple(foreign), bool(restored), None)
+
+    def foreign_since(self, version: int, app_id: str) -> tuple[str, ...]:
+        """Commits above ``version`` that changed data and are not ours, of ``app_id``."""
+        found = []
+        for commit in self.commits(self.newest()):
+            if commit.version <= version:
+                break
+            if commit.changes_data and not _is_ours(commit, app_id):
+                found.append(f"version {commit.version}: {commit.operation}")
+        return tuple(found)
 
     def commits(self, version: int) -> Iterator[Commit]:
         """Commits from ``version`` back, as far as the log's files and `COMMITS_MAX` reach."""
@@ -142,28 +178,20 @@ class DeltaTable:
                 return
             stream = files.open(file)
             try:
-                yield _commit(number, bytes(stream.readAllBytes()))
+                at_us = 1_000 * int(files.getFileStatus(file).getModificationTime())
+                yield replace(_commit(number, bytes(stream.readAllBytes())), at_us=at_us)
             finally:
                 stream.close()
 
-    def evolve(self, steps: Sequence[SchemaStep], snapshot: Snapshot) -> None:
-        """Take each schema step, with the table features it needs. Steps may be repeated."""
-        if not steps:
-            return
-        wanted = _features(steps, snapshot)
-        if wanted:
-            self._session.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ({_properties(wanted)})")
-        for step in steps:
-            column = f"{quote(step.name)} {step.data_type.simpleString()}"
-            if isinstance(step, AddColumn):
-                place = "FIRST" if step.after is None else f"AFTER {quote(step.after)}"
-                statement = f"ADD COLUMNS ({column} {place})"
-            else:
-                typed = f"{quote(step.name)} TYPE {step.data_type.simpleString()}"
-                statement = f"ALTER COLUMN {typed}"
-            self._session.sql(f"ALTER TABLE {self.name} {statement}")
+    def begin(self) -> Any:
+        """Delta's own transaction, from the newest version on."""
+        log = self._jvm.org.apache.spark.sql.delta.DeltaLog
+        pair = log.forTableWithSnapshot(self._session._jsparkSession, self._url)
+        return pair._1().startTransaction()
 
-    def create(self, view: str, plan: TablePlan, stamp: Stamp) -> int | None:
+    def create(
+        self, view: str, plan: TablePlan, stamp: Stamp, partitions: Sequence[str] = ()
+    ) -> int | None:
         """Make the table, anew if the plan says so, from the rows of ``view``; one commit.
 
         Returns the rows written, or None when Delta skipped the commit as applied before.
@@ -173,6 +201,8 @@ class DeltaTable:
             "tideline.pipeline": stamp.pipeline,
             "tideline.incarnation": stamp.incarnation,
             "tideline.table": plan.table,
+            **made_as(plan.mode, plan.build),
+            **self.own_properties,
         }
         if any(_NEEDS_MAPPING & set(name) for name in self._session.table(quote(view)).columns):
             properties |= dict([_MAPPING])
@@ -181,7 +211,40 @@ class DeltaTable:
         with self._committing(stamp, counted=True):
             self._session.sql(
                 f"{verb} {self.name} USING delta TBLPROPERTIES ({_properties(properties)})"
-                f" AS TABLE {quote(view)}"
+                f"{_partitioned(partitions)} AS TABLE {quote(view)}"
+            )
+        after = self.newest()
+        return None if after == before else self._rows_written(after)
+
+    def replace(
+        self, view: str, properties: Mapping[str, str], stamp: Stamp, partitions: Sequence[str]
+    ) -> int | None:
+        """Put the rows of ``view``, and ``properties``, in the place of all that the table has; one
+        commit. Returns its version, or None when Delta skipped it as applied before.
+        """
+        before = self.newest()
+        with self._committing(stamp, counted=True):
+            self._session.sql(
+                f"CREATE OR REPLACE TABLE {self.name} USING delta"
+                f" TBLPROPERTIES ({_properties(properties)})"
+                f"{_partitioned(partitions)} AS TABLE {quote(view)}"
+            )
+        for commit in self.commits(self.newest()):
+            if commit.version <= before:
+                break
+            if commit.numbers.get(stamp.app_id) == stamp.b:
+                return commit.version
+        return None
+
+    def write_over(self, rows: DataFrame, covered: str, stamp: Stamp) -> int | None:
+        """Put ``rows`` in the place of all rows that ``covered`` is true of; one commit.
+
+        Returns the rows written, or None when Delta skipped the commit as applied before.
+        """
+        before = self.newest()
+        with self._committing(stamp, counted=True):
+            rows.write.format("delta").mode("overwrite").option("replaceWhere", covered).save(
+                self._url
             )
         after = self.newest()
         return None if after == before else self._rows_written(after)
@@ -201,10 +264,15 @@ class DeltaTable:
 
     @contextmanager
     def _committing(self, stamp: Stamp, *, counted: bool) -> Iterator[None]:
+        with self.stamped(stamp, *((stamp.app_id, stamp.b) if counted else ())):
+            yield
+
+    @contextmanager
+    def stamped(self, stamp: Stamp, app: str | None = None, number: int = 0) -> Iterator[None]:
         """The transaction id and metadata are session settings: set for one statement only."""
         settings = {_METADATA: msgspec.json.encode(stamp).decode()}
-        if counted:
-            settings |= {_TXN_APP: stamp.app_id, _TXN_VERSION: str(stamp.b)}
+        if app is not None:
+            settings |= {_TXN_APP: app, _TXN_VERSION: str(number)}
         for name, value in settings.items():
             self._session.conf.set(name, value)
         try:
@@ -217,6 +285,20 @@ class DeltaTable:
         for commit in self.commits(version):
             return commit.rows_written
         return 0
+
+
+def _is_ours(commit: Commit, app_id: str) -> bool:
+    stamped = commit.stamp is not None and commit.stamp.app_id == app_id
+    return stamped or app_id in commit.numbers
+
+
+def made_as(mode: Mode, build: int) -> dict[str, str]:
+    """The table properties that say how a target is kept, and which rebuild made it."""
+    return {MODE: mode.value, **({BUILD: str(build)} if build else {})}
+
+
+def _partitioned(columns: Sequence[str]) -> str:
+    return f" PARTITIONED BY ({', '.join(quote(name) for name in columns)})" if columns else ""
 
 
 def _commit(version: int, raw: bytes) -> Commit:
@@ -234,7 +316,7 @@ def _commit(version: int, raw: bytes) -> Commit:
         version=version,
         operation=str(info.get("operation", "unknown")),
         restored_to=_restored_to(info.get("operationParameters", {})),
-        changes_data=changes_data,
+        changes_data=changes_data or info.get("operation") in _LOSE_VALUES,
         numbers=numbers,
         stamp=Stamp.parse(info.get("userMetadata")),
         rows_written=int(info.get("operationMetrics", {}).get("numOutputRows", 0)),
@@ -244,20 +326,6 @@ def _commit(version: int, raw: bytes) -> Commit:
 def _restored_to(parameters: Mapping[str, Any]) -> int | None:
     version = str(parameters.get("version"))
     return int(version) if version.isdecimal() else None
-
-
-def _features(steps: Sequence[SchemaStep], snapshot: Snapshot) -> dict[str, str]:
-    """Table properties that the steps need and the table has not; each costs readers something."""
-    wanted = dict[str, str]()
-    for step in steps:
-        if not isinstance(step, AddColumn):
-            wanted |= dict([_WIDENING])
-            continue
-        if _NEEDS_MAPPING & set(step.name):
-            wanted |= dict([_MAPPING])
-        if isinstance(step.data_type, types.TimestampNTZType):
-            wanted |= dict([_LOCAL_TIME])
-    return {k: v for k, v in wanted.items() if snapshot.properties.get(k) != v}
 
 
 def _properties(properties: Mapping[str, str]) -> str:

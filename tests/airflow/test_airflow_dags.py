@@ -18,6 +18,23 @@ SCHEDULES = {
     "repair": "NullTimetable",
     "backfill": "0 0 * * *",
     "steer": "NullTimetable",
+    "verify": "NullTimetable",
+    "maintain": "30 3 * * *",
+    "rebuild": "NullTimetable",
+}
+ONE_TASK = {
+    "steer": "default_pool",
+    "maintain": "tideline_spark",
+    "rebuild": "tideline_spark",
+}
+"""DAGs of a single task, and the pool that it takes a slot of."""
+VERIFY = {
+    "read": [],
+    "compare": ["read"],
+    "moving": ["compare"],
+    "read_again": ["moving"],
+    "compare_again": ["compare", "read_again"],
+    "report": ["compare", "compare_again"],
 }
 HEAVY = ("pyspark", "pyarrow", "capture", "spark_jobs", "deltalake", "obstore", "numpy", "pandas")
 
@@ -62,9 +79,8 @@ print(json.dumps({
     return result
 
 
-def test_there_are_four() -> None:
-    names = [path.name for path in DAG_FILES]
-    assert names == ["backfill.py", "merge.py", "repair.py", "steer.py"]
+def test_each_has_its_schedule() -> None:
+    assert [path.stem for path in DAG_FILES] == sorted(SCHEDULES)
 
 
 @pytest.mark.parametrize("path", DAG_FILES, ids=lambda path: path.name)
@@ -77,14 +93,26 @@ def test_cheap_wiring(path: Path) -> None:
     dag = look(path)
     assert dag["dag_id"] == f"tideline_{path.stem}"
     assert dag["heavy"] == []
-    if path.stem != "steer":
-        assert dag["pools"].pop("merge") == "tideline_spark"
-    assert set(dag["pools"].values()) == {"default_pool"}
     assert dag["retries"] == [2]
     assert dag["schedule"] == SCHEDULES[path.stem]
+    if path.stem in ONE_TASK:
+        assert dag["tasks"] == {path.stem: []}
+        assert dag["pools"] == {path.stem: ONE_TASK[path.stem]}
+        return
+    if path.stem == "verify":
+        spark = {name for name, pool in dag["pools"].items() if pool == "tideline_spark"}
+        assert spark == {"compare", "compare_again"}
+        assert dag["tasks"] == VERIFY
+        return
+    assert dag["pools"].pop("merge") == "tideline_spark"
+    assert set(dag["pools"].values()) == {"default_pool"}
     asks: dict[str, list[str]] = {} if path.stem == "merge" else {"ask": []}
-    expected = {**asks, "plan": sorted(asks), "merge": ["plan"], "report": ["merge"]}
-    assert dag["tasks"] == ({"steer": []} if path.stem == "steer" else expected)
+    assert dag["tasks"] == {
+        **asks,
+        "plan": sorted(asks),
+        "merge": ["plan"],
+        "report": ["merge"],
+    }
 
 
 def test_what_each_form_offers() -> None:
@@ -96,6 +124,9 @@ def test_what_each_form_offers() -> None:
         "repair": {"tables", "keys", *ranges, *pace},
         "backfill": {"tables", "column", "keys", *pace},
         "steer": {"action", "requests", "all", "chunk_rows", "delay_ms"},
+        "verify": {"tables", "key_from", "key_to", "sample_percent", *pace},
+        "maintain": {"tables"},
+        "rebuild": {"table", "mode", "since_dump", "accept_differences", "anew"},
     }
 
 

@@ -17,9 +17,11 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from tests.airflow.stub_worker import StubWorker
 from tests.airflow.task_context import TaskContext
 from tests.fixtures.capture import poll
+from tests.fixtures.listener import listener
 from tideline.contract.plan import Plan, TablePlan
 from tideline.contract.receipt import Outcome, TableReceipt
 from tideline.contract.schema import Column, TableSchema
+from tideline.planner.runs import recent_runs
 from tideline_airflow.assets import MERGED, table_asset
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.merge import MergeOperator, application
@@ -93,7 +95,7 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Submit]:
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", local)
     monkeypatch.setenv("TIDELINE_MERGE_APPLICATION", "/jobs/merge.py")
     # No chain here: planning anew finds the tables that were asked for.
-    monkeypatch.setattr(TidelineHook, "plan", lambda _, plan_id, tables: plan(plan_id, tables))
+    monkeypatch.setattr(TidelineHook, "plan", lambda _, plan_id, tables=None: plan(plan_id, tables))
     yield made
 
 
@@ -109,7 +111,8 @@ def test_one_run_of_the_plan(merge: MergeOperator, submit: Submit, config: Path)
     [call] = submit.calls
     assert call[call.index("--master") + 1] == "local[2]"
     assert call[call.index("--driver-memory") + 1] == "2g"
-    assert call[-5] == "/jobs/merge.py"
+    assert call[-7] == "/jobs/merge.py"
+    assert call[-6:-4] == ["--retry-s", "120.0"]
     assert call[-4] == "--plan"
     assert call[-3].startswith("file://") and call[-3].endswith("/plans/run~2F1.json")
     assert call[-1].endswith("/receipts/run~2F1.json")
@@ -127,6 +130,28 @@ def test_one_run_of_the_plan(merge: MergeOperator, submit: Submit, config: Path)
     extra = {"max_seq": 40, "complete_through_us": 1_700_000_000_000_000}
     orders, items = (table_asset("shop", f"public.{name}").uri for name in ("orders", "items"))
     assert events == {orders: extra, items: extra}
+
+
+def test_who_keeps_track_of_lineage_is_told(
+    merge: MergeOperator,
+    submit: Submit,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    submit.shall({"public.orders": "applied", "public.items": "failed"}, {})
+    with listener() as (url, heard):
+        monkeypatch.setenv("TIDELINE_OPENLINEAGE__URL", url)
+        monkeypatch.setenv("TIDELINE_OPENLINEAGE__API_KEY", "canary-key")
+        assert merge.execute(TaskContext(merge).values) == ["run/1"]
+    assert [body["eventType"] for _, _, body in heard] == ["START", "FAIL"]
+    assert heard[0][1]["Authorization"] == "Bearer canary-key"
+    # Nobody listens any more: the merge is none the worse for it.
+    (submit.folder / "calls.json").write_text("[]")
+    submit.shall({"public.orders": "applied", "public.items": "applied"})
+    assert merge.execute(TaskContext(merge).values) == ["run/1"]
+    said = capfd.readouterr().out
+    assert "2 of 2 OpenLineage events were not delivered: ConnectionRefusedError (2)" in said
+    assert "canary" not in said
 
 
 def test_what_is_pending_is_asked_for(
@@ -227,6 +252,13 @@ def test_nothing_to_merge_skips(submit: Submit, config: Path) -> None:
     one = PlanOperator(task_id="plan", tables=[], config=str(config))
     with pytest.raises(AirflowSkipException):
         one.execute(TaskContext(one).values)
+    every = PlanOperator(task_id="plan", config=str(config))
+    with pytest.raises(AirflowSkipException):
+        every.execute(TaskContext(every).values)
+    # What it was held back from is on record: `tideline status` says why the table is late.
+    settings = TidelineHook(str(config)).settings
+    [run], _ = recent_runs(settings, 0, 10)
+    assert (run.tables, run.held) == ((), {"public.parked": "it has no key"})
 
 
 def test_a_plan_is_named_after_its_task(submit: Submit, config: Path) -> None:

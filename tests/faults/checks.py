@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,12 @@ import pyarrow.parquet as pq
 
 from spark_jobs.fold_model import Change, fold
 from tests.fixtures.settings import SourceDatabase
-from tests.fixtures.source_text import column_texts
-from tideline.contract.manifest import Manifest, Part, digest
+from tests.fixtures.source_text import column_texts, default_text
+from tideline.contract.manifest import Manifest, Part, SchemaEvent, digest
 from tideline.contract.position import PostgresPosition
 from tideline.contract.schema import TableSchema, Verdict
+from tideline.contract.steps import StepKind
+from tideline.contract.types import parse_type
 from tideline.settings import Settings
 from tideline.store.chain import Chain, Link
 from tideline.store.objects import ObjectStore, open_store
@@ -37,6 +39,10 @@ class Captured:
     changes: dict[str, list[Change]]
     schemas: dict[str, TableSchema]
     added: dict[str, set[str]] = field(default_factory=dict)
+
+    def events(self, name: str) -> list[SchemaEvent]:
+        """The schema events of a table."""
+        return [e for m in self.manifests for e in m.schema_events if e.table == name]
 
     def table(self, name: str) -> list[Change]:
         return self.changes.get(name, [])
@@ -61,7 +67,8 @@ class Captured:
         truncates = [t.seq for m in self.manifests for t in m.truncates if t.table == name]
         floors = [f.seq for m in self.manifests for f in m.floors if f.table == name]
         floor = max([*floors, *(seq - 1 for seq in truncates)], default=None)
-        states = fold(self.table(name), columns, truncates=truncates, floor=floor)
+        changes = [stepped(change, self.events(name)) for change in self.table(name)]
+        states = fold(changes, columns, truncates=truncates, floor=floor)
         rows: dict[Texts, Texts] = {}
         for key, state in states.items():
             if state.gone:
@@ -73,6 +80,20 @@ class Captured:
             texts |= dict(zip(schema.key, key, strict=True))
             rows[key] = tuple(texts[column] for column in schema.column_names)  # type: ignore[index]
         return rows
+
+
+def stepped(change: Change, events: Iterable[SchemaEvent]) -> Change:
+    """``change`` as if it had been written after ``events``: with their steps carried out."""
+    values = dict(change.values)
+    for event in events:
+        for step in event.steps if event.seq > change.seq else ():
+            if step.kind is StepKind.RENAME and step.was in values:
+                values[step.column] = values.pop(step.was)
+            elif step.kind is StepKind.DROP:
+                values.pop(step.column, None)
+            elif step.kind is StepKind.ADD and event.verdict == Verdict.NEUTRAL.value:
+                values[step.column] = (None, default_text(step.default, parse_type(step.type)))
+    return replace(change, values=values)
 
 
 def read_chain(settings: Settings) -> Captured:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import jsonschema
@@ -83,9 +84,26 @@ def tables(run: Run) -> dict[str, dict[str, object]]:
     return {table["table"]: table for table in document["tables"]}
 
 
+@contextmanager
+def capturing(config: Path) -> Iterator[None]:
+    """A worker that runs meanwhile, and then stops of its own accord."""
+    worker = subprocess.Popen(
+        [str(TIDELINE), "capture", "--config", str(config)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield
+        worker.terminate()
+        assert worker.wait(60) == 0
+    finally:
+        worker.kill()
+        worker.wait(60)
+
+
 @pytest.mark.timeout(600)
 def test_the_parts_by_hand(
-    run: Run, database: Database, tmp_path: Path, valkey: ValkeyServer
+    run: Run, config: Path, database: Database, tmp_path: Path, valkey: ValkeyServer
 ) -> None:
     assert "capture may start" in run("doctor")
     assert "nothing is captured yet" in run("status")
@@ -117,6 +135,13 @@ def test_the_parts_by_hand(
         for number, note in database.rows("SELECT id, note FROM orders ORDER BY id")
     ]
     assert warehouse(tmp_path) == expected
+    with capturing(config):
+        assert "equal at seq" in run("verify", "public.orders")
+    proof = tables(run)["public.orders"]["verified"]
+    assert isinstance(proof, dict)
+    assert proof["invalid"] is None
+    assert "verified through seq" in run("status")
+    assert "empty" in run("verify", "public.orders", "--keys-from", "5", "--to", "5", code=2)
     assert "no table public.nope" in run("merge", "public.nope", code=2)
     valkey.stop()
     assert "redis cannot be reached" in run("status")

@@ -26,6 +26,10 @@ class Change:
     dumped: bool | None = None
     """Whether it is dumped anew; None: either way."""
     columns: str = "id INT PRIMARY KEY, v VARCHAR(50), n INT"
+    steps: tuple[str, ...] | None = None
+    """What the chain says of its columns, as ``kind was column default``."""
+    blocked: bool | None = None
+    """Whether it waits for somebody to have it dumped; None: either way."""
 
     @property
     def table(self) -> str:
@@ -47,7 +51,8 @@ CHANGES = (
     Change(
         "default",
         ("ALTER TABLE {t} ADD COLUMN w INT NOT NULL DEFAULT 7 FIRST",),
-        dumped=True,
+        dumped=False,
+        steps=("add w 7",),
     ),
     Change(
         "instant_in_the_middle",
@@ -67,6 +72,8 @@ CHANGES = (
             "INSERT INTO {t} VALUES (100, 'x')",
         ),
         ("mariadb", "mysql9"),
+        dumped=False,
+        steps=("drop n",),
     ),
     Change(
         "drop_and_add",
@@ -74,6 +81,8 @@ CHANGES = (
             "ALTER TABLE {t} DROP COLUMN n, ADD COLUMN n INT NULL",
             "INSERT INTO {t} VALUES (100, 'x', 9)",
         ),
+        dumped=False,
+        steps=("drop n", "add n"),
     ),
     Change(
         "modify",
@@ -92,12 +101,52 @@ CHANGES = (
             "ALTER TABLE {t} RENAME COLUMN x TO y",
             "UPDATE {t} SET y = 'why' WHERE id = 3",
         ),
+        dumped=False,
+        steps=("rename v x", "rename n v", "rename x y"),
     ),
     Change(
         "swap_names",
         ("ALTER TABLE {t} RENAME COLUMN a TO b, RENAME COLUMN b TO a", "UPDATE {t} SET a = 5"),
         columns="id INT PRIMARY KEY, a INT, b INT",
+        dumped=False,
+        steps=("rename a _tl_between_2", "rename b a", "rename _tl_between_2 b"),
+    ),
+    Change(
+        "defaults",
+        (
+            "ALTER TABLE {t} ADD a DECIMAL(9,3) DEFAULT 1.5, ADD b VARCHAR(9) NOT NULL,"
+            " ADD c VARCHAR(9) DEFAULT 'a b', ADD d DATE DEFAULT '2024-02-29', ADD e BIGINT"
+            " UNSIGNED NOT NULL, ADD f DATETIME(2) DEFAULT '2024-02-29 01:02:03', ADD g INT",
+            "ALTER TABLE {t} ADD INDEX (a)",
+        ),
+        dumped=False,
+        steps=(
+            "add a 1.500",
+            "add b ",
+            "add c a b",
+            "add d 2024-02-29",
+            "add e 0",
+            "add f 2024-02-29 01:02:03",
+            "add g",
+        ),
+    ),
+    Change(
+        "expression",
+        ("ALTER TABLE {t} ADD a INT DEFAULT (1 + 1)",),
+        ("mariadb", "mysql9"),
         dumped=True,
+    ),
+    Change(
+        "widened",
+        ("ALTER TABLE {t} MODIFY n BIGINT, MODIFY v VARCHAR(300)", "UPDATE {t} SET n = 1 << 40"),
+        dumped=False,
+        steps=("widen n",),
+    ),
+    Change(
+        "retyped",
+        ("ALTER TABLE {t} MODIFY n VARCHAR(20)", "UPDATE {t} SET n = 'x' WHERE id = 3"),
+        blocked=True,
+        steps=("retype n",),
     ),
     Change(
         "renamed_away",
@@ -293,6 +342,9 @@ def check(shop: Pipeline[MysqlDatabase], changes: list[Change]) -> list[SchemaEv
     there = [f"{name}.{change.table}" for change in changes if not change.gone]
     state = shop.state()
     blocked = [one for one in there if state.tables[one].condition is TableCondition.BLOCKED]
+    for change in (one for one in changes if not one.gone):
+        is_blocked = f"{name}.{change.table}" in blocked
+        assert change.blocked in (None, is_blocked), state.tables[f"{name}.{change.table}"]
     if blocked:
         worker = shop.start()
         answer = shop.ask(DumpRequest("unblock", tuple(blocked)))
@@ -302,6 +354,15 @@ def check(shop: Pipeline[MysqlDatabase], changes: list[Change]) -> list[SchemaEv
         assert shop.table(table).condition is TableCondition.LIVE, (table, shop.table(table).reason)
     check_equal(shop.settings, shop.database, there)
     return [event for manifest in shop.manifests() for event in manifest.schema_events]
+
+
+def told(events: list[SchemaEvent], table: str) -> tuple[str, ...]:
+    """The steps of a table's columns, in words."""
+    found = []
+    for step in [s for event in events if event.table == table for s in event.steps]:
+        words = (step.kind.value, step.was or None, step.column, step.default)
+        found.append(" ".join(word for word in words if word is not None))
+    return tuple(found)
 
 
 def dumps_of(shop: Pipeline[MysqlDatabase], table: str) -> int:
@@ -328,6 +389,8 @@ def test_while_no_worker_runs(mysql_database: MysqlDatabase, pipeline_of: Pipeli
                 assert statement in found, change.table
         if change.dumped is not None:
             assert (dumps_of(shop, table) > 1) is change.dumped, change.table
+        if change.steps is not None:
+            assert told(events, table) == change.steps, change.table
         seqs = [event.seq for event in events if event.table == table]
         assert seqs == sorted(set(seqs))
 

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capture.arrow_types import OVERFLOW, UNCHANGED, part_schema
+from capture.arrow_types import IMAGE, IMAGE_OVERFLOW, OVERFLOW, UNCHANGED, part_schema
+from capture.core.events import WHOLE_ROW
 from capture.sources.postgres import decode
 from capture.sources.postgres.decode import Decoded, decode_rows, decode_rows_loop
 from tests.fixtures import pgoutput_messages as pgoutput
@@ -39,12 +40,14 @@ KEY_TYPES = ("int64", "int16", "string")
 
 @dataclass(frozen=True)
 class Change:
-    """A message and what must be read from it: texts of the row, and of the key before it."""
+    """A message and what must be read from it: texts of the row, of the key before it, and of the
+    whole row before it."""
 
     payload: bytes
     operation: str
     row: tuple[Value, ...]
     before: tuple[bytes, ...] | None
+    image: tuple[Value, ...] | None = None
 
 
 @given(st.data())
@@ -57,6 +60,13 @@ def test_fast_equals_loop_equals_model(data: st.DataObject) -> None:
     assert fast == loop
     assert fast.batch.schema == loop.batch.schema
     check_against_model(fast, schema, repeated)
+    for imaged in (schema, TableSchema(schema.table, schema.columns, ())):
+        fast = decode_fast([change.payload for change in repeated], imaged, image=True)
+        payloads = [change.payload for change in repeated]
+        assert fast == decode_with(decode_rows_loop, payloads, imaged, image=True)
+        check_images(fast, imaged, repeated)
+    told = all(change.operation == "c" or change.image for change in repeated)
+    assert fast.key_overflow == (() if told else (WHOLE_ROW,))
 
 
 @given(st.data())
@@ -140,13 +150,15 @@ def a_change(draw: st.DrawFn, schema: TableSchema) -> Change:
             pgoutput.UNCHANGED if c.name not in schema.key and draw(st.integers(0, 3)) == 0 else o
             for o, c in zip(old, schema.columns, strict=True)
         ]
+    image = None if any(isinstance(value, Missing) for value in old) else tuple(old)
     if shape.startswith("delete"):
         payload = (
             pgoutput.delete(old_key=old_key)
             if shape == "delete key"
             else pgoutput.delete(old_row=old)
         )
-        return Change(payload, "d", tuple(old_key), None)
+        image = image if shape == "delete full" else None
+        return Change(payload, "d", tuple(old_key), None, image)
     sent: list[Value] = list(row)
     for at, column in enumerate(schema.columns):
         in_key = column.name in schema.key
@@ -166,7 +178,8 @@ def a_change(draw: st.DrawFn, schema: TableSchema) -> Change:
     places = [schema.column_names.index(name) for name in schema.key]
     was = tuple(bytes_of(old[at]) for at in places)
     moved = was != tuple(row[at] for at in places)
-    return Change(payload, "u", tuple(row), was if moved else None)
+    image = image if shape == "full" else None
+    return Change(payload, "u", tuple(row), was if moved else None, image)
 
 
 def draw_row(draw: st.DrawFn, schema: TableSchema) -> list[Value]:
@@ -210,6 +223,25 @@ def check_against_model(decoded: Decoded, schema: TableSchema, changes: Sequence
     )
 
 
+def check_images(decoded: Decoded, schema: TableSchema, changes: Sequence[Change]) -> None:
+    """The row before, by its other columns than the key's, wherever the message has all of it."""
+    batch, rows = decoded.batch, len(changes)
+    batch.validate(full=True)
+    assert decoded.image_rows == sum(change.image is not None for change in changes)
+    assert optional(batch, IMAGE, rows) == [True if change.image else None for change in changes]
+    overflow = optional(batch, IMAGE_OVERFLOW, rows)
+    for place, column in enumerate(schema.columns):
+        if column.name in schema.key:
+            continue
+        typed = optional(batch, f"_tl_before_{column.name}", rows)
+        texts = [
+            dict(held or ()).get(column.name, source_text(value, column.logical))
+            for value, held in zip(typed, overflow, strict=True)
+        ]
+        was = [None if change.image is None else change.image[place] for change in changes]
+        assert texts == [None if value is None else bytes_of(value).decode() for value in was]
+
+
 def optional(batch: pa.RecordBatch, name: str, rows: int) -> list[Any]:
     if batch.schema.get_field_index(name) < 0:
         return [None] * rows
@@ -218,16 +250,21 @@ def optional(batch: pa.RecordBatch, name: str, rows: int) -> list[Any]:
 
 
 def decode_with(
-    decoder: Callable[..., Decoded], payloads: Sequence[bytes], schema: TableSchema
+    decoder: Callable[..., Decoded],
+    payloads: Sequence[bytes],
+    schema: TableSchema,
+    *,
+    image: bool = False,
 ) -> Decoded:
     numbers = np.arange(len(payloads), dtype=np.int64)
-    return decoder(payloads, schema, seq=numbers + 100, tx=numbers + 7, ts=numbers * 1_000_000)
+    given = {"seq": numbers + 100, "tx": numbers + 7, "ts": numbers * 1_000_000}
+    return decoder(payloads, schema, **given, image=image)
 
 
-def decode_fast(payloads: Sequence[bytes], schema: TableSchema) -> Decoded:
+def decode_fast(payloads: Sequence[bytes], schema: TableSchema, *, image: bool = False) -> Decoded:
     """The vectorised path, however few rows there are."""
     with mock.patch.object(decode, "PLAIN_ROWS_MAX", -1):
-        return decode_with(decode_rows, payloads, schema)
+        return decode_with(decode_rows, payloads, schema, image=image)
 
 
 def bytes_of(value: Value) -> bytes:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from unittest import mock
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -213,6 +214,8 @@ def test_every_walk_equals_the_model(data: st.DataObject) -> None:
         assert found.tolist() == places.tolist()
         assert how_many.tolist() == counts.tolist()
     check_against_model(decode(table[0], repeated, areas), table[0], repeated)
+    for imaged in (table[0], replace(table[0], key=())):
+        check_images(decode(imaged, repeated, areas, image=True), imaged, repeated)
 
 
 @given(st.data())
@@ -305,13 +308,44 @@ def area_of(table: MysqlTable, event: Event) -> bytes:
     )
 
 
-def decode(table: MysqlTable, events: Sequence[Event], areas: list[bytes]) -> Decoded:
+def decode(
+    table: MysqlTable, events: Sequence[Event], areas: list[bytes], *, image: bool = False
+) -> Decoded:
     kinds = np.frombuffer("".join(event.kind for event in events).encode(), np.uint8)
     walked = walk_events(*joined(areas), kinds, table)
     per_event = [len(event.rows) // (2 if event.kind == "u" else 1) for event in events]
     assert walked.rows_per_event.tolist() == per_event
     numbers = np.arange(sum(per_event))
-    return walked.to_batch(table.schema, seq=numbers + 100, tx=numbers + 7, ts=numbers * 1_000_000)
+    given = {"seq": numbers + 100, "tx": numbers + 7, "ts": numbers * 1_000_000}
+    return walked.to_batch(table.schema, **given, image=image)
+
+
+def check_images(decoded: Decoded, table: MysqlTable, events: Sequence[Event]) -> None:
+    """Updates and deletes carry the row before, by its other columns than the key's."""
+    before: list[Row | None] = []
+    for event in events:
+        rows = event.rows[0::2] if event.kind == "u" else event.rows
+        before += [None if event.kind == "c" else row for row in rows]
+    batch = decoded.batch
+    batch.validate(full=True)
+    assert decoded.image_rows == sum(row is not None for row in before)
+    if not decoded.image_rows:
+        assert "_tl_image" not in batch.schema.names
+        return
+    assert batch.column("_tl_image").to_pylist() == [
+        None if row is None else True for row in before
+    ]
+    # Read like a row's own columns: the same names, the same way of telling what did not fit.
+    names = [column.name for column in table.columns if column.name not in table.key]
+    arrays = [batch.column(f"_tl_before_{name}") for name in names]
+    if "_tl_image_overflow" in batch.schema.names:
+        arrays.append(batch.column("_tl_image_overflow"))
+        names.append("_tl_overflow")
+    as_row = pa.RecordBatch.from_arrays(arrays, names=names) if arrays else None
+    for place, column in enumerate(table.columns):
+        if as_row is not None and column.name not in table.key:
+            expected = [None if row is None else text(row[place]) for row in before]
+            assert column_texts(as_row, column) == expected, column
 
 
 def check_against_model(decoded: Decoded, table: MysqlTable, events: Sequence[Event]) -> None:

@@ -57,6 +57,10 @@ class RandomSource:
             return self._update(key)
         return self._dump(key)
 
+    def whole(self, key: int) -> Row:
+        """A dump's row of ``key``, with every column."""
+        return self._row("r", key, dict(self.rows[key]))
+
     def _insert(self, key: int) -> Row:
         self.rows[key] = {name: self._value(name) for name in VALUES}
         return self._row("c", key, self.rows[key])

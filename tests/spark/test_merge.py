@@ -175,6 +175,29 @@ def test_two_merges_of_one_table_at_once(history: History, spark: SparkSession) 
         assert content(history, spark) == expected
 
 
+def test_a_change_by_others_right_before_the_commit_is_named(
+    history: History, spark: SparkSession
+) -> None:
+    """What comes between the look at the target and the commit would be looked for by nobody."""
+    from spark_jobs.merge import run_plan
+    from tideline.planner import applied_state
+
+    history.commit(order("c", 1, "new"))
+    applied(history, spark)
+    history.commit(order("c", 2, "new"))
+    met: list[str] = []
+
+    def meddle(point: str) -> None:
+        met.append(point)
+        if met == ["before-commit"]:
+            spark.newSession().sql(f"UPDATE {table(history)} SET note = 'by hand'")
+
+    receipt = only(run_plan(spark, history.plan(), on_point=meddle))
+    assert (receipt.outcome, receipt.foreign_changes) == (Outcome.APPLIED, ("version 1: UPDATE",))
+    assert met == ["before-commit", "before-commit", "after-commit"]
+    assert applied_state(history.settings)[ORDERS].unproven == ("version 1: UPDATE",)
+
+
 def test_values_that_the_log_does_not_carry_come_from_the_target(
     history: History, spark: SparkSession
 ) -> None:

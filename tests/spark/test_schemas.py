@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fixtures.parts import History, Row, Shaped, blocked, schema_of
 from tideline.contract.receipt import Outcome, TableReceipt
@@ -176,6 +177,8 @@ def test_a_type_that_no_step_reaches_fails_by_name(history: History, spark: Spar
 def test_a_blocked_table_stops_before_its_event_and_a_dump_starts_a_generation(
     history: History, spark: SparkSession
 ) -> None:
+    from spark_jobs.merge import run_plan
+
     history.commit(Shaped(schema_of(T, {"id": "int32", "a": "int32"}, ["id"])))
     history.commit(Row(T, "c", {"id": 1, "a": 1}), Row(T, "c", {"id": 5, "a": 5}))
     applied(history, spark)
@@ -211,7 +214,14 @@ def test_a_blocked_table_stops_before_its_event_and_a_dump_starts_a_generation(
     (table,) = history.plan().tables
     assert (table.replace, table.a, table.generation) == (True, began_after, 1)
     applied(history, spark)
-    assert [(row["id"], row["a"]) for row in history.rows(spark, T)] == [(1, "one"), (2, "two")]
+    rows = [(row["id"], row["a"]) for row in history.rows(spark, T)]
+    assert rows == [(1, "one"), (2, "two")]
+    # A plan of the generation before, which stands where that ended, is run only now.
+    (old,) = plan.tables
+    late = replace(old, a=old.b, a_seq=old.b_seq, b=old.b + 1, schema=retyped)
+    (refused,) = run_plan(spark, replace(plan, tables=(late,))).tables
+    assert (refused.outcome, "generation 1" in (refused.error or "")) == (Outcome.REFUSED, True)
+    assert [(row["id"], row["a"]) for row in history.rows(spark, T)] == rows
     history.commit(Row(T, "d", {"id": 1}))
     applied(history, spark)
     assert [row["id"] for row in history.rows(spark, T)] == [2]

@@ -388,9 +388,9 @@ def _all(history: History) -> TablePlan:
     parts = [
         part for link in history.chain.links(1, history.last_number) for part in link.manifest.parts
     ]
-    from tideline.contract.planning import _planned
+    from tideline.contract.planning import planned_part
 
-    return msgspec.structs.replace(table, parts=tuple(_planned(part) for part in parts))
+    return msgspec.structs.replace(table, parts=tuple(planned_part(part) for part in parts))
 
 
 def test_the_plan_of_a_stored_id_names_its_files(tmp_path: Path) -> None:

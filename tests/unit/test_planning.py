@@ -20,14 +20,17 @@ from tideline.contract.manifest import (
     TableState,
     Truncate,
 )
+from tideline.contract.modes import Mode
 from tideline.contract.plan import (
     Applied,
     Plan,
     PlanScope,
     TablePlan,
     app_id,
+    build_of,
     decode_plan,
     encode_plan,
+    newest_generation,
 )
 from tideline.contract.planning import make_plan
 from tideline.contract.position import PostgresPosition, SourceIdentity
@@ -372,6 +375,28 @@ def test_a_restored_target_waits_for_a_full_dump_that_caps_do_not_cut() -> None:
     assert plan_of(with_floor(19), states(6), restored).tables == ()
     healed = only(plan_of(with_floor(20), states(6), restored, parts_max=1))
     assert (healed.b, healed.floor, len(healed.parts)) == (6, 20, 4)
+
+
+@pytest.mark.parametrize("mode", [Mode.SOFT_DELETES, Mode.HISTORY, Mode.APPEND])
+def test_no_dump_heals_a_restored_target_that_keeps_the_past(mode: Mode) -> None:
+    restored = {T: Applied(manifest=2, seq=20, exists=True, went_back=True, mode=mode)}
+    manifests = chain(6, t=[3, 4, 5, 6])
+    manifests[5] = msgspec.structs.replace(manifests[5], floors=(Floor(T, 20, "dump"),))
+    held = plan_of(manifests, states(6), restored)
+    assert held.tables == ()
+    assert f"tideline rebuild {T} --mode {mode.value}" in held.held[T]
+
+
+def test_of_what_a_target_has_applied_its_newest_generation_is_known() -> None:
+    apps = [app_id("shop", "i", T, 0), app_id("shop", "i", T, 10, 3), "shop/i/public.t2/99"]
+    apps += [f"{app_id('shop', 'i', T, 9)}/columns", "shop/i/public.t/x", "somebody's/12"]
+    for mine in (app_id("shop", "i", T, 0), app_id("shop", "i", T, 2, 1)):
+        assert newest_generation(apps, mine) == 10
+        assert newest_generation(apps[2:], mine) == 9
+        assert newest_generation([], mine) == -1
+        assert newest_generation([mine], mine) == build_of(mine) * 2
+    # A name's signs are not a pattern's.
+    assert newest_generation(["shop/i/publicxt/7"], app_id("shop", "i", T, 0)) == -1
 
 
 def test_a_problem_holds_its_table_only() -> None:

@@ -156,6 +156,7 @@ def _tally(parts: Iterable[Part]) -> dict[tuple[str, str], dict[str, int]]:
         counts["unchanged"] += part.unchanged_rows
         counts["before"] += part.before_rows
         counts["overflow"] += part.overflow_rows
+        counts["image"] += part.before_image_rows
         for operation, count in part.operations.items():
             counts[f"op {operation}"] += count
         counts["first"] = min(counts.get("first", part.first_seq), part.first_seq)

@@ -20,6 +20,8 @@ def key_bounds(
 
     The texts are compared as numbers or as moments, never as text.
     """
+    if not all(schema.key for schema in schemas):
+        return None, None
     kinds = {schema.column(schema.key[0]).logical.kind for schema in schemas}
     bounds = [(part.key_min, part.key_max) for part in parts]
     lows = [low for low, _ in bounds if low is not None]

@@ -14,10 +14,22 @@ from typing import Any
 import msgspec
 
 from tideline.contract.block import BLOCK_VERSION, Block
+from tideline.contract.maintenance import (
+    MAINTENANCE_VERSION,
+    MaintenanceOrder,
+    MaintenanceReceipt,
+)
 from tideline.contract.manifest import MANIFEST_VERSION, Manifest
 from tideline.contract.plan import PLAN_VERSION, Plan
 from tideline.contract.receipt import RECEIPT_VERSION, Receipt
 from tideline.contract.request import REQUEST_VERSION, Answer, DumpRequest
+from tideline.contract.timeliness import RUN_VERSION, MergeRun
+from tideline.contract.verification import (
+    VERIFICATION_VERSION,
+    Verification,
+    Verified,
+    VerifyPlan,
+)
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DOCUMENTS: dict[str, tuple[type[msgspec.Struct], int]] = {
@@ -27,6 +39,12 @@ DOCUMENTS: dict[str, tuple[type[msgspec.Struct], int]] = {
     "answer": (Answer, REQUEST_VERSION),
     "plan": (Plan, PLAN_VERSION),
     "receipt": (Receipt, RECEIPT_VERSION),
+    "run": (MergeRun, RUN_VERSION),
+    "maintenance-order": (MaintenanceOrder, MAINTENANCE_VERSION),
+    "maintenance": (MaintenanceReceipt, MAINTENANCE_VERSION),
+    "verification-plan": (VerifyPlan, VERIFICATION_VERSION),
+    "verification": (Verification, VERIFICATION_VERSION),
+    "verified": (Verified, VERIFICATION_VERSION),
 }
 _WRITTEN_BY_HAND = frozenset({"request"})
 """In these the version may be left out; everywhere else it is what a reader looks at first."""

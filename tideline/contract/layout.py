@@ -9,7 +9,13 @@
     {pipeline}/schemas/{fingerprint}.json
     {pipeline}/plans/{plan_id}.json
     {pipeline}/receipts/{plan_id}.json
+    {pipeline}/maintenance/{maintenance_id}.json  {maintenance_id}.receipt.json
+    {pipeline}/runs/{ended_us:020d}-{digest of the plan's id}.json
     {pipeline}/consumers/{consumer}.json
+    {pipeline}/rebuilds/{schema}.{table}/{build:06d}.json
+    {pipeline}/checks/{manifest_number:020d}/t-{schema}.{table}-{fingerprint}-{nonce}.parquet
+    {pipeline}/verifications/{verify_id}/plan.json, result.json
+    {pipeline}/verified/{schema}.{table}.json
 
 Names are encoded outside ``[A-Za-z0-9_-]``, and at a leading ``_``, as ``~XX`` per UTF-8 byte;
 above 100 bytes the first 60 bytes, ``~~`` and 16 hex digits of the name's sha256 stand for it.
@@ -30,6 +36,7 @@ _NAME_BYTES_KEPT = 60
 _SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _PART = re.compile(r"[^/]+/data/(?P<number>[0-9]{20})/t-[^/]+\.parquet")
 _ROLLUP = re.compile(r"[^/]+/blocks/(?P<number>[0-9]{12})/t-[^/]+\.parquet")
+_CHECK = re.compile(r"[^/]+/checks/(?P<number>[0-9]{20})/t-[^/]+\.parquet")
 _MANIFEST = re.compile(r"(?P<pipeline>[^/]+)/log/(?P<number>[0-9]{20})\.json")
 
 
@@ -128,6 +135,30 @@ def receipt_key_of(plan_key: str) -> str:
     return plan_key.replace("/plans/", "/receipts/", 1)
 
 
+def maintenance_key(pipeline: str, maintenance_id: str) -> str:
+    return f"{encode_name(pipeline)}/maintenance/{encode_name(maintenance_id)}.json"
+
+
+def maintenance_receipt_key(pipeline: str, maintenance_id: str) -> str:
+    return f"{encode_name(pipeline)}/maintenance/{encode_name(maintenance_id)}.receipt.json"
+
+
+def run_key(pipeline: str, ended_us: int, plan_id: str) -> str:
+    """Where a run of a plan is on record: under its end, µs since 1970, so that names sort by
+    time."""
+    plan = hashlib.sha256(plan_id.encode()).hexdigest()[:12]
+    return f"{runs_prefix(pipeline)}/{ended_us:020d}-{plan}.json"
+
+
+def runs_since(pipeline: str, since_us: int) -> str:
+    """Runs that ended at ``since_us`` or later have keys behind this one."""
+    return f"{runs_prefix(pipeline)}/{max(0, since_us - 1):020d}~"
+
+
+def runs_prefix(pipeline: str) -> str:
+    return f"{encode_name(pipeline)}/runs"
+
+
 def consumer_key(pipeline: str, consumer: str) -> str:
     return f"{encode_name(pipeline)}/consumers/{encode_name(consumer)}.json"
 
@@ -135,6 +166,56 @@ def consumer_key(pipeline: str, consumer: str) -> str:
 def consumers_prefix(pipeline: str) -> str:
     """The folder of those who read parts, and whose word is needed before one is removed."""
     return f"{encode_name(pipeline)}/consumers"
+
+
+def rebuild_key(pipeline: str, table: TableId, build: int) -> str:
+    """Where the record of a table's rebuild lies."""
+    return f"{rebuilds_prefix(pipeline, table)}/{build:06d}.json"
+
+
+def rebuilds_prefix(pipeline: str, table: TableId) -> str:
+    """The folder of the records of a table's rebuilds, whose names sort by their numbers."""
+    name = f"{encode_name(table.schema)}.{encode_name(table.name)}"
+    return f"{encode_name(pipeline)}/rebuilds/{name}"
+
+
+def check_key(
+    pipeline: str, manifest_number: int, table: TableId, fingerprint: str, nonce: str
+) -> str:
+    """Where a verification part lies whose upload began while ``manifest_number`` was the next."""
+    folder = f"{checks_prefix(pipeline)}/{manifest_number:020d}"
+    name = f"{encode_name(table.schema)}.{encode_name(table.name)}"
+    return f"{folder}/t-{name}-{fingerprint}-{nonce}.parquet"
+
+
+def checks_prefix(pipeline: str) -> str:
+    """The folder of all verification parts."""
+    return f"{encode_name(pipeline)}/checks"
+
+
+def parse_check_key(key: str) -> int | None:
+    """The number in a verification part's key; None for another kind of key."""
+    match = _CHECK.fullmatch(key)
+    return None if match is None else int(match["number"])
+
+
+def verification_plan_key(pipeline: str, verify_id: str) -> str:
+    return f"{verifications_prefix(pipeline)}/{encode_name(verify_id)}/plan.json"
+
+
+def verification_key(pipeline: str, verify_id: str) -> str:
+    """Where the result of a verification lies, next to what it was made from."""
+    return f"{verifications_prefix(pipeline)}/{encode_name(verify_id)}/result.json"
+
+
+def verifications_prefix(pipeline: str) -> str:
+    return f"{encode_name(pipeline)}/verifications"
+
+
+def verified_key(pipeline: str, table: TableId) -> str:
+    """Where it is kept up to where a table was last proven equal."""
+    name = f"{encode_name(table.schema)}.{encode_name(table.name)}"
+    return f"{encode_name(pipeline)}/verified/{name}.json"
 
 
 def probe_key(pipeline: str, nonce: str) -> str:
@@ -146,6 +227,14 @@ def table_path(warehouse_url: str, table: TableId) -> str:
     """The address of a table's directory in the warehouse."""
     name = f"{encode_name(table.schema)}/{encode_name(table.name)}"
     return f"{warehouse_url.rstrip('/')}/{name}"
+
+
+def beside_url(warehouse_url: str, build: int) -> str:
+    """The warehouse in which a rebuild keeps its table until it takes the live one's place.
+
+    No schema's folder has such a name: what follows a ``~`` is in hex.
+    """
+    return f"{warehouse_url.rstrip('/')}/~rebuild/{build:06d}"
 
 
 def object_url(store_url: str, key: str) -> str:

@@ -20,6 +20,7 @@ from tideline.contract.errors import CorruptData, InvariantBroken
 from tideline.contract.position import SourceIdentity, SourcePosition, may_follow
 from tideline.contract.request import Answer, DumpRequest
 from tideline.contract.sequence import SequenceRange
+from tideline.contract.steps import ColumnStep, StepKind
 
 MANIFEST_VERSION = 1
 FEATURES: frozenset[str] = frozenset()
@@ -41,7 +42,8 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     ``operations`` counts rows by ``_tl_op``. ``key_min`` and ``key_max`` bound the first key
     column, before-keys included, as text; they are None where the type has no order that every
     reader shares (only integers, dates and timestamps do).
-    ``unchanged_rows`` counts rows whose ``_tl_unchanged`` is not null.
+    ``unchanged_rows`` counts rows whose ``_tl_unchanged`` is not null, ``before_image_rows`` those
+    that carry the whole row before (``_tl_image``).
     """
 
     key: str
@@ -58,6 +60,36 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     unchanged_rows: int = 0
     before_rows: int = 0
     overflow_rows: int = 0
+    before_image_rows: int = 0
+
+
+class Check(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One chunk that was read to verify ``table``, for the request of that id: chunk ``chunk``,
+    counted from 0, of its rows between ``after_key`` (not included; None: from the beginning) and
+    ``last_key`` (included), keys as the source's text and in its order. It consumes no sequences.
+
+    The rows are those that the source had after the change ``low_seq``, but for keys that later
+    changes up to ``high_seq`` touched. They are in a Parquet file at ``key``, None without any:
+    with ``_tl_op`` ``r``; with ``d`` the asked-for keys that the source does not have.
+    ``skipped``: not in the sample, nothing was read but ``last_key``. ``complete``: it is the last
+    one. ``phase`` ``keys``: asked-for keys were read, which have no range.
+    """
+
+    request_id: str
+    table: str
+    schema: str
+    chunk: int
+    low_seq: int
+    high_seq: int
+    key: str | None = None
+    rows: int = 0
+    bytes: int = 0
+    digest: str = ""
+    after_key: tuple[str, ...] | None = None
+    last_key: tuple[str, ...] | None = None
+    complete: bool = False
+    skipped: bool = False
+    phase: Literal["rows", "keys"] = "rows"
 
 
 class SchemaEvent(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -66,6 +98,7 @@ class SchemaEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     ``before`` is None for a table seen for the first time. ``verdict`` is a `schema.Verdict`.
     ``statement`` is the DDL that the log holds here, if the source logs DDL; what it did to the
     columns may be known only with the next event of the table, then ``after`` equals ``before``.
+    ``steps`` are what happened to the columns, in an order in which they can be carried out.
     """
 
     seq: int
@@ -75,6 +108,7 @@ class SchemaEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     verdict: str = "neutral"
     changes: tuple[str, ...] = ()
     statement: str | None = None
+    steps: tuple[ColumnStep, ...] = ()
 
 
 class Truncate(msgspec.Struct, frozen=True):
@@ -84,15 +118,34 @@ class Truncate(msgspec.Struct, frozen=True):
     table: str
 
 
-class Floor(msgspec.Struct, frozen=True):
+class Copied(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a finished dump of a table without a key was: a copy of its state at the floor's seq.
+
+    Its ``rows`` have op ``r`` and sequences above the floor's and up to ``last_seq``, in manifests
+    after ``first_manifest``; no other dump's lie among them. ``seen``: ranges (first, last) of
+    sequences above the floor's whose changes the copy shows already.
+    """
+
+    first_manifest: int
+    last_seq: int
+    rows: int
+    seen: tuple[tuple[int, int], ...] = ()
+
+
+class Floor(msgspec.Struct, frozen=True, omit_defaults=True):
     """A delete-complete dump finished: rows with ``_tl_seq <= seq`` are no longer in the source.
 
-    ``seq`` is the dump's ``first_low_seq``.
+    ``seq`` is the dump's ``first_low_seq``. ``copied`` is there for tables without a key.
     """
 
     table: str
     seq: int
     request_id: str
+    copied: Copied | None = None
+
+
+GONE = "it is no longer in the source, or no longer in the table list"
+"""The reason of a table that is parked because there is nothing to capture."""
 
 
 class TableCondition(StrEnum):
@@ -104,7 +157,17 @@ class TableCondition(StrEnum):
     UNPROVEN = "unproven"
     """Captured, but rows may have changed without row events; a dump is due."""
     BLOCKED = "blocked"
-    """Captured, but the target cannot take its new schema; a full dump starts a generation."""
+    """Captured, but the target cannot take its new schema; a full dump starts a generation, if it
+    was asked for after that schema came."""
+
+
+class ColumnNumbers(msgspec.Struct, frozen=True):
+    """What a source calls a table's columns, beside their names, and never calls another one:
+    ``columns`` in the schema's order, the highest ``last`` that it ever gave, in table ``oid``."""
+
+    oid: int
+    columns: tuple[int, ...]
+    last: int
 
 
 class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -120,7 +183,10 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     when it was last found equal. ``complete_seq``: once everything up to it is applied, nothing is
     missing, because a delete-complete dump ended there; None before the first one. ``dropped`` has
     the columns, with their types, that the source dropped in this generation: they stay in the
-    target.
+    target. ``blocked_by``: the kinds of the steps that its target cannot take. ``numbers`` are
+    those of the schema's columns, where the source numbers them and they are known. ``stated``:
+    what statements of the log did to the columns of ``schema``, all taken together, as long as no
+    schema has come that shows it; None: no statement, or not all is known.
     """
 
     condition: TableCondition = TableCondition.LIVE
@@ -136,6 +202,14 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     catalog: str | None = None
     complete_seq: int | None = None
     dropped: Mapping[str, str] = msgspec.field(default_factory=dict)
+    blocked_by: tuple[StepKind, ...] = ()
+    numbers: ColumnNumbers | None = None
+    stated: tuple[ColumnStep, ...] | None = None
+
+    @property
+    def gone(self) -> bool:
+        """Whether it is parked because it is not the source's any more, or not asked for."""
+        return self.condition is TableCondition.PARKED and self.reason == GONE
 
 
 class TableDump(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -158,12 +232,14 @@ class TableDump(msgspec.Struct, frozen=True, omit_defaults=True):
     rows: int = 0
     rows_estimate: int | None = None
     error: str | None = None
+    seen: tuple[tuple[int, int], ...] = ()
 
 
 class OpenRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A request that was accepted and has not ended, with the progress of each of its tables.
 
-    ``paused``, ``chunk_rows`` and ``delay_ms`` are what commands made of it since.
+    ``paused``, ``chunk_rows`` and ``delay_ms`` are what commands made of it since. ``asked_seq`` is
+    the last sequence minted before it was accepted.
     """
 
     request: DumpRequest
@@ -171,6 +247,7 @@ class OpenRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     paused: bool = False
     chunk_rows: int | None = None
     delay_ms: int | None = None
+    asked_seq: int = 0
 
 
 class OpenState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -225,6 +302,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     state_at: int | None = None
     uploading: tuple[int, ...] = ()
     released: bool = False
+    checks: tuple[Check, ...] = ()
 
     @property
     def seqs(self) -> SequenceRange:
@@ -283,11 +361,22 @@ def check_manifest(manifest: Manifest) -> None:
         raise InvariantBroken(
             f"manifest {number}: {rows} rows and {len(minted)} events in {len(seqs)} sequences"
         )
+    for check in manifest.checks:
+        _check_check(check, number, seqs)
     if (manifest.state is None) == (manifest.state_at is None):
         raise InvariantBroken(f"manifest {number}: neither or both of state and state_at")
     nearest = max(1, number - STATE_DISTANCE_MAX)
     if manifest.state_at is not None and not nearest <= manifest.state_at < number:
         raise InvariantBroken(f"manifest {number}: state_at {manifest.state_at} is out of reach")
+
+
+def _check_check(check: Check, number: int, seqs: SequenceRange) -> None:
+    """A verification part lies beside the sequences: it only says between which it was read."""
+    where = f"manifest {number}: the verification part of chunk {check.chunk} of {check.table}"
+    if not 0 <= check.low_seq <= check.high_seq <= seqs.last or check.chunk < 0:
+        raise InvariantBroken(f"{where} lies outside the chain's sequences")
+    if (check.rows > 0) != (check.key is not None) or (check.skipped and check.rows):
+        raise InvariantBroken(f"{where} and its rows do not agree")
 
 
 def check_link(previous: Manifest, previous_raw: bytes, manifest: Manifest) -> None:

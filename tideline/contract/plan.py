@@ -6,13 +6,17 @@ stored before it is run, so that a retry reads the same input.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from tideline.contract.document import DocumentReader, written_features, written_version
-from tideline.contract.manifest import TableState
+from tideline.contract.manifest import Copied, TableState
+from tideline.contract.modes import Mode
+from tideline.contract.parking import Policy
 from tideline.contract.schema import TableSchema
+from tideline.contract.steps import ColumnStep, StepKind
 
 PLAN_VERSION = 1
 FEATURES: frozenset[str] = frozenset()
@@ -31,12 +35,36 @@ class PlannedPart(msgspec.Struct, frozen=True, omit_defaults=True):
     last_seq: int
     unchanged_rows: int = 0
     before_rows: int = 0
+    before_image_rows: int = 0
+
+
+class PlannedChange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A schema event in a plan's range: rows from ``seq`` on have the schema ``after``, older ones
+    ``before`` (empty: not told)."""
+
+    seq: int
+    after: str
+    steps: tuple[ColumnStep, ...] = ()
+    before: str = ""
+
+
+class PlannedEnd(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A row last seen at or below ``upto`` ends at ``seq``, if nothing up to there changed it.
+
+    A truncate; or a full dump that finished, at its manifest's last sequence. ``time_us`` is the
+    source's clock in that manifest (µs UTC).
+    """
+
+    seq: int
+    upto: int
+    time_us: int | None = None
 
 
 class TablePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     """Brings ``target`` from applied manifest ``a`` (its last seq: ``a_seq``) to ``b`` (``b_seq``).
 
-    ``schema`` is the table's schema at ``b``; ``schemas`` has every fingerprint the parts use.
+    ``schema`` is the table's schema at ``b``; ``schemas`` has every fingerprint that the parts and
+    ``changes`` use.
     ``floor``: target rows with ``_tl_seq <= floor`` that the plan does not write again are deleted,
     and folded rows with ``_tl_seq <= floor`` dropped. It is the largest of the ``first_low_seq`` of
     full dumps finished in (a, b] and of (truncate seq - 1); None without either.
@@ -51,6 +79,16 @@ class TablePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     ``complete_through_us``: the source's clock up to which the target then lacks nothing, None when
     that is not known. ``dropped``: columns that the source had before and the target may still
     have; rows that are written hold NULL there.
+    ``mode``: how the target is kept. ``changes``: the schema events in the range, ascending.
+    ``ignored``: kinds of steps that the target does not follow. ``drop_columns``: a column that the
+    source dropped goes from the target too.
+    ``begins``: what has sequences up to this one is not the target's. ``ends``: every truncate and
+    finished full dump of the range, ascending. ``build``: how often the generation's target was
+    built anew by ``tideline rebuild``; a target of another build is not touched.
+    ``copied``: of a table without a key, the copy of it that is its state at ``floor``; all of that
+    lies in the range.
+    ``within_us``: changes count as late that are not queryable so long after their commit at the
+    source; 0: that is not measured.
     """
 
     table: str
@@ -72,12 +110,49 @@ class TablePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     key_max: str | None = None
     complete_through_us: int | None = None
     dropped: tuple[str, ...] = ()
+    mode: Mode = Mode.CURRENT
+    changes: tuple[PlannedChange, ...] = ()
+    ignored: tuple[StepKind, ...] = ()
+    drop_columns: bool = False
+    within_us: int = 0
+    begins: int = 0
+    ends: tuple[PlannedEnd, ...] = ()
+    build: int = 0
+    copied: Copied | None = None
+
+
+class PlannedSwap(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Puts the table at ``beside``, built anew, into the place of the live one at ``target``.
+
+    Both must have applied manifest ``b`` (``b_seq``), each under its own app id, and hold the same,
+    unless ``accept_differences``. ``build`` and ``mode`` are of the table beside, ``live_build``
+    and ``live_mode`` of the live one. ``schema`` is the table's at ``b``; ``floor`` is where the
+    newest full dump began that had finished by then. ``superseded``: tables beside it that rebuilds
+    which were given up have left.
+    """
+
+    table: str
+    target: str
+    beside: str
+    schema: TableSchema
+    b: int
+    b_seq: int
+    app_id: str
+    live_app_id: str
+    build: int
+    live_build: int = 0
+    mode: Mode = Mode.CURRENT
+    live_mode: Mode = Mode.CURRENT
+    floor: int | None = None
+    superseded: tuple[str, ...] = ()
+    accept_differences: bool = False
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one merge run does. ``held``: tables that are held back, with the reason.
 
     A parked or blocked table stands in both when something captured before it stopped is merged.
+    ``swaps``: tables that were built anew and take the place of the live ones.
     ``tail`` is the newest manifest when the plan was made: with ``b < tail`` more may be waiting.
     """
 
@@ -89,6 +164,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     tables: tuple[TablePlan, ...]
     tail: int = 0
     held: Mapping[str, str] = msgspec.field(default_factory=dict)
+    swaps: tuple[PlannedSwap, ...] = ()
     version: int = written_version(PLAN_VERSION)
     requires: tuple[str, ...] = written_features()
 
@@ -104,6 +180,8 @@ class Applied(msgspec.Struct, frozen=True):
     ``went_back``: the content was set back behind its transaction version (RESTORE); only a full
     dump that began after ``seq`` makes it right.
     ``problem``: why the target cannot be merged into at all.
+    ``mode`` and ``build`` are the target's, or what a new one is to have. ``columns_seq``: steps of
+    schema events up to it are taken in the target, although its rows may not be that far yet.
     ``begin_manifest``, ``begin_seq``: a target that has nothing applied may be built from what
     comes after this manifest with sequences above this one, because a full dump began there that
     has finished since.
@@ -117,12 +195,16 @@ class Applied(msgspec.Struct, frozen=True):
     problem: str | None = None
     begin_manifest: int = 0
     begin_seq: int = 0
+    mode: Mode = Mode.CURRENT
+    build: int = 0
+    columns_seq: int = 0
 
 
 class PlanScope(msgspec.Struct, frozen=True):
     """What is asked of a plan: its id, where things lie, its caps, and which tables (None: all).
 
     The caps bound what one plan reads; a single manifest above them is still taken whole.
+    ``policies``: by table how its target reacts to schema changes; others follow all.
     """
 
     plan_id: str
@@ -131,6 +213,7 @@ class PlanScope(msgspec.Struct, frozen=True):
     parts_max: int
     bytes_max: int
     tables: tuple[str, ...] | None = None
+    policies: Mapping[str, Policy] = msgspec.field(default_factory=dict)
 
 
 class Stamp(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -163,9 +246,31 @@ class Stamp(msgspec.Struct, frozen=True, omit_defaults=True):
             return None
 
 
-def app_id(pipeline: str, incarnation: str, table: str, generation: int) -> str:
-    """Delta's transaction id of a table's generation."""
-    return f"{pipeline}/{incarnation}/{table}/{generation}"
+def app_id(pipeline: str, incarnation: str, table: str, generation: int, build: int = 0) -> str:
+    """Delta's transaction id of a table's generation, or of the ``build``-th rebuild of one."""
+    return of_build(f"{pipeline}/{incarnation}/{table}/{generation}", build)
+
+
+def of_build(app: str, build: int) -> str:
+    """The app id of a rebuild, from the one of the generation itself."""
+    return f"{app}.{build}" if build else app
+
+
+def build_of(app: str) -> int:
+    """The rebuild that an app id is of; 0 for the generation itself."""
+    return int(app.rpartition("/")[2].partition(".")[2] or 0)
+
+
+def newest_generation(apps: Iterable[str], app: str) -> int:
+    """The newest generation of the table of ``app`` that any of ``apps`` belongs to; -1 for none.
+
+    Delta keeps what a table has applied also where it is replaced, so that this tells of a target
+    which generation's it is.
+    """
+    base = re.escape(app.rpartition("/")[0])
+    named = re.compile(rf"{base}/(\d+)(?:\.\d+)?(?:/columns)?")
+    found = (named.fullmatch(one) for one in apps)
+    return max((int(one[1]) for one in found if one), default=-1)
 
 
 def start_of(state: TableState, manifest: int | None, begin_manifest: int = 0) -> int:

@@ -10,10 +10,12 @@ holds of a table, its floors included, is in the plan.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tideline.contract.bounds import key_bounds
+from tideline.contract.change_log import clash
 from tideline.contract.errors import InvariantBroken
+from tideline.contract.keyless import NEEDS_KEY, NOT_COPIED, ends_copy, last_whole, newest_copy
 from tideline.contract.layout import table_path
 from tideline.contract.manifest import (
     Manifest,
@@ -23,9 +25,13 @@ from tideline.contract.manifest import (
     TableState,
     tables_in,
 )
+from tideline.contract.modes import Mode
+from tideline.contract.parking import FOLLOW_ALL, Policy, Stop, first_stop
 from tideline.contract.plan import (
     Applied,
     Plan,
+    PlannedChange,
+    PlannedEnd,
     PlannedPart,
     PlanScope,
     TablePlan,
@@ -33,12 +39,17 @@ from tideline.contract.plan import (
     start_of,
 )
 from tideline.contract.schema import TableSchema, parse_table
+from tideline.contract.steps import at_once
 
 _RESERVED = "_metadata"
 """Spark's own name for a file's metadata: Delta cannot merge into a table with such a column."""
 _WENT_BACK = (
     "the target was set back behind what is applied (RESTORE); only a full dump makes it right:"
     " run `tideline dump {table}`, or remove the table's directory to have it built anew"
+)
+_LOST_PAST = (
+    "the target was set back behind what is applied (RESTORE), and lacks what it kept since, which"
+    " no dump can tell: run `tideline rebuild {table} --mode {mode} --accept-differences`"
 )
 _HELD = (TableCondition.PARKED, TableCondition.BLOCKED)
 
@@ -79,8 +90,14 @@ def make_plan(
     run = _contiguous(manifests)
     spans, held = _spans(scope, run, state, applied)
     by_first = {block.first_manifest: block for block in blocks}
-    b = _last_within_caps(run, list(spans.values()), scope, by_first)
     at_end = run[-1].manifest_number == (tail or manifests[-1].manifest_number)
+    counted = _counted(spans, schemas)
+    for name in counted:
+        whole = last_whole(name, run, state, a=spans[name].a, at_end=at_end)
+        spans[name] = replace(spans[name], limit=min(spans[name].limit, whole))
+    b = _last_within_caps(run, list(spans.values()), scope, by_first)
+    for _ in counted:  # What ends one copy may lie in the middle of another one.
+        b = max([b, *(ends_copy(name, run, min(b, spans[name].limit)) for name in counted)])
     plans = []
     for span in spans.values():
         numbers = [m for m in run if span.a < m.manifest_number <= min(b, span.limit)]
@@ -91,11 +108,15 @@ def make_plan(
         moved = any(span.table in tables_in(manifest) for manifest in window.manifests)
         if schema is None or not (span.create or moved or window.parts):
             continue
-        refusal = _unmergeable(schema)
+        refusal = _unmergeable(schema, span.applied.mode)
         if refusal is not None:
             held[span.table] = refusal
-        else:
-            plans.append(_table_plan(scope, span, window, schema, schemas))
+            continue
+        plan = _table_plan(scope, span, window, schema, schemas)
+        if span.table in counted and span.create and plan.floor is None:
+            held[span.table] = NOT_COPIED
+            continue
+        plans.append(plan)
     return Plan(
         plan_id=scope.plan_id,
         pipeline=run[-1].pipeline,
@@ -108,6 +129,16 @@ def make_plan(
     )
 
 
+def _counted(spans: Mapping[str, _Span], schemas: Mapping[str, TableSchema]) -> list[str]:
+    """The tables without a key whose equal rows are counted."""
+    found = []
+    for name, span in spans.items():
+        schema = schemas.get(span.state.schema or "")
+        if schema is not None and not schema.key and span.applied.mode is Mode.CURRENT:
+            found.append(name)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class _Span:
     """One table's range: after manifest ``a``, up to ``limit`` at most."""
@@ -117,6 +148,7 @@ class _Span:
     applied: Applied
     a: int
     limit: int
+    policy: Policy = FOLLOW_ALL
 
     @property
     def create(self) -> bool:
@@ -192,8 +224,15 @@ def _spans(
         a = start_of(table, target.manifest, target.begin_manifest)
         if run[0].manifest_number > max(a, target.clear_until) + 1 and table.last_data_manifest > a:
             raise InvariantBroken(f"the plan's manifests begin after table {name} does")
-        span = _Span(name, table, target, a, _limit(table, run, a))
-        if target.went_back and _healed_at(span, run) is None:
+        policy = scope.policies.get(name, FOLLOW_ALL)
+        span = _Span(name, table, target, a, _limit(table, run, a), policy)
+        stop = _stop(span, run)
+        if stop is not None:
+            held[name] = str(stop)
+            span = replace(span, limit=_last_before(stop.seq, run, a))
+        if target.went_back and target.mode.keeps_past:
+            held[name] = _LOST_PAST.format(table=name, mode=target.mode.value)
+        elif target.went_back and _healed_at(span, run) is None:
             held[name] = _WENT_BACK.format(table=name)
         else:
             spans[name] = span
@@ -209,7 +248,25 @@ def _limit(table: TableState, run: Sequence[Manifest], a: int) -> int:
     """The last manifest that the table may be merged to: a blocked one stops before its event."""
     if table.condition is not TableCondition.BLOCKED or table.since_seq is None:
         return run[-1].manifest_number
-    return max([a, *(m.manifest_number for m in run if m.last_seq < table.since_seq)])
+    return _last_before(table.since_seq, run, a)
+
+
+def _last_before(seq: int, run: Sequence[Manifest], a: int) -> int:
+    """The last manifest of ``run`` that ends before ``seq``, at least ``a``."""
+    return max([a, *(m.manifest_number for m in run if m.last_seq < seq)])
+
+
+def _stop(span: _Span, run: Sequence[Manifest]) -> Stop | None:
+    """The schema event that the span must not reach, before where it ends anyway."""
+    above = max(span.applied.seq, span.begins, span.applied.columns_seq)
+    within = [m for m in run if span.a < m.manifest_number <= span.limit]
+    return first_stop(within, span.table, span.policy, above)
+
+
+def _columns_at(span: _Span, run: Sequence[Manifest]) -> int:
+    """The manifest with the last schema event whose steps the target has taken already."""
+    seq = span.applied.columns_seq
+    return min((m.manifest_number for m in run if m.last_seq >= seq > span.applied.seq), default=0)
 
 
 def _healed_at(span: _Span, run: Sequence[Manifest]) -> int | None:
@@ -231,9 +288,11 @@ def _last_within_caps(
     """The plan's ``b``: as far as the caps allow, at least one manifest that holds anything.
 
     A block that fits is taken whole, of another as many manifests as fit. A dump that heals a
-    target which was set back is never cut: without its floor it heals nothing.
+    target which was set back is never cut: without its floor it heals nothing. Nor is a plan cut
+    before a schema event whose steps a target has taken.
     """
     healed = [_healed_at(span, run) for span in spans if span.applied.went_back]
+    healed += [_columns_at(span, run) for span in spans]
     b = run[0].manifest_number - 1
     count = size = at = 0
     while at < len(run):
@@ -319,8 +378,16 @@ def _schema_at(
     return None if fingerprint is None else schemas[fingerprint]
 
 
-def _unmergeable(schema: TableSchema) -> str | None:
-    """Why no warehouse table can have these columns, or None."""
+def _unmergeable(schema: TableSchema, mode: Mode) -> str | None:
+    """Why no warehouse table kept in this mode can have these columns, or None."""
+    taken = clash(schema) if mode is Mode.APPEND else None
+    if taken is not None:
+        return (
+            f"the column {taken!r} has the name of one that a change log has itself: rename it at"
+            " the source, or keep the table in another mode"
+        )
+    if not schema.key and mode in (Mode.SOFT_DELETES, Mode.HISTORY):
+        return NEEDS_KEY.format(mode=mode.value)
     seen: dict[str, str] = {}
     for name in schema.column_names:
         twin = seen.setdefault(name.lower(), name)
@@ -356,19 +423,24 @@ def _table_plan(
     truncates = sorted(seq for seq in truncates if seq > begins)
     floors = [floor.seq for m in manifests for floor in m.floors if floor.table == span.table]
     floors += [seq - 1 for seq in truncates] + ([begins] if begins else [])
+    ends = _ends(span.table, manifests, begins)
     used = {part.schema for part in parts} | {schema.fingerprint}
+    changes = _changes(span, manifests)
+    told = {name for change in changes for name in (change.before, change.after)}
     key_min, key_max = key_bounds(parts, [schemas[name] for name in used])
     return TablePlan(
         table=span.table,
         target=table_path(scope.warehouse_url, parse_table(span.table)),
         schema=schema,
-        schemas={name: schemas[name] for name in sorted(used)},
-        parts=tuple(_planned(part) for part in parts),
+        schemas={name: schemas[name] for name in sorted(used | told)},
+        parts=tuple(planned_part(part) for part in parts),
         a=span.a,
         a_seq=span.applied.seq,
         b=last.manifest_number,
         b_seq=last.last_seq,
-        app_id=app_id(last.pipeline, last.incarnation, span.table, state.generation),
+        app_id=app_id(
+            last.pipeline, last.incarnation, span.table, state.generation, span.applied.build
+        ),
         generation=state.generation,
         floor=max(floors, default=None),
         truncates=tuple(truncates),
@@ -378,7 +450,43 @@ def _table_plan(
         key_max=key_max,
         complete_through_us=complete_through(state, last),
         dropped=tuple(sorted(set(state.dropped) - set(schema.column_names))),
+        changes=changes,
+        ignored=span.policy.ignores,
+        drop_columns=span.policy.drop_columns,
+        begins=begins,
+        ends=ends,
+        mode=span.applied.mode,
+        build=span.applied.build,
+        copied=newest_copy(manifests, span.table, max(floors, default=None)),
     )
+
+
+def _changes(span: _Span, manifests: Sequence[Manifest]) -> tuple[PlannedChange, ...]:
+    """The table's schema events in ``manifests`` that change its columns, ascending."""
+    return tuple(
+        PlannedChange(event.seq, event.after, at_once(event.steps), event.before)
+        for manifest in manifests
+        for event in manifest.schema_events
+        if event.table == span.table and event.seq > span.begins and event.before is not None
+        if event.steps or event.after != event.before
+    )
+
+
+def _ends(table: str, manifests: Sequence[Manifest], begins: int) -> tuple[PlannedEnd, ...]:
+    """Where rows of the table end that nothing in the log says of one by one."""
+    ends = [
+        PlannedEnd(truncate.seq, truncate.seq - 1, m.source_time_us)
+        for m in manifests
+        for truncate in m.truncates
+        if truncate.table == table and truncate.seq > begins
+    ]
+    ends += [
+        PlannedEnd(m.last_seq, floor.seq, m.source_time_us)
+        for m in manifests
+        for floor in m.floors
+        if floor.table == table
+    ]
+    return tuple(sorted(ends, key=lambda end: (end.seq, end.upto)))
 
 
 def complete_through(state: TableState, last: Manifest) -> int | None:
@@ -395,7 +503,8 @@ def complete_through(state: TableState, last: Manifest) -> int | None:
     return last.source_time_us
 
 
-def _planned(part: Part) -> PlannedPart:
+def planned_part(part: Part) -> PlannedPart:
+    """What a plan says of ``part``."""
     return PlannedPart(
         key=part.key,
         schema=part.schema,
@@ -406,4 +515,5 @@ def _planned(part: Part) -> PlannedPart:
         last_seq=part.last_seq,
         unchanged_rows=part.unchanged_rows,
         before_rows=part.before_rows,
+        before_image_rows=part.before_image_rows,
     )

@@ -13,6 +13,7 @@ import msgspec
 
 from tideline.contract.document import DocumentReader, written_features, written_version
 from tideline.contract.request import DumpRequest
+from tideline.contract.timeliness import MergeRun, TableFigures, Timeliness
 
 RECEIPT_VERSION = 1
 FEATURES: frozenset[str] = frozenset()
@@ -33,8 +34,23 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
+class ColumnLineage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a target's column comes from: the source's ``source`` (empty: of the same name).
+
+    ``type`` is its logical type. ``steps`` tells the steps of the plan's range that it took, each
+    as ``what at sequence``, oldest first.
+    """
+
+    column: str
+    type: str
+    source: str = ""
+    steps: tuple[str, ...] = ()
+
+
 class TableReceipt(msgspec.Struct, frozen=True, omit_defaults=True):
     """What became of one table.
+
+    ``differences``, of a table that was built anew: keys by how it differs from the live one.
 
     ``applied_manifest`` and ``applied_seq`` are where the table stands afterwards;
     ``complete_through_us`` the source clock (µs UTC) up to which it is complete.
@@ -42,6 +58,10 @@ class TableReceipt(msgspec.Struct, frozen=True, omit_defaults=True):
     ``pending`` rows that still lack a column's value; ``pending_keys`` are the keys of them all, a
     text per key column, absent above `PENDING_KEYS_MAX`. ``foreign_changes`` names data-changing
     commits by others since our last one: the table is unproven until it is dumped.
+    ``attempts`` were made (0: an older run, which did not count), ``conflicts`` of them lost to
+    another writer. ``timeliness``: how soon the plan's changes were queryable, the same figures
+    however often the plan is run; None where nothing was merged, or a table was built. ``lineage``
+    has the columns that were written. ``warnings`` tell what went wrong beside the merge.
     """
 
     table: str
@@ -61,6 +81,12 @@ class TableReceipt(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str | None = None
     error_kind: str | None = None
     hint: str | None = None
+    differences: Mapping[str, int] = msgspec.field(default_factory=dict)
+    attempts: int = 0
+    conflicts: int = 0
+    timeliness: Timeliness | None = None
+    lineage: tuple[ColumnLineage, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -85,6 +111,30 @@ def decode_receipt(raw: bytes) -> Receipt:
 
 
 _READER = DocumentReader(Receipt, version=RECEIPT_VERSION, features=FEATURES, name="merge receipt")
+
+
+def run_of(receipt: Receipt, ended_us: int) -> MergeRun:
+    """What is put on record of a run that ended at ``ended_us`` (µs since 1970 UTC) with
+    ``receipt``."""
+    return MergeRun(
+        plan_id=receipt.plan_id,
+        ended_us=ended_us,
+        tables=tuple(
+            TableFigures(
+                table=one.table,
+                outcome=one.outcome.value,
+                timeliness=one.timeliness,
+                rows=one.rows_read,
+                attempts=one.attempts,
+                conflicts=one.conflicts,
+                seconds=one.seconds,
+                error=one.error,
+                error_kind=one.error_kind,
+            )
+            for one in receipt.tables
+        ),
+        held=receipt.held,
+    )
 
 
 def reread_requests(receipt: Receipt) -> list[DumpRequest]:

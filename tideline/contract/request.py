@@ -56,7 +56,7 @@ class KeyRange(
 
 
 class DumpRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What to dump. One of four scopes:
+    """What to dump, or (``purpose`` ``verify``) to read for a comparison. One of four scopes:
 
     whole tables (none of the others): a finished dump is delete-complete; given keys (``keys``, of
     one table): each key a list with one text per key column, in key order; a key that the source no
@@ -68,6 +68,10 @@ class DumpRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     ``tables`` are shell patterns over ``schema.table``; ``["*.*"]`` asks for every captured table.
     Of several requests the one with the higher ``priority`` is served first; of the same priority,
     those for given keys, and then the oldest.
+
+    What is read to verify goes to verification parts and changes nothing; ``time`` is not for that.
+    ``sample_percent`` is: of so many chunks of a hundred, chosen by the request's id, the rows are
+    read, of the others only where they end.
     """
 
     request_id: str
@@ -81,11 +85,23 @@ class DumpRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     chunk_rows: int | None = None
     delay_ms: int | None = None
     requested_by: str = ""
+    purpose: Literal["dump", "verify"] = "dump"
+    sample_percent: int | None = None
+
+    @property
+    def verifies(self) -> bool:
+        """Whether what is read is only to be compared."""
+        return self.purpose == "verify"
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether it asks for all rows of its tables."""
+        return self.keys is None and not self.ranged
 
     @property
     def whole(self) -> bool:
-        """Whether the request asks for whole tables, so that its dumps are delete-complete."""
-        return self.keys is None and not self.ranged
+        """Whether it is a dump of whole tables, which is delete-complete."""
+        return self.unbounded and not self.verifies
 
     @property
     def ranged(self) -> bool:
@@ -257,6 +273,10 @@ def _rules(request: DumpRequest) -> list[tuple[bool, str]]:
             "key_range and time exclude each other",
         ),
         (request.key_range is not None and not _bounded(request.key_range), _UNBOUNDED),
+        (
+            request.key_range is not None and request.key_range.start == request.key_range.end,
+            "key_range is empty: from and to are the same",
+        ),
         (keys is not None and len(request.tables) != 1, "keys needs exactly one table"),
         (
             request.key_range is not None and len(request.tables) != 1,
@@ -269,7 +289,22 @@ def _rules(request: DumpRequest) -> list[tuple[bool, str]]:
         (keys is not None and not keys, "keys must not be empty"),
         (keys is not None and len(keys) > KEYS_MAX, f"keys holds more than {KEYS_MAX} keys"),
         (keys is not None and len({len(key) for key in keys}) > 1, "keys differ in length"),
+        *_verify_rules(request),
         *_pace_rules(request.chunk_rows, request.delay_ms),
+    ]
+
+
+def _verify_rules(request: DumpRequest) -> list[tuple[bool, str]]:
+    share = request.sample_percent
+    return [
+        (request.verifies and request.time is not None, "a range of time cannot be verified"),
+        (
+            request.verifies and request.keys is not None and request.ranged,
+            "to verify, give keys or a range of keys, not both",
+        ),
+        (share is not None and not request.verifies, "sample_percent is for purpose verify"),
+        (share is not None and not 1 <= share <= 100, "sample_percent must be 1 to 100"),
+        (share is not None and request.keys is not None, "given keys are not sampled"),
     ]
 
 

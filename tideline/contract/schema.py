@@ -54,8 +54,8 @@ class Column(msgspec.Struct, frozen=True):
 class TableSchema(msgspec.Struct, frozen=True):
     """The columns of a table in the source's order, and the names of its key columns.
 
-    ``key`` is in key order and never empty for a table that is captured: a table without a key is
-    parked before a schema of it is written.
+    ``key`` is in key order. It is empty for a table whose rows are told apart by nothing but
+    themselves, which is captured only where the settings say so.
     """
 
     table: str

@@ -1,8 +1,20 @@
 """Plans merges, and says how far the warehouse's tables are: the chain on one side, the tables'
 logs on the other. Runs no Spark."""
 
-from tideline.planner.merges import plan_merge, read_receipt
+from tideline.planner.merges import plan_merge, preview_plan, read_receipt
 from tideline.planner.pending import pending_requests
 from tideline.planner.progress import TableProgress, applied_state
+from tideline.planner.rebuilds import begin_rebuild, next_step
+from tideline.planner.runs import recent_runs
 
-__all__ = ["TableProgress", "applied_state", "pending_requests", "plan_merge", "read_receipt"]
+__all__ = [
+    "TableProgress",
+    "applied_state",
+    "begin_rebuild",
+    "next_step",
+    "pending_requests",
+    "plan_merge",
+    "preview_plan",
+    "read_receipt",
+    "recent_runs",
+]

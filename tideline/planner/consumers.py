@@ -17,12 +17,14 @@ from tideline.contract import layout
 from tideline.contract.document import DocumentReader, written_features, written_version
 from tideline.contract.errors import CorruptData
 from tideline.contract.manifest import Manifest, OpenState
+from tideline.contract.rebuild import RebuildRecord
 from tideline.planner.progress import foreign_owner, target_of
 from tideline.settings import Settings
 from tideline.store.objects import ObjectStore
 
 _VERSION = 1
 _WAREHOUSE = "warehouse"
+_REBUILD = "rebuild"
 
 
 class Consumer(Protocol):
@@ -58,9 +60,25 @@ class Warehouse:
         return found
 
 
+class Rebuilding:
+    """A rebuild of one table: it needs the parts that the table beside has not applied."""
+
+    def __init__(self, settings: Settings, url: str, table: str) -> None:
+        self._warehouse = Warehouse(settings, url)
+        self._table = table
+        self.name = f"the rebuild of {table} at {url}"
+
+    def applied(self, tail: Manifest, state: OpenState) -> Mapping[str, int]:
+        found = dict.fromkeys(state.tables, tail.manifest_number)
+        found.pop(self._table, None)
+        own = self._warehouse.applied(tail, state)
+        return found | ({self._table: own[self._table]} if self._table in own else {})
+
+
 class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str
     url: str
+    table: str = ""
     version: int = written_version(_VERSION)
     requires: tuple[str, ...] = written_features()
 
@@ -77,6 +95,28 @@ def register_warehouse(settings: Settings, store: ObjectStore) -> None:
         store.create(key, msgspec.json.encode(_Record(_WAREHOUSE, url)))
 
 
+def register_rebuild(settings: Settings, store: ObjectStore, record: RebuildRecord) -> None:
+    """Put a rebuild on record, in the place of an earlier one of the table. Idempotent."""
+    url = layout.beside_url(settings.warehouse.url, record.build)
+    raw = msgspec.json.encode(_Record(_REBUILD, url, record.table))
+    key = _rebuild_key(settings, record)
+    if store.get(key) != raw:
+        store.put(key, raw)
+
+
+def strike_rebuild(settings: Settings, store: ObjectStore, record: RebuildRecord) -> None:
+    """A rebuild that has ended needs no part any more. Idempotent."""
+    key = _rebuild_key(settings, record)
+    if store.exists(key):
+        store.delete(key)
+
+
+def _rebuild_key(settings: Settings, record: RebuildRecord) -> str:
+    name = f"{settings.warehouse.url} {record.table}"
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return layout.consumer_key(settings.pipeline, f"{_REBUILD}-{digest}")
+
+
 def known_consumers(settings: Settings, store: ObjectStore) -> list[Consumer]:
     """All that are on record; CorruptData for a record that says nothing known here."""
     found: list[Consumer] = []
@@ -85,6 +125,9 @@ def known_consumers(settings: Settings, store: ObjectStore) -> list[Consumer]:
         if raw is None:
             continue
         record = _READER.read(raw)
+        if record.kind == _REBUILD:
+            found.append(Rebuilding(settings, record.url, record.table))
+            continue
         if record.kind != _WAREHOUSE:
             raise CorruptData(
                 f"{key} is of the unknown kind {record.kind!r}",

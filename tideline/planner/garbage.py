@@ -25,6 +25,7 @@ from tideline.contract.errors import CorruptData
 from tideline.contract.manifest import Part, decode_manifest
 from tideline.contract.plan import decode_plan
 from tideline.contract.receipt import Outcome, decode_receipt
+from tideline.planner.check_garbage import old_checks
 from tideline.planner.consumers import known_consumers
 from tideline.planner.past import Past
 from tideline.settings import Settings
@@ -45,11 +46,13 @@ class Fate(StrEnum):
     UNAPPLIED = "kept: not applied everywhere"
     REBUILD = "kept: needed to build the table anew"
     PINNED = "kept: an open plan names it"
+    VERIFIED = "removed: a verification part that is compared"
+    VERIFYING = "kept: a verification part that is young, or still to be compared"
     UPLOADING = "kept: its upload may still be under way"
 
     @property
     def removed(self) -> bool:
-        return self in (Fate.UNNEEDED, Fate.ORPHAN)
+        return self in (Fate.UNNEEDED, Fate.ORPHAN, Fate.VERIFIED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,7 @@ class Garbage:
         answer, and CorruptData for a chain, block or record that does not hold.
         """
         found = Found()
+        self._collect_checks(found, now, dry_run=dry_run)
         rules = self._rules(now)
         self._newest = self._chain.newest_block(self._newest)
         if rules is None or not self._newest:
@@ -146,6 +150,19 @@ class Garbage:
                     return found
             self._after.pop(prefix, None)
         return found
+
+    def _collect_checks(self, found: Found, now: datetime, *, dry_run: bool) -> None:
+        tail = self._chain.tail(manifests_of(self._newest)[1])
+        if tail is None:
+            return
+        state = self._chain.open_state(tail)
+        going = []
+        for entry, goes in old_checks(self._settings, self._store, state, now):
+            found.add(entry, Fate.VERIFIED if goes else Fate.VERIFYING)
+            if goes:
+                going.append(entry.key)
+        if not dry_run:
+            self._remove(going)
 
     def _pages(self, prefix: str) -> Iterator[Sequence[Entry]]:
         """What lies in blocks, by key, from where the last look stopped."""

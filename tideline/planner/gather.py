@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from tideline.contract import layout
 from tideline.contract.block import Block, check_files
 from tideline.contract.manifest import Manifest, Part
+from tideline.contract.parking import FOLLOW_ALL, Policy, first_stop
 from tideline.contract.planning import Rolled
 from tideline.store.chain import Chain, Stretch
 
@@ -31,12 +32,22 @@ class Wanted:
 
     ``begin_seq``: nothing up to it is the table's. ``before_seq``: it stops before the manifest
     that holds this. ``uncut``: all there is must be looked through, whatever the caps say.
+    ``policy``: schema events above ``stops_above`` that it stops for set ``before_seq``.
     """
 
     a: int
     begin_seq: int = 0
     before_seq: int | None = None
     uncut: bool = False
+    policy: Policy = FOLLOW_ALL
+    stops_above: int = 0
+
+    def stopped(self, name: str, manifests: Sequence[Manifest]) -> Wanted:
+        """The same, knowing what ``manifests`` say: that it stops in one of them."""
+        if self.before_seq is not None:
+            return self
+        stop = first_stop(manifests, name, self.policy, self.stops_above)
+        return self if stop is None else dataclasses.replace(self, before_seq=stop.seq)
 
 
 @dataclass(slots=True)
@@ -64,6 +75,8 @@ def gather(
     uncut = any(table.uncut for table in wanted.values())
     count = size = 0
     for stretch in chain.stretches(span[0], min(span[1], span[0] + MANIFESTS_MAX - 1)):
+        given = [link.manifest for link in stretch.links]
+        wanted = {name: table.stopped(name, given) for name, table in wanted.items()}
         rolled = None
         block = stretch.block
         if block is not None and len(stretch.links) == len(block.manifests):

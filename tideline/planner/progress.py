@@ -6,10 +6,13 @@ from collections.abc import Mapping
 
 import msgspec
 
+from tideline.contract import layout
 from tideline.contract.layout import table_path
 from tideline.contract.manifest import Manifest, TableCondition, TableState
-from tideline.contract.plan import app_id
+from tideline.contract.modes import Mode
+from tideline.contract.plan import Stamp, app_id
 from tideline.contract.planning import complete_through
+from tideline.contract.receipt import decode_receipt
 from tideline.contract.schema import parse_table
 from tideline.planner.targets import Target, read_target
 from tideline.settings import Settings
@@ -24,7 +27,10 @@ class TableProgress(msgspec.Struct, frozen=True):
     its target has applied (0: nothing yet). ``complete_through_us`` is the source's clock (µs UTC)
     up to which the target lacks nothing, None while that is not known (`complete_through`).
     ``unproven`` names changes by others that no full dump has healed yet; ``problem`` says why the
-    table cannot be merged.
+    table cannot be merged. ``pending``: rows that lack values which the log did not carry, as the
+    last merge's receipt counts them (None: it is not there to say, and some may). ``mode``: how the
+    target is kept; ``mode_wanted``: what the settings say, where that is another: a target keeps
+    the mode that it was made in until `tideline rebuild` switches it.
     """
 
     table: str
@@ -34,6 +40,9 @@ class TableProgress(msgspec.Struct, frozen=True):
     waiting: bool
     unproven: tuple[str, ...] = ()
     problem: str | None = None
+    pending: int | None = 0
+    mode: Mode = Mode.CURRENT
+    mode_wanted: Mode | None = None
 
 
 def applied_state(settings: Settings) -> Mapping[str, TableProgress]:
@@ -83,12 +92,25 @@ def _progress(settings: Settings, tail: Manifest, name: str, table: TableState) 
         through = stamp.complete_through_us if known and stamp is not None else None
     else:
         manifest, seq, through = tail.manifest_number, tail.last_seq, complete_through(table, tail)
+    pending = 0 if stamp is None or not stamp.pending else _pending(settings, name, stamp)
+    wanted = settings.of_table(parse_table(name)).mode
+    unproven = (*(() if stamp is None else stamp.unproven), *target.foreign)
     return TableProgress(
         table=name,
         manifest=manifest,
         seq=seq,
-        complete_through_us=None if problem or (stamp and stamp.unproven) else through,
+        complete_through_us=None if problem or pending != 0 or unproven else through,
         waiting=waiting,
-        unproven=() if stamp is None else stamp.unproven,
+        unproven=unproven,
         problem=problem,
+        pending=pending,
+        mode=target.mode if target.exists else wanted,
+        mode_wanted=wanted if target.applied is not None and wanted is not target.mode else None,
     )
+
+
+def _pending(settings: Settings, name: str, stamp: Stamp) -> int | None:
+    """The rows that the merge of ``stamp`` left pending; it only says that there may be some."""
+    raw = open_store(settings.store).get(layout.receipt_key(settings.pipeline, stamp.plan_id))
+    tables = () if raw is None else decode_receipt(raw).tables
+    return next((one.pending for one in tables if one.table == name), None)

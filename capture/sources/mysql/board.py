@@ -118,6 +118,10 @@ class PlacedMarks:
                 raise Unavailable(_UNSEEN)
             time.sleep(_PAUSE_S)
 
+    def shown(self, cursor: Any, token: str) -> tuple[tuple[str, int], ...]:
+        """See `Marks.shown`: without anything written there are no pulses."""
+        return ()
+
     def check(self, cursor: Any) -> None:
         """See `Marks.check`: nothing is written that anybody could change."""
 

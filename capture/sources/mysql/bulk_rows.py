@@ -102,6 +102,7 @@ class BulkRows:
                 seq=np.repeat(first[chosen], each) + within,
                 tx=np.repeat(events.tx[chosen], each),
                 ts=np.repeat(events.ts[chosen], each),
+                image=self._rules.images(group.known.name),
             )
             if decoded.key_overflow:
                 rest = self._decode(bulk, events, next_seq, without | {schema.table})
@@ -113,6 +114,7 @@ class BulkRows:
                     decoded.batch,
                     before_rows=decoded.before_rows,
                     overflow_rows=decoded.overflow_rows,
+                    image_rows=decoded.image_rows,
                 )
             )
         return Taken(tuple(rows), int(counts.sum()), controls)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from capture.core.events import TableFacts
+from capture.sources.choices import Choice, Choices, no_choice
 from capture.sources.mysql.cascades import read_cascades
 from capture.sources.mysql.catalog_problems import Key, Policy, Suspect, problem_of
 from capture.sources.mysql.catalog_types import ColumnRow, read_column
@@ -78,7 +79,7 @@ class CatalogTable:
     ``table`` lacks the columns of types that are not known; ``facts.problem`` then names them. The
     labels of an ENUM or SET are as ``information_schema`` gives them, with ``?`` for characters
     outside the basic plane. ``cascades_from`` names the tables whose changes the server carries
-    over to this one without logging it.
+    over to this one without logging it. ``key_index`` is the index that the key's order is that of.
     """
 
     facts: TableFacts
@@ -86,6 +87,7 @@ class CatalogTable:
     rows_estimate: int
     engine: str = ""
     cascades_from: tuple[TableId, ...] = ()
+    key_index: str = "PRIMARY"
 
 
 def list_tables(
@@ -120,10 +122,13 @@ def read_tables(
     *,
     flavour: Flavour,
     cascades: Policy = "refuse",
+    choices: Choices = no_choice,
 ) -> list[CatalogTable]:
     """The facts of ``tables``, in the order of their names; those that do not exist are left out.
 
-    ``cascades`` says whether tables that others' changes cascade to unlogged are a problem.
+    ``cascades`` says whether tables that others' changes cascade to unlogged are a problem,
+    ``choices`` of which tables the rows are told apart by other columns than the primary key, or by
+    none.
     """
     if not tables:
         return []
@@ -140,8 +145,8 @@ def read_tables(
             kind, engine or "", tuple(columns.get(table, ())), tuple(keys.get(table, ()))
         )
         above = parents.get(table, ())
-        facts, described = _table(table, parts, above, cascades)
-        found.append(CatalogTable(facts, described, estimate or 0, parts.engine, above))
+        facts, described, index = _table(table, parts, above, cascades, choices(table))
+        found.append(CatalogTable(facts, described, estimate or 0, parts.engine, above, index))
     return sorted(found, key=lambda one: one.table.table)
 
 
@@ -192,16 +197,17 @@ class _Parts:
 
 @functools.lru_cache(maxsize=4096)
 def _table(
-    table: TableId, parts: _Parts, parents: tuple[TableId, ...], policy: Policy
-) -> tuple[TableFacts, MysqlTable]:
+    table: TableId, parts: _Parts, parents: tuple[TableId, ...], policy: Policy, choice: Choice
+) -> tuple[TableFacts, MysqlTable, str]:
     rows = [ColumnRow(*row) for row in parts.columns]
     columns = [read_column(row) for row in rows]
     keys = _unique_keys(parts.keys)
     primary = next((key for key in keys if key.name == "PRIMARY"), None)
-    key = primary.columns if primary else ()
+    key = choice.key_of(primary.columns if primary else ())
+    index = _index_of(choice.key, keys)
     described = MysqlTable(table, tuple(one for one in columns if one is not None), key)
     refused = parents if policy == "refuse" else ()
-    suspect = Suspect(described, rows, parts.kind, parts.engine, keys, refused)
+    suspect = Suspect(described, rows, parts.kind, parts.engine, keys, refused, choice)
     problem, hint = problem_of(suspect) or (None, None)
     facts = TableFacts(
         table=str(table),
@@ -210,12 +216,19 @@ def _table(
         storage="",
         columns=tuple(_column_digest(one) for one in described.columns),
         members="",
-        key_definition=_key_digest(described, rows, parts.keys),
+        key_definition=_key_digest(described, rows, parts.keys, index),
         membership=MEMBERSHIP,
         problem=problem,
         hint=hint,
     )
-    return facts, described
+    return facts, described, index
+
+
+def _index_of(named: Sequence[str], keys: Sequence[Key]) -> str:
+    """The index over the columns that the settings name; one in their own order, if there is."""
+    fitting = [key for key in keys if key.firm and set(key.columns) == set(named)]
+    fitting.sort(key=lambda key: key.columns != tuple(named))
+    return fitting[0].name if fitting else "PRIMARY"
 
 
 def _unique_keys(rows: Sequence[tuple[Any, ...]]) -> list[Key]:
@@ -238,11 +251,11 @@ def _column_digest(column: MysqlColumn) -> str:
 
 
 def _key_digest(
-    table: MysqlTable, rows: Sequence[ColumnRow], keys: Sequence[tuple[Any, ...]]
+    table: MysqlTable, rows: Sequence[ColumnRow], keys: Sequence[tuple[Any, ...]], index: str
 ) -> str:
     collations = {row.name: row.collation for row in rows}
     types = {one.name: (one.source_type, one.charset) for one in table.columns}
-    prefixes = [(column, prefix) for name, column, prefix, _ in keys if name == "PRIMARY"]
+    prefixes = [(column, prefix) for name, column, prefix, _ in keys if name == index]
     return _digest([(*one, types.get(one[0]), collations.get(one[0])) for one in prefixes])
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from capture.sources.choices import Choice, ways_on
 from capture.sources.mysql.catalog_types import ColumnRow
 from capture.sources.mysql.charsets import is_known
 from capture.sources.mysql.columns import Code, MysqlTable
@@ -18,6 +19,8 @@ Policy = Literal["refuse", "redump"]
 ENGINES = ("InnoDB", "ROCKSDB", "MyISAM", "Aria")
 """Those that keep a table's rows in this server and log every change of them as rows. MEMORY, for
 one, is empty after a restart, which the log holds as a statement."""
+UNTRANSACTIONAL = ("myisam", "aria")
+"""Those without transactions, and so without snapshots."""
 
 SPARKS_OWN = "_metadata"
 """Spark's name for what it knows of a file: Delta cannot merge into a table with such a column."""
@@ -40,7 +43,8 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """What is known of a table that may not be fit. ``parents``: tables that cascade to it."""
+    """What is known of a table that may not be fit. ``parents``: tables that cascade to it.
+    ``choice``: what the settings say of its key."""
 
     table: MysqlTable
     rows: Sequence[ColumnRow]
@@ -48,6 +52,7 @@ class Suspect:
     engine: str
     keys: Sequence[Key]
     parents: Sequence[TableId]
+    choice: Choice
 
 
 def problem_of(suspect: Suspect) -> Problem | None:
@@ -76,12 +81,56 @@ def _kind_problem(suspect: Suspect) -> Problem | None:
 
 
 def _key_problem(suspect: Suspect) -> Problem | None:
+    if suspect.choice.key:
+        refusal = _named_key_problem(suspect)
+        if refusal is not None:
+            return refusal
     if suspect.table.key:
         return _padding_problem(suspect) or _label_problem(suspect) or _double_code_problem(suspect)
     firm = next((key for key in suspect.keys if key.firm), None)
     columns = ", ".join(map(quoted, firm.columns)) if firm else "…"
+    if suspect.choice.keyless:
+        return _uncounted_problem(suspect)
     fix = f"ALTER TABLE {qualified(suspect.table.table)} ADD PRIMARY KEY ({columns});"
-    return "it has no primary key", fix
+    return "it has no primary key", f"{fix} -- {ways_on(suspect.table.table)}"
+
+
+def _uncounted_problem(suspect: Suspect) -> Problem | None:
+    """A table is copied as a snapshot shows it. Engines without transactions show it as it is when
+    it is read: then a row that was just inserted is in the copy, and in the log behind it."""
+    if not suspect.choice.counted or suspect.engine.lower() not in UNTRANSACTIONAL:
+        return None
+    name = qualified(suspect.table.table)
+    return (
+        f"it has no key, and its engine {suspect.engine} has no snapshots: equal rows cannot be"
+        " counted",
+        f"ALTER TABLE {name} ENGINE = InnoDB; -- or give it a primary key",
+    )
+
+
+def _named_key_problem(suspect: Suspect) -> Problem | None:
+    """The key that the settings name must be one to the server: uniqueness that nobody enforces is
+    no key."""
+    named = suspect.choice.key
+    alter = f"ALTER TABLE {qualified(suspect.table.table)}"
+    said = f"the key that the settings name ({', '.join(named)}) is none"
+    rows = {row.name: row for row in suspect.rows}
+    absent = [name for name in named if name not in rows]
+    if absent:
+        return f"{said}: there is no column {', '.join(absent)}", "correct key in the settings"
+    if any(key.firm and set(key.columns) == set(named) for key in suspect.keys):
+        return None
+    loose = [name for name in named if rows[name].nullable == "YES"]
+    if loose:
+        changes = ", ".join(
+            f"MODIFY {quoted(name)} {rows[name].column_type} NOT NULL" for name in loose
+        )
+        return f"{said}: {', '.join(loose)} may be NULL", f"{alter} {changes};"
+    columns = ", ".join(map(quoted, named))
+    return (
+        f"{said}: no unique index covers exactly these columns, each as a whole",
+        f"{alter} ADD UNIQUE INDEX ({columns});",
+    )
 
 
 def _padding_problem(suspect: Suspect) -> Problem | None:

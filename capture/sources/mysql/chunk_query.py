@@ -34,16 +34,18 @@ class ChunkQuery:
     """The statement of ``order``, and what its rows consist of: `width` values, the table's columns
     and then the numbers of key columns that are ordered by number."""
 
-    def __init__(self, order: ChunkOrder, table: MysqlTable) -> None:
+    def __init__(self, order: ChunkOrder, table: MysqlTable, index: str = "PRIMARY") -> None:
+        self._index = index if index == "PRIMARY" else quoted(index)
         self._order = order
         self._table = table
         self._columns = {column.name: column for column in table.columns}
         self._key = [self._columns[name] for name in table.key]
         self._numbered = [column for column in self._key if by_number(column)]
+        self._read = self._key if order.boundary_only else list(table.columns)
 
     @property
     def width(self) -> int:
-        return len(self._table.columns) + len(self._numbered)
+        return len(self._read) + len(self._numbered)
 
     def doubtful(self) -> list[tuple[str, str]]:
         """Asked-for texts, by column, that the column's charset may have no bytes for: compared
@@ -70,19 +72,21 @@ class ChunkQuery:
 
         ``impossible`` are those of `doubtful` that are not storable: no row has them.
         """
-        selected = [_selected(column) for column in self._table.columns]
+        selected = [_selected(column) for column in self._read]
         selected += [_number(column) for column in self._numbered]
         statement = f"SELECT {', '.join(selected)} FROM {qualified(self._table.table)} t"  # noqa: S608
         order = self._order
         if order.time is None:
             # Its index needs no sort, which compares the first 1,024 bytes of texts only.
-            statement += " FORCE INDEX (PRIMARY)"
+            statement += f" FORCE INDEX ({self._index})"
         if order.keys is not None:
             return f"{statement} WHERE {self._asked(order.keys, impossible)}"
         conditions = self._conditions()
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         key = ", ".join(_name(column) for column in self._key)
-        return f"{statement}{where} ORDER BY {key} LIMIT {order.rows_max:d}"
+        last = f"LIMIT 1 OFFSET {order.rows_max - 1:d}"
+        limit = last if order.boundary_only else f"LIMIT {order.rows_max:d}"
+        return f"{statement}{where} ORDER BY {key} {limit}"
 
     def after(self) -> str | None:
         """The condition that a key is behind the order's; raises NotAValue when that is none."""
@@ -100,7 +104,7 @@ class ChunkQuery:
 
     def key_of(self, row: Sequence[bytes | None]) -> tuple[str, ...]:
         """The key of one row's values, in the form that ``after_key`` has."""
-        names = [column.name for column in self._table.columns]
+        names = [column.name for column in self._read]
         numbers = iter(row[len(names) :])
         return tuple(
             _kept(next(numbers) if by_number(one) else row[names.index(one.name)], one)
@@ -158,6 +162,12 @@ class ChunkQuery:
     def _equals(self, key: Sequence[str]) -> str:
         pairs = zip(self._key, key, strict=True)
         return " AND ".join(f"{_name(one)} = {literal(value, one)}" for one, value in pairs)
+
+
+def whole_table(table: MysqlTable) -> str:
+    """All rows, in whatever order: of a table without a key."""
+    selected = ", ".join(_selected(column) for column in table.columns)
+    return f"SELECT {selected} FROM {qualified(table.table)} t"  # noqa: S608
 
 
 def _name(column: MysqlColumn) -> str:

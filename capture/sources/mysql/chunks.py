@@ -22,6 +22,7 @@ from pymysql.constants import ER
 
 from capture.core.events import ChunkFailed, ChunkOrder, MarkKind
 from capture.points import OnPoint, pass_by
+from capture.sources.choices import Choices, no_choice
 from capture.sources.mysql.catalog import CatalogTable, Flavour, read_tables
 from capture.sources.mysql.catalog_problems import Policy
 from capture.sources.mysql.chunk_query import ChunkQuery
@@ -32,8 +33,9 @@ from capture.sources.mysql.names import qualified
 from capture.sources.mysql.prepared import PreparedTransactions
 from capture.sources.mysql.row_chunk import Fetched, RowChunk
 from capture.sources.mysql.row_packets import read_rows
+from capture.sources.mysql.snapshot_copy import Copies, CopyChunk, SnapshotCopy, snapshot_gone
 from tideline.contract.errors import Misconfigured
-from tideline.contract.schema import parse_table
+from tideline.contract.schema import TableId, parse_table
 
 KEYS_MAX = 1_000
 """Keys of one statement: with many more the servers scan the table instead."""
@@ -46,6 +48,8 @@ _SESSION = (
     " max_sort_length = 65536, sort_buffer_size = 8388608"
 )
 """Texts come as they are stored. A key of prefixes is sorted by all of its columns' bytes."""
+_PATIENCE_S = 86_400
+"""How long a server waits for us to read on in a table that is read by one statement."""
 _ORDERED = "SELECT @@GLOBAL.binlog_order_commits"
 
 _GONE = "the table is gone"
@@ -83,7 +87,7 @@ class RowChunkReader:
     """A `ChunkReader`. ``reads`` is a connection as `connect.connect` makes it. ``holds_xa``: the
     log's XA transactions are captured."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a reader is made of
         self,
         marks: Marks,
         reads: Any,
@@ -93,6 +97,8 @@ class RowChunkReader:
         cascades: Policy = "refuse",
         holds_xa: bool = True,
         on_point: OnPoint = pass_by,
+        choices: Choices = no_choice,
+        copies: Copies | None = None,
     ) -> None:
         self._marks = marks
         self._writing = threading.Lock()
@@ -103,16 +109,20 @@ class RowChunkReader:
         self._prepared = PreparedTransactions(reads) if holds_xa else None
         self._session = _SESSION.format(lock_timeout_s=max(1, round(lock_timeout_s)))
         self._on_point = on_point
+        self._choices = choices
+        self._copies = copies
         self._rows_fit: dict[str, int] = {}
 
     def fetch(
         self, order: ChunkOrder, on_waiting: Callable[[str | None], None]
-    ) -> RowChunk | ChunkFailed:
+    ) -> RowChunk | CopyChunk | ChunkFailed:
         """See `ChunkReader.fetch`."""
         with self._writing:
             self._marks.write(MarkKind.LOW, order.token)
         self._on_point("after-low")
         try:
+            if order.keyless and self._copies is not None:
+                return self._copy_whole(order, self._copies)
             return self._read(order)
         except pymysql.Error as error:
             failed = self._refused(order, error)
@@ -128,6 +138,68 @@ class RowChunkReader:
     def close(self) -> None:
         self._marks.close()
         self._reads.close()
+        if self._copies is not None:
+            self._copies.streams.close()
+
+    def _copy_whole(self, order: ChunkOrder, copies: Copies) -> CopyChunk | ChunkFailed:
+        """A chunk of a table without a key: take a snapshot, or read on in it."""
+        if order.after_key is not None:
+            token = order.after_key[0]
+            found: SnapshotCopy | ChunkFailed | None = copies.streams.take(order.table, token)
+        else:
+            token = order.token
+            found = self._take_snapshot(order, copies)
+        if found is None:
+            return snapshot_gone(order)
+        if isinstance(found, ChunkFailed):
+            return found
+        try:
+            chunk = found.read(order) if order.after_key else found.opened(order)
+        except BaseException:
+            found.close()
+            raise
+        if chunk.complete:
+            found.close()
+        else:
+            copies.streams.put(order.table, token, found)
+        return chunk
+
+    def _take_snapshot(self, order: ChunkOrder, copies: Copies) -> SnapshotCopy | ChunkFailed:
+        table = parse_table(order.table)
+        connection = copies.connect()
+        try:
+            with connection.cursor() as cursor, self._reads.cursor() as asking:
+                cursor.execute(f"{self._session}, net_write_timeout = {_PATIENCE_S:d}")
+                if self._prepared is not None and not self._prepared.settle(asking):
+                    hint = f"GRANT XA_RECOVER_ADMIN ON *.* TO {_account(self._reads)}"
+                    connection.close()
+                    return ChunkFailed(order.token, _UNSEEN_COMMITS, hint, retry=False)
+                shown = self._begin_between_pulses(cursor, order, copies)
+                self._on_point("after-fence")
+                self._check_order(cursor)
+                cursor.execute(f"SELECT 1 FROM {qualified(table)} LIMIT 0")  # noqa: S608
+                found = self._look(cursor, table)
+        except BaseException:
+            connection._force_close()
+            raise
+        if not found:
+            connection.close()
+            return ChunkFailed(order.token, _GONE, None, retry=False)
+        return SnapshotCopy(connection, found[0], shown)
+
+    def _begin_between_pulses(
+        self, cursor: Any, order: ChunkOrder, copies: Copies
+    ) -> tuple[tuple[str, int], ...]:
+        """Begin the transaction; the pulses that its snapshot shows."""
+        if copies.pulses is None:
+            self._marks.begin(cursor)
+            return ()
+        with copies.pulses(order.token) as pulses:
+            pulses.pass_on()
+            self._marks.begin(cursor)
+            shown = self._marks.shown(cursor, order.token)
+            pulses.pass_on()
+        return shown
 
     def _read(self, order: ChunkOrder) -> RowChunk | ChunkFailed:
         table = parse_table(order.table)
@@ -141,13 +213,22 @@ class RowChunkReader:
             try:
                 self._check_order(cursor)
                 cursor.execute(f"SELECT 1 FROM {qualified(table)} LIMIT 0")  # noqa: S608
-                found = read_tables(cursor, [table], flavour=self._flavour, cascades=self._cascades)
+                found = self._look(cursor, table)
                 if not found:
                     return ChunkFailed(order.token, _GONE, None, retry=False)
                 return self._select(cursor, order, found[0])
             finally:
                 if self._reads.open:
                     cursor.execute("ROLLBACK")
+
+    def _look(self, cursor: Any, table: TableId) -> list[CatalogTable]:
+        return read_tables(
+            cursor,
+            [table],
+            flavour=self._flavour,
+            cascades=self._cascades,
+            choices=self._choices,
+        )
 
     def _check_order(self, cursor: Any) -> None:
         if self._flavour != "mysql":
@@ -163,7 +244,8 @@ class RowChunkReader:
         self, cursor: Any, order: ChunkOrder, table: CatalogTable
     ) -> RowChunk | ChunkFailed:
         schema = table.facts.schema
-        if schema is None:
+        if schema is None or not schema.key:
+            # What the catalog says is all that matters: the core begins the dump anew, or parks it.
             return RowChunk(order, table, None, None, complete=True)
         if order.time is not None and order.time.column not in schema.column_names:
             error = f"{order.table} has no column {order.time.column!r}"
@@ -190,23 +272,26 @@ class RowChunkReader:
         then, and all of their rows.
         """
         fit = self._rows_fit.get(order.table) or self._first_guess(cursor, order, table)
+        fit = max(fit, order.rows_max) if order.boundary_only else fit
         asked = replace(order, rows_max=min(order.rows_max, fit))
         if asked.keys is not None:
             asked = replace(asked, keys=asked.keys[: min(KEYS_MAX, fit)])
         while True:
-            query = ChunkQuery(asked, table.table)
+            query = ChunkQuery(asked, table.table, table.key_index)
             keys = None if asked.keys is None else query.asked()
             statement = query.rows(_impossible(cursor, query))
             rows = read_rows(self._reads, statement, bytes_max=order.bytes_max)
             if asked.keys is None or not rows.cut:
                 break
             asked = replace(asked, keys=asked.keys[: max(1, len(asked.keys) // 2)])
-        if asked.keys is None:
+        if asked.keys is None and not asked.boundary_only:
             self._rows_fit[order.table] = (
                 max(1, len(rows)) if rows.cut else max(fit, 2 * asked.rows_max)
             )
         complete = asked.keys is not None or (len(rows) < asked.rows_max and not rows.cut)
         last_key = query.key_of(rows.last()) if len(rows) else None
+        if asked.boundary_only:
+            return RowChunk(asked, table, None, last_key, complete=not len(rows))
         fetched = Fetched(rows, query.width, keys)
         return RowChunk(asked, table, fetched, last_key, complete=complete)
 

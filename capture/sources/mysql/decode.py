@@ -48,13 +48,14 @@ class Decoded:
     The optional columns are there only when some row needs them. ``key_overflow`` names the key
     columns of which some value (an old key's included) cannot be held in its type: such a table
     cannot be merged by key. ``before_rows`` and ``overflow_rows`` count rows whose optional column
-    is not NULL.
+    is not NULL, ``image_rows`` those with the row before.
     """
 
     batch: pa.RecordBatch
     before_rows: int = 0
     overflow_rows: int = 0
     key_overflow: tuple[str, ...] = ()
+    image_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +74,24 @@ class Walked:
     before: Places
 
     def to_batch(
-        self, schema: TableSchema, *, seq: Int64Array, tx: Int64Array, ts: Int64Array
+        self,
+        schema: TableSchema,
+        *,
+        seq: Int64Array,
+        tx: Int64Array,
+        ts: Int64Array,
+        image: bool = False,
     ) -> Decoded:
         """The rows as a record batch of ``schema``, which is the table's own.
 
         ``seq``, ``tx`` and ``ts`` (commit time, µs since 1970 UTC) have one number per row. A
-        delete carries its key columns only. Raises CorruptData for bytes that no server writes.
+        delete carries its key columns only. ``image``: take the row before updates and deletes too;
+        of a table without a key it always is. Raises CorruptData for bytes that no server writes.
         """
         rows = len(self.images)
         if not rows == len(seq) == len(tx) == len(ts):
             raise InvariantBroken(f"{rows} rows have {len(seq)} sequence numbers")
-        return _Batch(self, schema).assemble(seq, tx, ts)
+        return _Batch(self, schema).assemble(seq, tx, ts, image=image or not schema.key)
 
 
 def walk_events(
@@ -138,11 +146,13 @@ class _Batch:
         self._schema = schema
         self._key = [schema.column_names.index(name) for name in schema.key]
         self._overflow: dict[str, pa.StringArray] = {}
+        self._image_overflow: dict[str, pa.StringArray] = {}
 
-    def assemble(self, seq: Int64Array, tx: Int64Array, ts: Int64Array) -> Decoded:
+    def assemble(self, seq: Int64Array, tx: Int64Array, ts: Int64Array, *, image: bool) -> Decoded:
         rows = len(seq)
         columns = self._columns()
         before = self._before()
+        images = self._image() if image else []
         arrays = [
             pa.array(seq, pa.int64()),
             _operations(self._walked.kinds),
@@ -150,6 +160,7 @@ class _Batch:
             pa.array(ts, pa.int64()).view(UTC_MICROSECONDS),
             *columns,
             *before,
+            *images,
         ]
         if self._overflow:
             arrays.append(overflow_maps(rows, self._overflow))
@@ -158,12 +169,15 @@ class _Batch:
             self._schema.key if before else (),
             unchanged=False,
             overflow=bool(self._overflow),
+            image=bool(images),
+            image_overflow=bool(self._image_overflow),
         )
         return Decoded(
             pa.RecordBatch.from_arrays(arrays, schema=fields),
             before_rows=0 if not before else self._moved,
             overflow_rows=rows - arrays[-1].null_count if self._overflow else 0,
             key_overflow=self._untold_keys(columns),
+            image_rows=int((self._walked.kinds != INSERT).sum()) if images else 0,
         )
 
     def _columns(self) -> list[pa.Array]:
@@ -211,8 +225,40 @@ class _Batch:
             for name, place in zip(self._schema.key, self._key, strict=True)
         ]
 
+    def _image(self) -> list[pa.Array]:
+        """The columns but the key's before updates and deletes, ``_tl_image`` and, where some value
+        does not fit, ``_tl_image_overflow``; empty without such rows."""
+        walked, names = self._walked, self._schema.column_names
+        changed = walked.kinds != INSERT
+        if not changed.any():
+            return []
+        images = walked.images.copy()
+        images[walked.kinds == UPDATE] = walked.before
+        wanted = [place for place in range(len(names)) if place not in self._key]
+        was = locate(walked.data, images[changed], _shape(walked.table), wanted)
+        source = np.cumsum(changed) - 1
+        rows = pa.array(source, mask=~changed)
+        arrays = []
+        for place in wanted:
+            values, overflow = self._values(names[place], place, was[place], rows)
+            arrays.append(values)
+            if overflow is not None:
+                self._image_overflow[names[place]] = overflow
+        arrays.append(pa.array(changed, mask=~changed))
+        if self._image_overflow:
+            arrays.append(overflow_maps(len(changed), self._image_overflow))
+        return arrays
+
     def _typed(self, name: str, place: int, field: Field, rows: pa.Array | None = None) -> pa.Array:
         """Values of the column at ``place``, as column ``name``; spread over ``rows``."""
+        values, overflow = self._values(name, place, field, rows)
+        if overflow is not None:
+            self._overflow[name] = overflow
+        return values
+
+    def _values(
+        self, name: str, place: int, field: Field, rows: pa.Array | None
+    ) -> tuple[pa.Array, pa.StringArray | None]:
         converted = _convert(self._walked, place, field)
         if converted.values.type != arrow_type(self._schema.columns[place].logical):
             raise InvariantBroken(
@@ -223,9 +269,7 @@ class _Batch:
         if rows is not None:
             values = values.take(rows)
             overflow = None if overflow is None else overflow.take(rows)
-        if overflow is not None:
-            self._overflow[name] = overflow
-        return values
+        return values, overflow
 
     def _untold_keys(self, columns: Sequence[pa.Array]) -> tuple[str, ...]:
         untold = {

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from capture.sources.mysql.alterations import clauses, is_harmless
+from capture.sources.mysql.column_changes import read_changes
 from capture.sources.mysql.sql_tokens import Token
 from capture.sources.mysql.statement import Kind, Statement
 from capture.sources.mysql.statement_words import NOTHING, Unclear, Words
@@ -53,7 +54,10 @@ def _index(words: Words) -> Statement:
     while not words.accept("ON"):
         if words.next() is NOTHING:
             raise Unclear
-    return replace(words.made(Kind.ALTER_TABLE), tables=(words.table(),), neutral=not is_key)
+    made = words.made(Kind.ALTER_TABLE)
+    return replace(
+        made, tables=(words.table(),), neutral=not is_key, steps=() if not is_key else None
+    )
 
 
 def read_alter(words: Words) -> Statement:
@@ -65,12 +69,15 @@ def read_alter(words: Words) -> Statement:
     table = words.table()
     _skip_waiting(words)
     parts = clauses(words.rest())
+    changes = None if ignores else read_changes([words.within(part) for part in parts])
     others = tuple(words.within(part) for part in parts)
     return replace(
         words.made(Kind.ALTER_TABLE),
         tables=(table, *(other for part in others for other in _exchanged(part))),
         renames=tuple((table, new) for part in others for new in _new_name(part)),
         neutral=not ignores and all(is_harmless(part) for part in parts),
+        steps=None if changes is None else changes.steps,
+        converts=changes is not None and changes.converts,
     )
 
 

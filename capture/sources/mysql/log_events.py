@@ -21,6 +21,8 @@ CHECKSUM_BYTES = 4
 BINLOG_VERSION = 4
 ANSI_QUOTES = 1 << 2
 """sql_mode: double quotes enclose names."""
+STRICT = (1 << 21) | (1 << 22)
+"""sql_mode: STRICT_TRANS_TABLES and STRICT_ALL_TABLES."""
 NO_BACKSLASH_ESCAPES = 1 << 20
 """sql_mode: a backslash in a string is a backslash."""
 
@@ -98,6 +100,11 @@ class Query:
     @property
     def no_backslash_escapes(self) -> bool:
         return bool(self.sql_mode & NO_BACKSLASH_ESCAPES)
+
+    @property
+    def strict(self) -> bool:
+        """Whether the server refused what it would else have made to fit."""
+        return bool(self.sql_mode & STRICT)
 
 
 @reads("QUERY")

@@ -97,7 +97,9 @@ class LoggedStatements:
             return (Truncated(tables),)
         text = query.text.decode(errors="backslashreplace")
         neutral = statement.neutral or made
-        return (StatementSeen(text, tables, neutral, statement.schema or None),)
+        if statement.steps is not None:
+            neutral |= query.strict or not statement.converts
+        return (StatementSeen(text, tables, neutral, statement.schema or None, statement.steps),)
 
     def _is_emptied(self, query: Query) -> bool:
         """Whether it says that a table that is not captured lost all of its rows."""

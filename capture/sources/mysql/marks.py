@@ -17,6 +17,10 @@ class Marks(Protocol):
         """Start a read transaction on ``cursor`` after a low mark was written: it sees everything
         that the log holds before that mark."""
 
+    def shown(self, cursor: Any, token: str) -> tuple[tuple[str, int], ...]:
+        """The last pulse of each lane, of those around the chunk of ``token``, that the transaction
+        on ``cursor`` sees."""
+
     def check(self, cursor: Any) -> None:
         """Raise Misconfigured when marks that are written do not come as such in the log."""
 

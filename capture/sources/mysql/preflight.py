@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
+from capture.sources.choices import Choices, no_choice
 from capture.sources.finding import Finding, error, ok, warning
 from capture.sources.mysql.catalog import Flavour
 from capture.sources.mysql.catalog_problems import Policy
@@ -43,7 +44,8 @@ class Plan:
 
     ``tables`` and ``exclude`` are the settings' patterns. ``marks`` is our table of watermarks,
     None when none is written. ``holds_xa``: XA transactions are captured. ``chain`` is where the
-    chain stands, and of which server, by its own name.
+    chain stands, and of which server, by its own name. ``choices``: what the settings say of
+    tables' keys.
     """
 
     flavour: Flavour
@@ -53,6 +55,7 @@ class Plan:
     cascades: Policy = "refuse"
     holds_xa: bool = True
     chain: tuple[MysqlPosition, str] | None = None
+    choices: Choices = no_choice
 
 
 def run_preflight(connection: Any, plan: Plan) -> list[Finding]:
@@ -65,7 +68,7 @@ def run_preflight(connection: Any, plan: Plan) -> list[Finding]:
     ours = [] if plan.marks is None else [plan.marks]
     visible = read_names(connection, ["*.*"], [], ours)
     tables = read_names(connection, plan.tables, plan.exclude, ours)
-    reports = read_reports(connection, tables, cascades=plan.cascades)
+    reports = read_reports(connection, tables, cascades=plan.cascades, choices=plan.choices)
     found = [*check_server(server, plan), *check_log(server, read_only=plan.marks is None)]
     found += check_replica(server)
     if plan.holds_xa and server.prepared is None and server.version < ORDERED_SINCE:

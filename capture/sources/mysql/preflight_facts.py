@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from capture.sources.choices import Choices, no_choice
 from capture.sources.mysql.catalog import Flavour, list_tables, read_tables
 from capture.sources.mysql.catalog_problems import Policy
 from capture.sources.mysql.connect import flavour, version_of
@@ -185,11 +186,17 @@ def read_mark_table(connection: Any, table: TableId) -> MarkTableFacts:
 
 
 def read_reports(
-    connection: Any, tables: Sequence[TableId], *, cascades: Policy
+    connection: Any,
+    tables: Sequence[TableId],
+    *,
+    cascades: Policy,
+    choices: Choices = no_choice,
 ) -> list[TableReport]:
     """What is to be said of ``tables``, in the order of their names."""
     with connection.cursor() as cursor:
-        found = read_tables(cursor, tables, flavour=_flavour(connection), cascades=cascades)
+        found = read_tables(
+            cursor, tables, flavour=_flavour(connection), cascades=cascades, choices=choices
+        )
         cursor.execute(f"SET SESSION lock_wait_timeout = {_PROBE_LOCK_WAIT_S}")
         reports = [
             TableReport(

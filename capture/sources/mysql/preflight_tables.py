@@ -10,14 +10,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from capture.sources.finding import Finding, error, ok, warning
-from capture.sources.mysql.catalog_problems import Policy
+from capture.sources.mysql.catalog_problems import UNTRANSACTIONAL, Policy
 from capture.sources.mysql.names import qualified, quoted
 from capture.sources.mysql.preflight_facts import MarkTableFacts, ServerFacts, TableReport
 from capture.sources.mysql.watermarks import CREATE_DATABASE, CREATE_TABLE
 from tideline.contract.patterns import matches
 from tideline.contract.schema import TableId
 
-_UNTRANSACTIONAL = ("myisam", "aria")
 _READ_ONLY = "or set source.read_only = true, which writes no watermarks"
 _LISTED_MAX = 20
 
@@ -74,7 +73,7 @@ def _check_table(one: TableReport, user: str, cascades: Policy) -> Iterator[Find
     if not one.readable:
         text = f"the user {user} may not read all of {one.sql}"
         yield error("select", text, f"GRANT SELECT ON {one.sql} TO {user};")
-    if one.engine.lower() in _UNTRANSACTIONAL:
+    if one.engine.lower() in UNTRANSACTIONAL:
         yield warning(
             "engine",
             f"the engine of {one.sql} is {one.engine}: what a failed statement left behind, or a"

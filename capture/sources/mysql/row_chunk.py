@@ -49,7 +49,7 @@ class RowChunk:
         """See `FetchedChunk.decode`."""
         order, facts = self.order, self.table.facts
         columns = self.table.table.columns if facts.schema is not None else ()
-        batch, overflow = _batch(columns, self.fetched)
+        batch, overflow = batch_of(columns, self.fetched)
         return Chunk(
             token=order.token,
             facts=facts,
@@ -65,7 +65,7 @@ class RowChunk:
         )
 
 
-def _batch(
+def batch_of(
     columns: Sequence[MysqlColumn], fetched: Fetched | None
 ) -> tuple[pa.RecordBatch, tuple[str, ...]]:
     """The rows as a batch, and the names of columns with values that their type cannot hold."""

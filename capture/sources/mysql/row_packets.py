@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +87,30 @@ def read_rows(connection: Any, query: str, *, bytes_max: int | None = None) -> R
     Raises pymysql's errors: of the server, after which the connection serves on, or of the
     connection, which is closed then.
     """
+    reader = _begin(connection, query, bytes_max)
+    with _told(connection):
+        rows = reader.read()
+    _raise_error(connection, reader)
+    return rows
+
+
+class RowStream:
+    """The rows of ``query``, piece by piece, while the server waits; nothing else may be asked of
+    the connection before the last one was taken. Raises like `read_rows`."""
+
+    def __init__(self, connection: Any, query: str, *, bytes_max: int) -> None:
+        self._connection = connection
+        self._reader = _begin(connection, query, bytes_max)
+
+    def take(self) -> tuple[RowPackets, bool]:
+        """The next rows, about as many as the limit allows, and whether they are the last."""
+        with _told(self._connection):
+            rows, ended = self._reader.piece()
+        _raise_error(self._connection, self._reader)
+        return rows, ended
+
+
+def _begin(connection: Any, query: str, bytes_max: int | None) -> _Reader:
     connection.query(query, unbuffered=True)
     result = connection._result
     if not result.unbuffered_active:
@@ -94,17 +119,26 @@ def read_rows(connection: Any, query: str, *, bytes_max: int | None = None) -> R
     result.unbuffered_active = False
     connection._result = result.connection = None
     reader = _Reader(connection._sock.recv_into, connection._next_seq_id, bytes_max)
-    try:
+    with _told(connection):
         # What PyMySQL's own buffer has taken from the socket already (a read, if it is empty).
         reader.begin(connection._rfile.read(len(connection._rfile.peek())))
-        rows = reader.read()
+    return reader
+
+
+@contextmanager
+def _told(connection: Any) -> Iterator[None]:
+    """What goes wrong with the connection as pymysql's error."""
+    try:
+        yield
     except OSError as error:
         raise _lost(connection, type(error).__name__) from None
     except _OutOfStep as error:
         raise _lost(connection, str(error)) from None
+
+
+def _raise_error(connection: Any, reader: _Reader) -> None:
     if reader.error is not None:
         MysqlPacket(reader.error, connection.encoding).raise_for_error()
-    return rows
 
 
 class _OutOfStep(Exception):
@@ -132,6 +166,7 @@ class _Reader:
         """Where the first packet begins that is not complete."""
         self._starts: list[int] = []
         """Where complete packets begin, with their headers."""
+        self._ended = False
         self._after_full = False
         """Whether the packet before the first of these goes on in it."""
 
@@ -152,6 +187,16 @@ class _Reader:
         if rows is None:
             rows = self._take()
         return RowPackets(*rows, cut or bool(self._starts))
+
+    def piece(self) -> tuple[RowPackets, bool]:
+        """Some rows, and whether they are the last ones."""
+        while not self._ended:
+            self._ended = self._frame()
+            if self._ended or (self._at >= self._bytes_max and not self._is_full(-1)):
+                break
+            self._fill()
+        rows = self._take()
+        return RowPackets(*rows, cut=False), self._ended and not self._starts
 
     def _frame(self) -> bool:
         """Find the packets that have come; whether the last of them ends the result."""
@@ -196,6 +241,7 @@ class _Reader:
         end = self._starts[count] if count < len(self._starts) else self._at
         heads = np.array([*self._starts[:count], end], np.int64)
         self._check_sequence(heads[:-1])
+        self._sequence += count
         rows = _rows(self._buffer, heads)
         left = self._buffer[end : self._filled]
         self._buffer = np.empty(max(len(left), _BUFFER_BYTES), np.uint8)

@@ -23,13 +23,15 @@ class Rules:
     """What the reader may do. ``goes_on``: after a gap everything it may concern is dumped anew;
     otherwise it is a stop. ``holds_xa``: prepared transactions wait for their end; otherwise the
     first one is a stop. ``open_replay`` reads the log once more from a place in it.
-    ``children_of`` are the tables that changes of one are carried over to, unlogged."""
+    ``children_of`` are the tables that changes of one are carried over to, unlogged. ``images``: of
+    which tables rows come with the row before."""
 
     goes_on: bool
     holds_xa: bool
     captures: Callable[[str], bool]
     open_replay: Callable[[MysqlPosition], BinlogStream]
     children_of: Callable[[TableId], frozenset[str]]
+    images: Callable[[TableId], bool] = lambda table: False
 
     def gap(
         self,

@@ -12,6 +12,7 @@ import structlog
 from msgspec.structs import replace
 
 from capture.points import OnPoint, pass_by
+from capture.sources.choices import choices_of
 from capture.sources.mysql.board import Board, PlacedMarks
 from capture.sources.mysql.catalog import (
     Flavour,
@@ -28,9 +29,11 @@ from capture.sources.mysql.log_state import LogState
 from capture.sources.mysql.marks import Marks
 from capture.sources.mysql.names import qualified, quoted
 from capture.sources.mysql.preflight import require_settings
+from capture.sources.mysql.pulses import Pulses
 from capture.sources.mysql.rare import RareEvents
 from capture.sources.mysql.rules import Rules
 from capture.sources.mysql.server_ids import free_server_id, server_name
+from capture.sources.mysql.snapshot_copy import Copies, SnapshotCopy
 from capture.sources.mysql.stream import OFFSET_MAX, BinlogStream, open_stream
 from capture.sources.mysql.table_cache import Role, TableCache
 from capture.sources.mysql.transactions import BinlogReader
@@ -44,6 +47,7 @@ from capture.sources.mysql.watermarks import (
     watermark_table,
 )
 from capture.sources.sockets import Opened, end
+from capture.sources.streams import Streams
 from tideline.contract.errors import Misconfigured, SourceLost
 from tideline.contract.manifest import Manifest
 from tideline.contract.position import MysqlPosition, SourceIdentity, SourcePosition
@@ -65,6 +69,8 @@ class MysqlSource:
         self._settings = settings
         self._on_point = on_point
         self._source = settings.source
+        self._choices = choices_of(settings)
+        self._streams: Streams[SnapshotCopy] = Streams()
         self._application = f"tideline {settings.pipeline}"
         self._ours = watermark_table(self._source.watermark_database)
         self._board = Board()
@@ -259,13 +265,14 @@ class MysqlSource:
         stream = self._open(begin, incarnation, by_gtid=begin.by_gtid or far)
         least = replace(begin, by_gtid=begin.by_gtid or far)
         state = LogState(stream, make_executed(self._flavour, begin.gtids), least=least)
-        tables = TableCache(self._role, self._natives, captures)
+        tables = TableCache(self._role, self._natives, captures, self._choices)
         rules = Rules(
             goes_on=self._source.on_gap == "dump",
             holds_xa=self._source.xa == "hold",
             captures=captures,
             open_replay=lambda place: self._open_replay(place, f"{incarnation} replay"),
             children_of=self._cascades.children_of,
+            images=lambda table: self._choices(table).image,
         )
         rare = RareEvents(
             state, tables, self._board, incarnation=incarnation, held=held, rules=rules
@@ -282,7 +289,23 @@ class MysqlSource:
             cascades=self._source.cascades,
             holds_xa=self._source.xa == "hold",
             on_point=self._on_point,
+            choices=self._choices,
+            copies=self._copies(incarnation),
         )
+
+    def _copies(self, incarnation: str) -> Copies:
+        def connect() -> Any:
+            return self._connect("copies")
+
+        def pulses(token: str) -> Pulses:
+            return Pulses(
+                lambda: self._connect("pulses", SESSION),
+                incarnation=incarnation,
+                database=self._source.watermark_database,
+                token=token,
+            )
+
+        return Copies(self._streams, connect, None if self._source.read_only else pulses)
 
     def watch(self, incarnation: str) -> CatalogWatch:
         """See `Source.watch`."""
@@ -293,6 +316,7 @@ class MysqlSource:
             settings=self._source,
             ours=(self._ours,),
             cascades=self._cascades,
+            choices=self._choices,
         )
 
     def _marks(self, incarnation: str) -> Marks:

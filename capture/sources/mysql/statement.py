@@ -7,6 +7,7 @@ from enum import Enum, auto
 
 from capture.sources.mysql.xid import Xid
 from tideline.contract.schema import TableId
+from tideline.contract.steps import ColumnStep
 
 
 class Kind(Enum):
@@ -49,7 +50,9 @@ class Statement:
     columns; it is proven by a list of clauses, so False says little. ``replaces``: CREATE OR
     REPLACE TABLE, an older table of that name is gone. ``renames`` are pairs, to be taken one
     after another. ``schema`` is the database that was dropped, ``savepoint`` the one rolled back
-    to. ``one_phase``, of XA_COMMIT: it was never prepared.
+    to. ``one_phase``, of XA_COMMIT: it was never prepared. ``steps``, of ALTER_TABLE, are all that
+    is done to the columns of its table (without types), None where that is not known; ``converts``:
+    values of columns are converted, which only a strict server does without changing them.
     """
 
     kind: Kind
@@ -62,3 +65,5 @@ class Statement:
     savepoint: str = ""
     xid: Xid | None = None
     one_phase: bool = False
+    steps: tuple[ColumnStep, ...] | None = None
+    converts: bool = False

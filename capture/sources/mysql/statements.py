@@ -79,7 +79,13 @@ def _classify(found: Iterator[Token], schema: str) -> Statement:
         return statement
     if bare.kind is not statement.kind:
         return Statement(Kind.UNKNOWN, statement.words)
-    return replace(statement, neutral=statement.neutral and bare.neutral)
+    same = statement.steps == bare.steps
+    return replace(
+        statement,
+        neutral=statement.neutral and bare.neutral,
+        steps=statement.steps if same else None,
+        converts=statement.converts or bare.converts,
+    )
 
 
 def _read(found: Sequence[Token], schema: str) -> Statement:

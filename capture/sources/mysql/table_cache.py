@@ -9,12 +9,13 @@ forgotten at the beginning of every file.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 import numpy as np
 
 from capture.core.events import Int64Array
+from capture.sources.choices import Choices, no_choice
 from capture.sources.mysql.bulk import numbers, words
 from capture.sources.mysql.columns import Code, MysqlTable
 from capture.sources.mysql.framing import HEADER_BYTES, Bytes
@@ -55,7 +56,8 @@ class TableCache:
     """The tables by number, and what was parsed so far by bytes.
 
     ``role_of`` tells tables apart by name; ``natives`` looks up the columns of a table whose types
-    the log does not name. ``captures``: whether rows of a chosen table are taken now; its schema
+    the log does not name, ``choices`` says by what the settings tell a table's rows apart.
+    ``captures``: whether rows of a chosen table are taken now; its schema
     is told once more when that has become true.
     """
 
@@ -64,7 +66,9 @@ class TableCache:
         role_of: Callable[[TableId], Role],
         natives: Natives,
         captures: Callable[[str], bool],
+        choices: Choices = no_choice,
     ) -> None:
+        self._choices = choices
         self._role_of = role_of
         self._natives = natives
         self._captures = captures
@@ -174,6 +178,11 @@ class TableCache:
                 table = parse_table_map(body, server=self._server, natives=natives).table
         except TidelineError as error:
             return Known(role, name, error=error)
+        if role is Role.CHOSEN:
+            table = replace(table, key=self._choices(name).key_of(table.key))
+            absent = set(table.key) - {column.name for column in table.columns}
+            if absent:  # The settings are newer than this version of the table.
+                table = replace(table, key=())
         return Known(role, name, table, table.schema)
 
 

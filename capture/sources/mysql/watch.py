@@ -10,6 +10,7 @@ import pymysql
 import structlog
 
 from capture.core.events import CatalogRound, MarkKind, Snapshot, SourceLoad, TableFacts
+from capture.sources.choices import Choices, no_choice
 from capture.sources.mysql.catalog import CatalogTable, Flavour, list_tables, read_tables
 from capture.sources.mysql.connect import query_failed
 from capture.sources.mysql.load import read_load
@@ -56,6 +57,7 @@ class CatalogWatch:
         settings: Source,
         ours: Collection[TableId],
         cascades: Cascades,
+        choices: Choices = no_choice,
     ) -> None:
         self._connection = connection
         self._marks = marks
@@ -63,6 +65,7 @@ class CatalogWatch:
         self._settings = settings
         self._ours = ours
         self._cascades = cascades
+        self._choices = choices
         self._told_empty = False
 
     def round(self, register: Callable[[CatalogRound], None]) -> None:
@@ -102,7 +105,13 @@ class CatalogWatch:
     def _look(self, cursor: Any) -> list[TableFacts]:
         settings = self._settings
         tables = list_tables(cursor, settings.tables, settings.exclude, ours=self._ours)
-        found = read_tables(cursor, tables, flavour=self._flavour, cascades=settings.cascades)
+        found = read_tables(
+            cursor,
+            tables,
+            flavour=self._flavour,
+            cascades=settings.cascades,
+            choices=self._choices,
+        )
         if not found and not self._told_empty:
             log.warning("no table of the server matches source.tables", tables=settings.tables)
         self._told_empty = not found

@@ -32,6 +32,9 @@ SESSION = {"lock_wait_timeout": "30", "sql_mode": "'STRICT_ALL_TABLES'"}
 """Variables of the session that writes. A mark that does not fit its columns is an error, never
 another mark."""
 
+LANE = "~"
+"""Between incarnation and lane, in the rows that pulses are written to: one for each lane."""
+
 _FORM = {
     ("incarnation", "varchar", 64, "PRI"),
     ("kind", "char", 1, ""),
@@ -101,6 +104,20 @@ class WrittenMarks:
         """See `Marks.begin`: any snapshot taken now is younger than the mark's commit."""
         cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
+    def shown(self, cursor: Any, token: str) -> tuple[tuple[str, int], ...]:
+        """See `Marks.shown`."""
+        cursor.execute(
+            f"SELECT incarnation, token FROM {qualified(self._table)} WHERE incarnation LIKE %s",  # noqa: S608
+            (f"{self._incarnation}{LANE}%",),
+        )
+        found = [(row[0], row[1]) for row in cursor.fetchall()]
+        texts = [(_text(lane).partition(LANE)[2], _text(last)) for lane, last in found]
+        return tuple(
+            (lane, int(last.rpartition(".")[2]))
+            for lane, last in texts
+            if last.startswith(f"{token}.")
+        )
+
     def check(self, cursor: Any) -> None:
         """See `Marks.check`."""
         check_form(cursor, self._table)
@@ -112,6 +129,14 @@ class WrittenMarks:
 def parse_mark(row: dict[str, Any], incarnation: str) -> Mark | None:
     """The mark in a row of our table, by column name, if it is one of this incarnation."""
     kinds = {kind.value: kind for kind in MarkKind}
-    if row.get("incarnation") != incarnation or row.get("kind") not in kinds:
+    owner, lane, _ = str(row.get("incarnation")).partition(LANE)
+    if owner != incarnation or row.get("kind") not in kinds:
+        return None
+    if bool(lane) != (row["kind"] == MarkKind.PULSE.value):
         return None
     return Mark(kinds[row["kind"]], str(row["token"]), int(row["clock_us"]))
+
+
+def _text(value: str | bytes) -> str:
+    """A session may have its texts as the server stores them."""
+    return value.decode() if isinstance(value, bytes) else value

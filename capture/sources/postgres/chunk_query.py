@@ -55,7 +55,7 @@ class ChunkQuery:
         self._from = ("" if table.partitioned else "ONLY ") + qualified(table.table)
 
     def rows(self) -> str:
-        """The chunk's rows, in key order."""
+        """The chunk's rows, in key order; or of its last one only the key."""
         key = ", ".join(f"t.{quoted(name)}" for name in self._schema.key)
         columns = ", ".join(f"t.{quoted(name)}" for name in self._schema.column_names)
         if self._order.keys is not None:
@@ -64,7 +64,12 @@ class ChunkQuery:
             return f"COPY ({select}) TO STDOUT (FORMAT csv)"
         conditions = self._conditions()
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        if self._order.boundary_only:
+            columns = key
         select = f"SELECT {columns} FROM {self._from} t{where} ORDER BY {key}"  # noqa: S608
+        if self._order.boundary_only:
+            last = f"OFFSET {self._order.rows_max - 1:d} LIMIT 1"
+            return f"COPY ({select} {last}) TO STDOUT (FORMAT csv)"
         return f"COPY ({select} LIMIT {self._order.rows_max:d}) TO STDOUT (FORMAT csv)"
 
     def missing(self) -> str:

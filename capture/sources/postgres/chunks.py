@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,14 +29,22 @@ from capture.core.events import (
     Snapshot,
 )
 from capture.points import OnPoint, pass_by
+from capture.sources.choices import Choices, no_choice
 from capture.sources.postgres.catalog import CatalogTable, read_tables
 from capture.sources.postgres.chunk_query import ChunkQuery
 from capture.sources.postgres.connect import query_failed
 from capture.sources.postgres.copy import CSV_BYTES_MAX, chunk_from_csv
 from capture.sources.postgres.fence import Fence
 from capture.sources.postgres.names import qualified
+from capture.sources.postgres.snapshot_copy import (
+    SnapshotChunk,
+    SnapshotCopy,
+    begin_snapshot,
+    snapshot_gone,
+)
 from capture.sources.postgres.type_names import TypeNames
 from capture.sources.postgres.watermarks import take_snapshot, write_mark
+from capture.sources.streams import Streams
 from tideline.contract.errors import Unavailable
 from tideline.contract.schema import TableSchema, parse_table
 
@@ -54,10 +62,19 @@ _PASSING = ("40", "53", "57014")
 memory or disk, a cancelled statement."""
 
 
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """What tables without a key are copied through: the open snapshots, on connections that
+    ``connect`` makes."""
+
+    streams: Streams[SnapshotCopy]
+    connect: Callable[[], Any]
+
+
 class CopyChunkReader:
     """A `ChunkReader`. ``marks`` and ``reads`` are two SQL connections in autocommit."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a reader is made of
         self,
         marks: Any,
         reads: Any,
@@ -67,6 +84,8 @@ class CopyChunkReader:
         lock_timeout_s: float,
         fence_timeout_s: float,
         on_point: OnPoint = pass_by,
+        choices: Choices = no_choice,
+        copies: Copies | None = None,
     ) -> None:
         self._marks = marks
         self._reads = reads
@@ -75,12 +94,14 @@ class CopyChunkReader:
         self._lock_timeout_s = lock_timeout_s
         self._fence = Fence(marks, timeout_s=fence_timeout_s)
         self._on_point = on_point
+        self._choices = choices
+        self._copies = copies
         self._types = TypeNames()
         self._rows_fit: dict[str, int] = {}
 
     def fetch(
         self, order: ChunkOrder, on_waiting: Callable[[str | None], None]
-    ) -> CopiedChunk | ChunkFailed:
+    ) -> CopiedChunk | SnapshotChunk | ChunkFailed:
         """See `ChunkReader.fetch`."""
         try:
             with self._marks.cursor() as cursor:
@@ -91,6 +112,8 @@ class CopyChunkReader:
                 if blocked is not None:
                     return ChunkFailed(order.token, blocked, None, retry=True)
                 self._on_point("after-fence")
+            if order.keyless and self._copies is not None:
+                return self._copy_whole(order, self._copies)
             return self._read(order)
         except psycopg2.errors.LockNotAvailable:
             on_waiting("another session holds a lock on the table")
@@ -109,6 +132,48 @@ class CopyChunkReader:
     def close(self) -> None:
         self._marks.close()
         self._reads.close()
+        if self._copies is not None:
+            self._copies.streams.close()
+
+    def _copy_whole(self, order: ChunkOrder, copies: Copies) -> SnapshotChunk | ChunkFailed:
+        """A chunk of a table without a key: take a snapshot, or read on in it."""
+        if order.after_key is not None:
+            token = order.after_key[0]
+            copy = copies.streams.take(order.table, token)
+        else:
+            token = order.token
+            connection = copies.connect()
+            try:
+                name = qualified(parse_table(order.table))
+                copy = begin_snapshot(connection, name, self._lock_timeout_s, self._finder(order))
+            except psycopg2.Error:
+                connection.close()
+                raise
+            if copy is None:
+                connection.close()
+                return ChunkFailed(order.token, _GONE, None, retry=False)
+        if copy is None:
+            return snapshot_gone(order)
+        try:
+            chunk = copy.read(order) if order.after_key else copy.opened(order)
+        except BaseException:
+            copy.close()
+            raise
+        if chunk.complete:
+            copy.close()
+        else:
+            copies.streams.put(order.table, token, copy)
+        return chunk
+
+    def _finder(self, order: ChunkOrder) -> Callable[[Any], CatalogTable | None]:
+        table = parse_table(order.table)
+
+        def find(cursor: Any) -> CatalogTable | None:
+            cursor.execute(_OID, (table.schema, table.name))
+            found = self._look(cursor, [row[0] for row in cursor.fetchall()])
+            return found[0] if found else None
+
+        return find
 
     def _read(self, order: ChunkOrder) -> CopiedChunk | ChunkFailed:
         table = parse_table(order.table)
@@ -120,7 +185,7 @@ class CopyChunkReader:
                 snapshot = take_snapshot(cursor)
                 cursor.execute(_OID, (table.schema, table.name))
                 oids = [row[0] for row in cursor.fetchall()]
-                found = read_tables(cursor, oids, publication=self._publication, types=self._types)
+                found = self._look(cursor, oids)
                 if not found:
                     return ChunkFailed(order.token, _GONE, None, retry=False)
                 return self._copy(cursor, order, found[0], snapshot)
@@ -128,11 +193,21 @@ class CopyChunkReader:
                 if not self._reads.closed:
                     cursor.execute("ROLLBACK")
 
+    def _look(self, cursor: Any, oids: list[int]) -> list[CatalogTable]:
+        return read_tables(
+            cursor,
+            oids,
+            publication=self._publication,
+            types=self._types,
+            choices=self._choices,
+        )
+
     def _copy(
         self, cursor: Any, order: ChunkOrder, table: CatalogTable, snapshot: Snapshot
     ) -> CopiedChunk | ChunkFailed:
         schema = table.facts.schema
-        if schema is None:
+        if schema is None or not schema.key:
+            # What the catalog says is all that matters: the core begins the dump anew, or parks it.
             return CopiedChunk(order, table, snapshot, _Rows(None), None, complete=True)
         if order.time is not None and order.time.column not in schema.column_names:
             error = f"{order.table} has no column {order.time.column!r}"
@@ -142,6 +217,8 @@ class CopyChunkReader:
         if asked.keys is not None:
             missing = _Rows(None)
             cursor.copy_expert(query.missing(), missing)
+        if asked.boundary_only:
+            return CopiedChunk(asked, table, snapshot, rows, None, complete=not rows.count)
         complete = asked.keys is not None or (rows.count < asked.rows_max and not rows.cut)
         return CopiedChunk(asked, table, snapshot, rows, missing, complete=complete)
 
@@ -155,6 +232,8 @@ class CopyChunkReader:
         are read then, and all of their rows.
         """
         rows_max = min(order.rows_max, self._rows_fit.get(order.table, order.rows_max))
+        if order.boundary_only:
+            rows_max = order.rows_max
         asked = replace(order, rows_max=rows_max)
         while True:
             query, rows = ChunkQuery(cursor, asked, table), _Rows(order.bytes_max)
@@ -162,7 +241,7 @@ class CopyChunkReader:
             if asked.keys is None or not rows.cut:
                 break
             asked = replace(asked, keys=asked.keys[: max(1, len(asked.keys) // 2)])
-        if asked.keys is None:
+        if asked.keys is None and not asked.boundary_only:
             self._rows_fit[order.table] = max(1, rows.count) if rows.cut else 2 * rows_max
         return asked, query, rows
 
@@ -182,8 +261,12 @@ class CopiedChunk:
     @property
     def read(self) -> ChunkRead:
         schema = self.table.facts.schema
-        last_key = None if schema is None else self.rows.last_key(schema)
+        last_key = None if schema is None else self._last_key(schema)
         return ChunkRead(self.order.token, last_key, self.complete, self.rows.count)
+
+    def _last_key(self, schema: TableSchema) -> tuple[str, ...] | None:
+        names = schema.key if self.order.boundary_only else schema.column_names
+        return self.rows.last_key(schema.key, names)
 
     def decode(self) -> Chunk:
         """See `FetchedChunk.decode`."""
@@ -191,7 +274,8 @@ class CopiedChunk:
         if facts.schema is None:
             empty = pa.RecordBatch.from_arrays([], names=[])
             return Chunk(order.token, facts, empty, 0, (), None, None, True, self.snapshot)
-        batch = chunk_from_csv(self.rows.data(), facts.schema.columns)
+        data = b"" if order.boundary_only else self.rows.data()
+        batch = chunk_from_csv(data, facts.schema.columns)
         overflow = overflowed_columns(batch)
         return Chunk(
             token=order.token,
@@ -200,7 +284,7 @@ class CopiedChunk:
             overflow_rows=batch.num_rows - batch.column(OVERFLOW).null_count if overflow else 0,
             key_overflow=tuple(name for name in facts.schema.key if name in overflow),
             missing=None if self.missing is None else _held_keys(self.missing, facts.schema),
-            last_key=self.rows.last_key(facts.schema),
+            last_key=self._last_key(facts.schema),
             complete=self.complete,
             snapshot=self.snapshot,
             rows_estimate=self.table.rows_estimate if order.estimate else None,
@@ -243,12 +327,13 @@ class _Rows:
     def data(self) -> bytes:
         return b"".join(self._rows)
 
-    def last_key(self, schema: TableSchema) -> tuple[str, ...] | None:
-        """The key of the last row taken, as the server printed it."""
+    def last_key(self, key: Sequence[str], names: Sequence[str]) -> tuple[str, ...] | None:
+        """The ``key`` of the last row taken, whose columns are ``names``, as the server printed
+        it."""
         if not self._rows:
             return None
         record = next(csv.reader(io.StringIO(self._rows[-1].decode(), newline=""), strict=True))
-        places = [schema.column_names.index(name) for name in schema.key]
+        places = [names.index(name) for name in key]
         return tuple(record[place] for place in places)
 
 

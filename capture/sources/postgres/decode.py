@@ -20,6 +20,7 @@ from capture.arrow_types import (
     part_schema,
     unchanged_lists,
 )
+from capture.core.events import WHOLE_ROW
 from capture.sources.postgres.tuples import DELETE, INSERT, UPDATE, Bytes, Texts, split_tuples
 from capture.sources.postgres.tuples_plain import split_tuples_plainly
 from capture.sources.postgres.types import to_arrow
@@ -43,7 +44,7 @@ class Decoded:
     The optional columns are there only when some row needs them. ``key_overflow`` names the key
     columns of which some value (an old key's included) cannot be told or held in its type: such a
     table cannot be merged by key. ``unchanged_rows``, ``before_rows`` and ``overflow_rows`` count
-    rows whose optional column is not NULL.
+    rows whose optional column is not NULL, ``image_rows`` those with the row before.
     """
 
     batch: pa.RecordBatch
@@ -51,29 +52,45 @@ class Decoded:
     before_rows: int = 0
     overflow_rows: int = 0
     key_overflow: tuple[str, ...] = ()
+    image_rows: int = 0
 
 
 def decode_rows(
-    payloads: Sequence[bytes], schema: TableSchema, *, seq: Numbers, tx: Numbers, ts: Numbers
+    payloads: Sequence[bytes],
+    schema: TableSchema,
+    *,
+    seq: Numbers,
+    tx: Numbers,
+    ts: Numbers,
+    image: bool = False,
 ) -> Decoded:
     """The rows of ``payloads``: I, U and D messages of one relation, in log order.
 
     The relation's columns are ``schema.columns``, in that order. ``seq``, ``tx`` and ``ts`` (commit
     time, µs since 1970 UTC) have one number per payload. A delete carries its key columns only.
     Raises CorruptData for a message that is not one or has another number of columns; no value
-    raises, whatever it is. All payloads together must stay below 2 GiB.
+    raises, whatever it is. All payloads together must stay below 2 GiB. ``image``: take the row
+    before updates and deletes too, where the log has it; of a table without a key it always must.
     """
     if len(payloads) <= PLAIN_ROWS_MAX:
-        return decode_rows_loop(payloads, schema, seq=seq, tx=tx, ts=ts)
-    texts = split_tuples(payloads, len(schema.columns), _key_places(schema))
+        return decode_rows_loop(payloads, schema, seq=seq, tx=tx, ts=ts, image=image)
+    places = _key_places(schema)
+    texts = split_tuples(payloads, len(schema.columns), places, image=image or not places)
     return _assemble(texts, schema, seq=seq, tx=tx, ts=ts)
 
 
 def decode_rows_loop(
-    payloads: Sequence[bytes], schema: TableSchema, *, seq: Numbers, tx: Numbers, ts: Numbers
+    payloads: Sequence[bytes],
+    schema: TableSchema,
+    *,
+    seq: Numbers,
+    tx: Numbers,
+    ts: Numbers,
+    image: bool = False,
 ) -> Decoded:
     """The same contract as `decode_rows`, by a plain loop over the values."""
-    texts = split_tuples_plainly(payloads, len(schema.columns), _key_places(schema))
+    places = _key_places(schema)
+    texts = split_tuples_plainly(payloads, len(schema.columns), places, image=image or not places)
     return _assemble(texts, schema, seq=seq, tx=tx, ts=ts)
 
 
@@ -94,19 +111,33 @@ def _assemble(
     before = () if texts.before is None else schema.key
     for name, text in zip(before, texts.before or (), strict=True):
         types.add(BEFORE_PREFIX + name, text, schema.column(name).logical)
+    images = _Typed()
+    for column, text in zip(schema.columns, texts.image or (), strict=texts.image is not None):
+        if column.name not in schema.key:
+            images.add(column.name, text, column.logical)
     arrays = [
         pa.array(seq, pa.int64()),
         _operations(texts.kinds),
         pa.array(tx, pa.int64()),
         pa.array(ts, pa.int64()).view(UTC_MICROSECONDS),
         *types.arrays,
+        *images.arrays,
     ]
+    if texts.imaged is not None:
+        arrays.append(pa.array(texts.imaged, mask=~texts.imaged))
+    if images.overflow:
+        arrays.append(overflow_maps(rows, images.overflow))
     if texts.unchanged is not None:
         arrays.append(unchanged_lists(schema.column_names, texts.unchanged))
     if types.overflow:
         arrays.append(overflow_maps(rows, types.overflow))
     fields = part_schema(
-        schema, before, unchanged=texts.unchanged is not None, overflow=bool(types.overflow)
+        schema,
+        before,
+        unchanged=texts.unchanged is not None,
+        overflow=bool(types.overflow),
+        image=texts.imaged is not None,
+        image_overflow=bool(images.overflow),
     )
     return Decoded(
         pa.RecordBatch.from_arrays(arrays, schema=fields),
@@ -114,10 +145,15 @@ def _assemble(
         before_rows=0 if texts.before is None else rows - texts.before[0].null_count,
         overflow_rows=rows - arrays[-1].null_count if types.overflow else 0,
         key_overflow=_untold_keys(schema, texts, types),
+        image_rows=0 if texts.imaged is None else int(texts.imaged.sum()),
     )
 
 
 def _untold_keys(schema: TableSchema, texts: Texts, types: _Typed) -> tuple[str, ...]:
+    if not schema.key:
+        changed = texts.kinds != INSERT
+        told = changed.sum() == (0 if texts.imaged is None else texts.imaged.sum())
+        return () if told else (WHOLE_ROW,)
     untold = {name for name in schema.key if {name, BEFORE_PREFIX + name} & types.overflow.keys()}
     names = schema.column_names
     # An old row that was logged by other columns than the key: it would name no row.

@@ -8,12 +8,15 @@ update of a published table without replica identity fails in the *application*.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from capture.sources.choices import Choices, no_choice
 from capture.sources.finding import Finding, error, ok, warning
+from capture.sources.postgres.catalog import list_tables, read_tables
 from capture.sources.postgres.names import quoted
 from capture.sources.postgres.preflight_facts import (
+    Judged,
     PublicationFacts,
     RelationFacts,
     ServerFacts,
@@ -23,7 +26,8 @@ from capture.sources.postgres.preflight_facts import (
     read_server,
     read_slot,
 )
-from capture.sources.postgres.preflight_tables import check_tables, parked_reason
+from capture.sources.postgres.preflight_tables import check_images, check_tables, parked_reason
+from capture.sources.postgres.type_names import TypeNames
 from tideline.contract.patterns import matches
 from tideline.contract.position import format_lsn
 
@@ -50,17 +54,20 @@ def run_preflight(
     slot: str,
     publication: str,
     chain_lsn: int | None = None,
+    choices: Choices = no_choice,
 ) -> list[Finding]:
     """All findings about the server behind ``connection`` (psycopg2, autocommit).
 
     ``tables`` and ``exclude`` are the settings' patterns; ``chain_lsn`` is the position up to which
     the chain holds the log, 0 before it holds any. Raises Misconfigured for a pattern that
-    is none, and what psycopg2 raises when the connection breaks.
+    is none, and what psycopg2 raises when the connection breaks. ``choices``: what the settings say
+    of tables' keys.
     """
     server = read_server(connection)
     every = read_relations(connection)
     roots = [one for one in every if not one.partition]
     chosen = [one for one in roots if matches(one.table, tables, exclude)]
+    chosen = _judged(connection, chosen, publication, choices)
     published = read_publication(connection, publication)
     slot_facts = read_slot(connection, slot)
     names = Names(slot, quoted(publication), quoted(server.role))
@@ -68,8 +75,32 @@ def run_preflight(
         *check_server(server, names),
         *check_capacity(server, slot_facts),
         *check_tables(chosen, every, role=names.role),
+        *check_images(chosen, choices),
         *check_publication(published, chosen, server, names),
         *check_slot(slot_facts, published, server, names, chain_lsn=chain_lsn),
+    ]
+
+
+def _judged(
+    connection: Any, chosen: Sequence[RelationFacts], publication: str, choices: Choices
+) -> list[RelationFacts]:
+    """With the word of the catalog on tables whose key the settings choose."""
+    wanted = {one.table for one in chosen if choices(one.table) != no_choice(one.table)}
+    if not wanted:
+        return list(chosen)
+    with connection.cursor() as cursor:
+        listed = list_tables(cursor, ["*.*"], [])
+        oids = [oid for oid, table in listed.items() if table in wanted]
+        found = read_tables(
+            cursor, oids, publication=publication, types=TypeNames(), choices=choices
+        )
+    reasons = {
+        one.table: None if one.facts.problem is None else (one.facts.problem, one.facts.hint)
+        for one in found
+    }
+    return [
+        replace(one, judged=Judged(reasons[one.table])) if one.table in reasons else one
+        for one in chosen
     ]
 
 

@@ -44,6 +44,14 @@ class ServerFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Judged:
+    """What the catalog's own look says of a table whose key the settings choose: why it cannot be
+    captured, and what helps; None when it can."""
+
+    reason: tuple[str, str | None] | None
+
+
+@dataclass(frozen=True, slots=True)
 class RelationFacts:
     """One relation that the patterns match. ``relkind`` and the like are pg_class's letters.
 
@@ -51,7 +59,7 @@ class RelationFacts:
     the primary key when the identity is ``d`` or ``f``. ``leaf_identities`` are those of a
     partitioned table's leaves, ``other`` for one that is not by the key of the whole table.
     ``owned``: the role owns it (or is a member of its owner). ``unique_index`` could serve as
-    replica identity.
+    replica identity. ``judged``: of a table whose key the settings choose.
     """
 
     table: TableId
@@ -67,6 +75,7 @@ class RelationFacts:
     columns: tuple[str, ...]
     generated: tuple[str, ...]
     leaf_identities: tuple[str, ...]
+    judged: Judged | None = None
 
     @property
     def sql(self) -> str:

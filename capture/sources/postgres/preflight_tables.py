@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from capture.sources.choices import Choices, ways_on
 from capture.sources.finding import Finding, error, ok, warning
 from capture.sources.postgres.names import quoted
 from capture.sources.postgres.preflight_facts import RelationFacts
@@ -56,7 +57,20 @@ def parked_reason(one: RelationFacts) -> tuple[str, str | None] | None:
         return "it is temporary", None
     if one.identity == "n" or "n" in one.leaf_identities:
         return "its replica identity is NOTHING", f"{alter} REPLICA IDENTITY DEFAULT;"
-    return _key_reason(one, alter)
+    return _key_reason(one, alter) if one.judged is None else one.judged.reason
+
+
+def check_images(chosen: Sequence[RelationFacts], choices: Choices) -> Iterator[Finding]:
+    """Tables of which the settings want the whole row before a change, and the log lacks it."""
+    for one in chosen:
+        logged = one.identity == "f" and set(one.leaf_identities) <= {"f"}
+        if choices(one.table).image and not logged and parked_reason(one) is None:
+            yield warning(
+                "before_image",
+                f"the log holds of a row of {one.sql} before a change its key alone, so segments"
+                " have no more of it",
+                f"ALTER TABLE {one.sql} REPLICA IDENTITY FULL; -- for each partition too",
+            )
 
 
 def _key_reason(one: RelationFacts, alter: str) -> tuple[str, str | None] | None:
@@ -64,9 +78,9 @@ def _key_reason(one: RelationFacts, alter: str) -> tuple[str, str | None] | None
         return "the index of its replica identity is gone", f"{alter} REPLICA IDENTITY DEFAULT;"
     if not one.key and one.unique_index is not None:
         fix = f"{alter} REPLICA IDENTITY USING INDEX {quoted(one.unique_index)};"
-        return "it has no primary key", fix
+        return "it has no primary key", f"{fix} -- {ways_on(one.table)}"
     if not one.key:
-        return "it has no primary key", f"{alter} ADD PRIMARY KEY (…);"
+        return "it has no primary key", f"{alter} ADD PRIMARY KEY (…); -- {ways_on(one.table)}"
     if not set(one.key).isdisjoint(one.generated):
         return "a column of its key is generated, and such columns are not in the log", None
     if "other" in one.leaf_identities:

@@ -9,13 +9,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from capture.core.events import SchemaSeen, TableFacts
+from capture.core.visibility import invisible
+from capture.sources.choices import Choices, no_choice
 from capture.sources.postgres.catalog import make_schema, read_tables
 from capture.sources.postgres.pgoutput import Relation
 from capture.sources.postgres.type_names import TypeNames
+from capture.sources.postgres.watermarks import take_snapshot
 from tideline.contract.errors import CorruptData
 from tideline.contract.schema import TableId, TableSchema
 
 _FULL = "f"
+_LOOKS = 50
+"""At the snapshot, until it shows a transaction: some milliseconds."""
 _NAMES = """
 SELECT pg_catalog.format_type(t.oid, t.typmod)
 FROM unnest(%s::oid[], %s::int[]) WITH ORDINALITY AS t(oid, typmod, place) ORDER BY t.place
@@ -25,9 +33,10 @@ FROM unnest(%s::oid[], %s::int[]) WITH ORDINALITY AS t(oid, typmod, place) ORDER
 class Relations:
     """The relations announced so far. ``cursor`` is of an SQL connection with pinned settings."""
 
-    def __init__(self, cursor: Any, publication: str) -> None:
+    def __init__(self, cursor: Any, publication: str, choices: Choices = no_choice) -> None:
         self._cursor = cursor
         self._publication = publication
+        self._choices = choices
         self._types = TypeNames()
         self._schemas: dict[int, TableSchema] = {}
 
@@ -38,8 +47,10 @@ class Relations:
         except KeyError:
             raise CorruptData(f"rows of relation {oid} came before its description") from None
 
-    def announce(self, relation: Relation) -> TableSchema:
-        """Take in a Relation message."""
+    def announce(self, relation: Relation, xid: int) -> SchemaSeen:
+        """Take in a Relation message of transaction ``xid``. If the columns are not those of the
+        last one, what the catalog says of the table comes with it."""
+        seen = self._sees(xid)
         table = TableId(relation.schema, relation.name)
         oids = [column.type_oid for column in relation.columns]
         typmods = [column.typmod for column in relation.columns]
@@ -48,22 +59,41 @@ class Relations:
         texts = [row[0] for row in self._cursor.fetchall()]
         types = [self._types.resolve(*given) for given in zip(oids, typmods, texts, strict=True)]
         names = [column.name for column in relation.columns]
-        schema = make_schema(table, names, types, self._key(relation))
+        facts = self._look(relation)
+        schema = make_schema(table, names, types, self._key(relation, facts))
+        news = self._schemas.get(relation.oid) != schema
         self._schemas[relation.oid] = schema
-        return schema
+        told = news and seen and facts is not None and facts.schema == schema
+        return SchemaSeen(schema, xid, relation.oid, facts if told else None)
 
     def close(self) -> None:
         self._cursor.connection.close()
 
-    def _key(self, relation: Relation) -> tuple[str, ...]:
+    def _sees(self, xid: int) -> bool:
+        """Whether the catalog shows what transaction ``xid`` saw: it may have changed the table
+        itself, and is in the log a moment before anybody sees what it did."""
+        wanted = np.array([xid], np.int64)
+        looks = (take_snapshot(self._cursor) for _ in range(_LOOKS))
+        return any(not len(invisible(wanted, snapshot)) for snapshot in looks)
+
+    def _look(self, relation: Relation) -> TableFacts | None:
+        found = read_tables(
+            self._cursor,
+            [relation.oid],
+            publication=self._publication,
+            types=self._types,
+            choices=self._choices,
+        )
+        return found[0].facts if found else None
+
+    def _key(self, relation: Relation, facts: TableFacts | None) -> tuple[str, ...]:
         """The key in the catalog's order, as long as the catalog still means these columns."""
         flagged = tuple(column.name for column in relation.columns if column.key)
-        found = read_tables(
-            self._cursor, [relation.oid], publication=self._publication, types=self._types
-        )
-        schema = found[0].facts.schema if found else None
+        schema = facts.schema if facts is not None else None
         known = schema.key if schema is not None else ()
         if relation.identity == _FULL:
             names = {column.name for column in relation.columns}
             return known if set(known) <= names else ()
+        if self._choices(TableId(relation.schema, relation.name)).key:
+            return known  # Not by whatever else identifies the rows for the server.
         return known if set(known) == set(flagged) else flagged

@@ -13,16 +13,19 @@ import structlog
 from psycopg2.extras import LogicalReplicationConnection
 
 from capture.points import OnPoint, pass_by
-from capture.sources.postgres.chunks import CopyChunkReader
+from capture.sources.choices import choices_of
+from capture.sources.postgres.chunks import Copies, CopyChunkReader
 from capture.sources.postgres.connect import connect, query_failed, replication_failed
 from capture.sources.postgres.fence import blocker
 from capture.sources.postgres.names import publication_name, quoted, slot_name
 from capture.sources.postgres.publication import ensure_publication
 from capture.sources.postgres.relations import Relations
+from capture.sources.postgres.snapshot_copy import SnapshotCopy
 from capture.sources.postgres.transactions import TransactionReader
 from capture.sources.postgres.types import PINNED
 from capture.sources.postgres.watch import CatalogWatch
 from capture.sources.sockets import Opened, end
+from capture.sources.streams import Streams
 from tideline.contract.errors import Misconfigured, SourceLost, TidelineError, Unavailable
 from tideline.contract.manifest import Manifest
 from tideline.contract.position import (
@@ -32,6 +35,7 @@ from tideline.contract.position import (
     format_lsn,
     parse_lsn,
 )
+from tideline.contract.schema import parse_table
 from tideline.settings import Settings
 
 _STREAM_SETTINGS = {**PINNED, "wal_sender_timeout": "0"}
@@ -61,6 +65,8 @@ class PostgresSource:
     def __init__(self, settings: Settings, *, on_point: OnPoint = pass_by) -> None:
         self._settings = settings
         self._on_point = on_point
+        self._choices = choices_of(settings)
+        self._streams: Streams[SnapshotCopy] = Streams()
         self._slot = slot_name(settings)
         self._publication = publication_name(settings)
         self._application = f"tideline {settings.pipeline}"
@@ -132,8 +138,14 @@ class PostgresSource:
         except psycopg2.Error as error:
             raise replication_failed(error) from None
         catalog = self._connect("types").cursor()
-        relations = Relations(catalog, self._publication)
-        return TransactionReader(cursor, relations, incarnation=incarnation, captures=captures)
+        relations = Relations(catalog, self._publication, self._choices)
+        return TransactionReader(
+            cursor,
+            relations,
+            incarnation=incarnation,
+            captures=captures,
+            images=lambda table: self._choices(parse_table(table)).image,
+        )
 
     def chunk_reader(self, incarnation: str) -> CopyChunkReader:
         """See `Source.chunk_reader`."""
@@ -146,6 +158,8 @@ class PostgresSource:
             lock_timeout_s=limits.lock_timeout_s,
             fence_timeout_s=limits.fence_timeout_s,
             on_point=self._on_point,
+            choices=self._choices,
+            copies=Copies(self._streams, lambda: self._connect("copies")),
         )
 
     def watch(self, incarnation: str) -> CatalogWatch:
@@ -159,6 +173,7 @@ class PostgresSource:
             slot=self._slot,
             include=self._settings.source.tables,
             exclude=self._settings.source.exclude,
+            choices=self._choices,
         )
 
     def _connect(self, role: str, settings: dict[str, str] | None = None) -> Any:

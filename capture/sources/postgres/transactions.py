@@ -29,7 +29,6 @@ from capture.core.events import (
     LogBatch,
     Mark,
     Rows,
-    SchemaSeen,
     Truncated,
 )
 from capture.sources.postgres.connect import query_failed, replication_failed
@@ -57,7 +56,8 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class TransactionReader:
-    """A `LogReader` over one replication cursor, whose stream has been started."""
+    """A `LogReader` over one replication cursor, whose stream has been started. ``images``: of
+    which tables rows come with the row before."""
 
     def __init__(
         self,
@@ -66,6 +66,7 @@ class TransactionReader:
         *,
         incarnation: str,
         captures: Callable[[str], bool],
+        images: Callable[[str], bool] = lambda table: False,
     ) -> None:
         self.buffered_bytes = 0
         self.must_take = False
@@ -73,6 +74,7 @@ class TransactionReader:
         self._relations = relations
         self._incarnation = incarnation
         self._captures = captures
+        self._images = images
         self._pending: list[bytes] = []
         self._open: tuple[int, int] | None = None
         self._commits: deque[tuple[int, int]] = deque()
@@ -151,19 +153,20 @@ class TransactionReader:
                 seq=sequences[chosen],
                 tx=bulk.xids[chosen],
                 ts=bulk.times[chosen],
+                image=self._images(schema.table),
             )
             if decoded.key_overflow:
                 column = decoded.key_overflow[0]
                 rest, changes, more = self._decode(bulk, next_seq, without | {schema.table})
                 return rest, changes, ((schema.table, column), *more)
             counts = (decoded.unchanged_rows, decoded.before_rows, decoded.overflow_rows)
-            rows.append(Rows(schema, decoded.batch, *counts))
+            rows.append(Rows(schema, decoded.batch, *counts, decoded.image_rows))
         return tuple(rows), int(kept.sum()), ()
 
     def _control(self, payload: bytes) -> tuple[Control, ...]:
         message = parse_message(payload)
         if isinstance(message, Relation):
-            return (SchemaSeen(self._relations.announce(message), self._xid),)
+            return (self._relations.announce(message, self._xid),)
         if isinstance(message, Truncate):
             tables = [self._relations.schema(oid).table for oid in message.relation_oids]
             return (Truncated(tuple(tables), self._xid),)

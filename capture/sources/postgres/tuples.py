@@ -44,23 +44,30 @@ class Texts:
     ``kinds`` holds I, U or D per row. ``columns`` are binary arrays of the new row's texts (of a
     delete: of its key, other columns NULL). ``unchanged`` marks, shape (rows, columns), values
     that the log did not carry; None when it carried all. ``before`` holds, per key column, the
-    old key of updates that changed the key, NULL elsewhere; None when none did.
+    old key of updates that changed the key, NULL elsewhere; None when none did. ``image`` holds,
+    per column, the row before an update or delete, where ``imaged`` says that the log had all of
+    it; both are None where that was not asked for, or there is none.
     """
 
     kinds: Bytes
     columns: tuple[pa.BinaryArray, ...]
     unchanged: Marks | None
     before: tuple[pa.BinaryArray, ...] | None
+    image: tuple[pa.BinaryArray, ...] | None = None
+    imaged: Marks | None = None
 
 
-def split_tuples(payloads: Sequence[bytes], columns: int, key: Sequence[int]) -> Texts:
+def split_tuples(
+    payloads: Sequence[bytes], columns: int, key: Sequence[int], *, image: bool = False
+) -> Texts:
     """The texts in ``payloads``, row messages of one relation with ``columns`` columns.
 
-    ``key`` are the places of the key columns. Raises CorruptData for a message that does not end
-    where it should, InvariantBroken for more bytes than a batch may ever have.
+    ``key`` are the places of the key columns; ``image``: take whole old rows too. Raises
+    CorruptData for a message that does not end where it should, InvariantBroken for more bytes than
+    a batch may ever have.
     """
     try:
-        return _Split(payloads, columns, key).texts()
+        return _Split(payloads, columns, key).texts(image=image)
     except IndexError:
         raise CorruptData("a row message of pgoutput ends before its last column") from None
 
@@ -93,7 +100,7 @@ class _Split:
         self._starts = ends - lengths
         self._ends = ends
 
-    def texts(self) -> Texts:
+    def texts(self, *, image: bool) -> Texts:
         kinds = self._bytes[self._starts]
         markers = self._bytes[self._starts + _MARKER_AT]
         _check_shapes(kinds, markers)
@@ -110,7 +117,9 @@ class _Split:
             raise CorruptData("a row message of pgoutput is longer than its tuples")
         before = self._before(old, fields, twice) if len(twice) else None
         arrays, unchanged = self._arrays(fields, kinds == DELETE)
-        return Texts(kinds, arrays, unchanged, before)
+        if not image:
+            return Texts(kinds, arrays, unchanged, before)
+        return Texts(kinds, arrays, unchanged, before, *self._image(old, markers == OLD_ROW))
 
     def _walk(self, at: Places) -> tuple[list[_Field], Places]:
         """The fields of the tuples whose markers are ``at``, and where each tuple ends."""
@@ -177,6 +186,17 @@ class _Split:
         absent[rows[differs]] = False
         picked = pa.array(source, mask=absent)
         return tuple(text.take(picked) for text in was)
+
+    def _image(
+        self, old: list[_Field], imaged: Marks
+    ) -> tuple[tuple[pa.BinaryArray, ...] | None, Marks | None]:
+        """Per column the old row's texts, and which rows have one."""
+        for field in old:
+            if field.kinds is not None:
+                imaged = imaged & (field.kinds != UNCHANGED)
+        if not imaged.any():
+            return None, None
+        return tuple(self._texts(field, ~imaged) for field in old), imaged
 
     def _arrays(
         self, fields: list[_Field], deletes: Marks

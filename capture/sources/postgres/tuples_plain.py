@@ -38,30 +38,47 @@ _Value = bytes | _Missing | None
 _Tuple = list[_Value]
 
 
-def split_tuples_plainly(payloads: Sequence[bytes], columns: int, key: Sequence[int]) -> Texts:
+def split_tuples_plainly(
+    payloads: Sequence[bytes], columns: int, key: Sequence[int], *, image: bool = False
+) -> Texts:
     """The same contract as `tuples.split_tuples`."""
     before: list[_Tuple | None] = []
     rows: list[_Tuple] = []
+    images: list[_Tuple | None] = []
     for payload in payloads:
-        old, row = _row(payload, columns, key)
+        old, row, whole = _row(payload, columns, key)
         changed = old is not None and any(old[at] != row[at] for at in key)
         before.append(old if changed else None)
         rows.append(row)
+        images.append(whole if image else None)
     marks: Marks = np.array(
         [[value is _Missing.UNCHANGED for value in row] for row in rows], np.bool_
     )
+    imaged: Marks = np.array([whole is not None for whole in images], np.bool_)
     return Texts(
         np.frombuffer(bytes(payload[0] for payload in payloads), np.uint8),
         tuple(_array([row[at] for row in rows]) for at in range(columns)),
         marks if marks.any() else None,
-        tuple(_array([None if old is None else old[at] for old in before]) for at in key)
-        if any(old is not None for old in before)
-        else None,
+        _arrays_of(before, key),
+        _arrays_of(images, range(columns)),
+        imaged if imaged.any() else None,
     )
 
 
-def _row(payload: bytes, columns: int, key: Sequence[int]) -> tuple[_Tuple | None, _Tuple]:
-    """The old tuple of an update (None without one) and the row as it is to be written."""
+def _arrays_of(
+    rows: Sequence[_Tuple | None], places: Sequence[int]
+) -> tuple[pa.BinaryArray, ...] | None:
+    """Per place the values of those rows that are there; None when none is."""
+    if all(row is None for row in rows):
+        return None
+    return tuple(_array([None if row is None else row[at] for row in rows]) for at in places)
+
+
+def _row(
+    payload: bytes, columns: int, key: Sequence[int]
+) -> tuple[_Tuple | None, _Tuple, _Tuple | None]:
+    """The old tuple of an update (None without one), the row as it is to be written, and the row
+    before (None unless all of it is there)."""
     kind, at, old = _byte(payload, 0), 5, None
     marker = _byte(payload, at)
     if kind not in (INSERT, UPDATE, DELETE) or marker not in (NEW, OLD_KEY, OLD_ROW):
@@ -75,13 +92,16 @@ def _row(payload: bytes, columns: int, key: Sequence[int]) -> tuple[_Tuple | Non
     row, at = _tuple(payload, at, columns)
     if at != len(payload):
         raise CorruptData("a row message of pgoutput is longer than its tuples")
+    whole = row if kind == DELETE else old
+    if marker != OLD_ROW or (whole is not None and _Missing.UNCHANGED in whole):
+        whole = None
     if kind == DELETE:
-        return None, [value if place in key else None for place, value in enumerate(row)]
+        return None, [value if place in key else None for place, value in enumerate(row)], whole
     if old is not None:
         for place, value in enumerate(row):
             if value is _Missing.UNCHANGED and (marker == OLD_ROW or place in key):
                 row[place] = old[place]
-    return old, row
+    return old, row, whole
 
 
 def _tuple(payload: bytes, at: int, columns: int) -> tuple[_Tuple, int]:

@@ -10,6 +10,7 @@ import psycopg2
 import structlog
 
 from capture.core.events import CatalogRound, MarkKind, Snapshot, SourceLoad, TableFacts
+from capture.sources.choices import Choices, no_choice
 from capture.sources.postgres.catalog import list_tables, read_tables
 from capture.sources.postgres.connect import query_failed
 from capture.sources.postgres.load import read_load
@@ -34,6 +35,7 @@ class CatalogWatch:
         slot: str,
         include: Sequence[str],
         exclude: Sequence[str],
+        choices: Choices = no_choice,
     ) -> None:
         self._connection = connection
         self._incarnation = incarnation
@@ -41,6 +43,7 @@ class CatalogWatch:
         self._slot = slot
         self._include = include
         self._exclude = exclude
+        self._choices = choices
         self._types = TypeNames()
         self._told_empty = False
 
@@ -102,7 +105,13 @@ class CatalogWatch:
         cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
             oids = list(list_tables(cursor, self._include, self._exclude))
-            found = read_tables(cursor, oids, publication=self._publication, types=self._types)
+            found = read_tables(
+                cursor,
+                oids,
+                publication=self._publication,
+                types=self._types,
+                choices=self._choices,
+            )
         finally:
             if not self._connection.closed:
                 cursor.execute("ROLLBACK")

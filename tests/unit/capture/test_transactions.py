@@ -67,7 +67,7 @@ class FakeRelations:
     def __init__(self) -> None:
         self._schemas: dict[int, TableSchema] = {}
 
-    def announce(self, relation: Relation) -> TableSchema:
+    def announce(self, relation: Relation, xid: int) -> SchemaSeen:
         date = relation.oid == DATED
         columns = tuple(
             Column(column.name, "date" if date else "string", "date" if date else "text", place > 0)
@@ -75,7 +75,7 @@ class FakeRelations:
         )
         schema = TableSchema(f"{relation.schema}.{relation.name}", columns, (columns[0].name,))
         self._schemas[relation.oid] = schema
-        return schema
+        return SchemaSeen(schema, xid)
 
     def schema(self, oid: int) -> TableSchema:
         return self._schemas[oid]

@@ -34,6 +34,8 @@ COMMANDS = (
     "resume",
     "cancel",
     "tune",
+    "verify",
+    "plan",
     "merge",
     "garbage",
     "status",

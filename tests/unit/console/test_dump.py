@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
-from console.dump import REPEAT_AFTER_S, UNAVAILABLE_MAX_S, _note, follow
+from console.dump import REPEAT_AFTER_S, UNAVAILABLE_MAX_S, _finish, _note, follow
 from console.recorded import Record, open_answers, recorded_answer
 from tideline.contract.errors import Unavailable
 from tideline.contract.manifest import OpenRequest, OpenState, TableDump
-from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
+from tideline.contract.request import Answer, DumpRequest, KeyRange, RequestState, TableProgress
 from tideline.control import Asker
 
 REQUEST = DumpRequest("r1", ("public.a",))
@@ -142,3 +143,13 @@ def test_a_table_in_words() -> None:
     )
     done = TableProgress("public.a", RequestState.DONE, rows=7, rows_estimate=4)
     assert _note(done) == "done, 7 rows"
+
+
+def test_a_range_that_held_nothing_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    ranged = DumpRequest("r1", ("public.a",), key_range=KeyRange(("2000",), ("1000",)))
+    read = TableProgress("public.a", RequestState.DONE, rows=7)
+    for request, tables in ((REQUEST, ()), (ranged, (read,))):
+        assert _finish(replace(DONE, tables=tables), request) == 0
+        assert "the wrong way round" not in capsys.readouterr().out
+    assert _finish(DONE, ranged) == 0
+    assert "its ends are the wrong way round" in capsys.readouterr().out

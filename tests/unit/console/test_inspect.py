@@ -16,6 +16,7 @@ from console.app import app
 from tests.fixtures.settings import as_toml
 from tideline.contract.errors import CorruptData, Misconfigured
 from tideline.contract.manifest import (
+    Check,
     Manifest,
     ManifestKind,
     OpenRequest,
@@ -27,7 +28,7 @@ from tideline.contract.manifest import (
     digest,
 )
 from tideline.contract.position import PostgresPosition, SourceIdentity
-from tideline.contract.request import DumpRequest
+from tideline.contract.request import DumpRequest, KeyRange
 from tideline.settings import Store
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore, open_store
@@ -142,6 +143,18 @@ def test_one_manifest(chain: Chain, config: Path) -> None:
     masked = json.loads(inspect(config, "manifest", "2").rpartition("sha256 ")[0])
     assert masked["parts"][0] == {**json.loads(document)["parts"][0], "key_min": "(masked)"}
     assert masked["state"]["requests"][0]["request"]["keys"] == "(masked)"
+
+
+def test_keys_of_a_verification_are_masked(store: ObjectStore, config: Path) -> None:
+    bounds = KeyRange((f"{CANARY} a",), (f"{CANARY} b",))
+    request = DumpRequest("v1", ("public.a",), key_range=bounds, purpose="verify")
+    check = Check(
+        "v1", "public.a", "0123", 0, 0, 0, after_key=(f"{CANARY} a",), last_key=(f"{CANARY} c",)
+    )
+    opened = OpenState(requests=(OpenRequest(request, (TableDump("public.a"),)),))
+    Chain(store, "shop").append(segment(1, "", checks=(check,), state=opened))
+    assert CANARY in inspect(config, "manifest", "1", "--values")
+    assert CANARY not in inspect(config, "manifest", "1")
 
 
 def test_parts(chain: Chain, config: Path) -> None:

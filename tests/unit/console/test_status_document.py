@@ -9,6 +9,7 @@ import jsonschema
 import msgspec
 import pytest
 
+from console.freshness import Lateness, Stage
 from console.status_document import (
     ChainStatus,
     Merged,
@@ -31,8 +32,10 @@ from tideline.contract.manifest import (
     TableDump,
     TableState,
 )
+from tideline.contract.modes import Mode
 from tideline.contract.position import PostgresPosition, SourceIdentity
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
+from tideline.contract.timeliness import Kept
 from tideline.control import WorkerStatus
 
 ROOT = Path(__file__).parents[3]
@@ -288,6 +291,12 @@ def golden() -> dict[str, Status]:
                 since_seq=650,
                 reason="ADD COLUMN … DEFAULT",
                 hint="tideline dump public.orders",
+                complete_through_us=NOW - 60 * SECOND,
+                late=Lateness(Stage.TABLE, "it is unproven", "tideline dump public.orders"),
+                slo=Kept(99.0, 30.0, NOW - 3600 * SECOND, 200, 4, 98.0, 2.0, 61.5),
+                pending=2,
+                mode=Mode.CURRENT,
+                mode_wanted=Mode.HISTORY,
             ),
         ),
         dumps=(dump,),
@@ -301,6 +310,7 @@ def golden() -> dict[str, Status]:
             ),
         ),
         paused=True,
+        slo=Kept(99.0, 30.0, NOW - 3600 * SECOND),
         control_error="redis cannot be reached",
         warehouse_error="not readable",
     )

@@ -50,6 +50,11 @@ def test_only_whole_tables_are_whole() -> None:
     assert [request.whole for request in ALL_SCOPES] == [True, False, False, False, False]
 
 
+def test_what_is_read_to_verify_is_never_delete_complete() -> None:
+    request = msgspec.structs.replace(WHOLE, purpose="verify")
+    assert (request.unbounded, request.verifies, request.whole) == (True, True, False)
+
+
 def test_the_words_of_a_time_range() -> None:
     assert msgspec.json.decode(encode_request(TIME))["time"] == {
         "column": "at",
@@ -85,6 +90,17 @@ def test_a_request_written_by_hand_needs_no_version() -> None:
         ({"key_range": KeyRange((), ("1",))}, "each with at least one text"),
         ({"key_range": KeyRange(("1",)), "tables": ("a.b", "a.c")}, "exactly one table"),
         ({"key_range": KeyRange(None, ("\0",))}, "NUL"),
+        ({"purpose": "verify", "time": TIME.time}, "a range of time cannot be verified"),
+        (
+            {"purpose": "verify", "keys": (("1",),), "key_range": KeyRange(("1",))},
+            "keys or a range of keys",
+        ),
+        ({"purpose": "verify", "key_range": KeyRange(("1",), ("1",))}, "key_range is empty"),
+        ({"key_range": KeyRange(("1",), ("1",))}, "key_range is empty"),
+        ({"sample_percent": 5}, "for purpose verify"),
+        ({"purpose": "verify", "sample_percent": 0}, "1 to 100"),
+        ({"purpose": "verify", "sample_percent": 101}, "1 to 100"),
+        ({"purpose": "verify", "sample_percent": 5, "keys": (("1",),)}, "not sampled"),
         ({"priority": 11}, "-10 to 10"),
         ({"priority": -11}, "-10 to 10"),
         ({"chunk_rows": 0}, f"chunk_rows must be 1 to {CHUNK_ROWS_MAX}"),

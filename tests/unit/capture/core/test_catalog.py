@@ -90,6 +90,21 @@ class TestFormAndVisibility:
         driver.catalog(facts_with(storage="11"))
         assert condition(driver) is TableCondition.LIVE
 
+    @pytest.mark.parametrize(
+        ("changed_by", "found"),
+        [(7, TableCondition.LIVE), (0, TableCondition.LIVE), (8, TableCondition.UNPROVEN)],
+        ids=["the truncate", "not told", "another"],
+    )
+    def test_rows_that_were_stored_anew_behind_a_truncate_are_in_doubt(
+        self, changed_by: int, found: TableCondition
+    ) -> None:
+        """TRUNCATE; INSERT; ALTER COLUMN … TYPE … USING: new storage either way."""
+        driver = started()
+        driver.log(None, Truncated((TABLE,), xid=7))
+        driver.change(("c", 1, "as it was"))
+        driver.catalog(facts_with(storage="12", changed_by=changed_by))
+        assert condition(driver) is found
+
     def test_one_that_saw_it_is(self) -> None:
         driver = started()
         driver.log(None, SchemaSeen(WIDER, xid=7))

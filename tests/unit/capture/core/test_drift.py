@@ -64,8 +64,9 @@ class TestTruncate:
             facts_with(membership="2"),
             facts_with(members="n+"),
             facts_with(columns=("id", "w"), storage="11"),
+            facts_with(WIDER, columns=("id", "v", "big"), storage="11"),
         ],
-        ids=["re-created", "publication", "partitions", "columns"],
+        ids=["re-created", "publication", "partitions", "columns", "a volatile default"],
     )
     def test_it_explains_nothing_else(self, facts: TableFacts) -> None:
         assert drifted(facts, truncated=True) is not None

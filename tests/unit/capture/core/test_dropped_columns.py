@@ -8,6 +8,7 @@ from capture.core.events import SchemaSeen
 from tests.fixtures.core import SCHEMA, TABLE, Driver, facts_with, make_core, started
 from tideline.contract.manifest import TableCondition
 from tideline.contract.schema import Column, TableSchema
+from tideline.contract.steps import ColumnStep, StepKind
 
 KEY = SCHEMA.columns[0]
 WITHOUT = TableSchema(TABLE, (KEY,), ("id",))
@@ -35,27 +36,30 @@ def test_one_that_comes_back_as_it_was_is_taken() -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), [("v", "int32"), ("V", "string")])
-def test_one_that_the_target_cannot_take_starts_it_anew(name: str, kind: str) -> None:
+def test_one_that_comes_back_as_another_needs_no_other_target(name: str, kind: str) -> None:
+    """That the old one was dropped has been told: its target can make room."""
     driver = dropped()
-    back = with_column(name, kind)
-    driver.log(None, SchemaSeen(back))
+    driver.log(None, SchemaSeen(with_column(name, kind)))
     state = driver.core.tables.states[TABLE]
-    assert state.condition is TableCondition.BLOCKED
-    assert f"{name} takes the name of a dropped column" in str(state.reason)
+    assert (state.condition, state.dropped) == (TableCondition.LIVE, {})
+    event = driver.seal().schema_events[-1]
+    assert event.steps == (ColumnStep(StepKind.ADD, name, type=kind),)
 
 
-def test_a_column_that_changes_its_case_starts_the_target_anew() -> None:
+def test_a_column_that_changes_its_case_is_dropped_and_added() -> None:
     driver = started()
     driver.log(None, SchemaSeen(with_column("V", "string")))
-    assert driver.core.tables.states[TABLE].condition is TableCondition.BLOCKED
+    assert driver.core.tables.states[TABLE].condition is TableCondition.UNPROVEN
+    kinds = [step.kind for step in driver.seal().schema_events[-1].steps]
+    assert kinds == [StepKind.DROP, StepKind.ADD]
 
 
 def test_what_was_dropped_outlives_the_worker_and_ends_with_the_generation() -> None:
     driver = dropped()
     core = make_core(driver.core.open_state())
     assert core.tables.states[TABLE].dropped == {"v": "string"}
-    driver.log(None, SchemaSeen(with_column("v", "int32")))
     core = driver.core
+    core.tables.block(TABLE, since=9, reason="another key")
     core.tables.proven(TABLE, first_low_seq=9, first_manifest=1, last_seq=12)
     state = core.tables.states[TABLE]
     assert (state.generation, state.dropped, state.complete_seq) == (1, {}, 12)

@@ -93,6 +93,7 @@ class TestParked:
     def test_a_parked_table_is_not_dumped(self) -> None:
         driver = started()
         driver.catalog()
+        driver.catalog()
         driver.seal()
         driver.ask()
         sealed = driver.seal()
@@ -142,6 +143,7 @@ class TestParked:
         retyped = TableSchema(TABLE, (SCHEMA.columns[0], Column("v", "int32", "integer")), ("id",))
         driver.log(None, SchemaSeen(retyped))
         since = driver.core.tables.states[TABLE].since_seq
+        driver.catalog()
         driver.catalog()
         state = driver.core.tables.states[TABLE]
         assert (state.condition, state.since_seq) == (TableCondition.BLOCKED, since)

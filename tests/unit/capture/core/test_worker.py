@@ -24,7 +24,7 @@ from tests.fixtures.core import (
     started,
 )
 from tideline.contract.manifest import TableCondition
-from tideline.contract.request import RequestState
+from tideline.contract.request import KeyRange, RequestState
 from tideline.contract.schema import Column, TableSchema
 
 RETYPED = TableSchema(TABLE, (SCHEMA.columns[0], Column("v", "int32", "integer")), ("id",))
@@ -361,6 +361,7 @@ class TestConditions:
         driver = started()
         driver.ask()
         driver.catalog()
+        driver.catalog()
         assert condition(driver) is TableCondition.PARKED
         assert driver.seal().finished[0].state is RequestState.FAILED
 
@@ -381,6 +382,9 @@ class TestRequests:
         [
             ({"tables": ("public.nothing",)}, "no captured table matches"),
             ({"keys": (("1", "2"),)}, "must give its key columns: id"),
+            ({"key_range": KeyRange(("10",), ("9",))}, "from is not before to"),
+            ({"request_id": "anew:5"}, "begin with 'anew:'"),
+            ({"request_id": "follow-up:5"}, "begin with 'follow-up:'"),
         ],
     )
     def test_what_cannot_be_served_is_refused_and_recorded(
@@ -392,7 +396,7 @@ class TestRequests:
         driver.catalog(FACTS)
         sealed = driver.seal()
         assert sealed.refused[0].error is not None and word in sealed.refused[0].error
-        assert sealed.messages == ("m-r1",)
+        assert sealed.messages == (f"m-{fields.get('request_id', 'r1')}",)
 
     def test_open_requests_are_limited(self) -> None:
         driver = started()

@@ -29,6 +29,7 @@ from tideline.contract.errors import (
     Unavailable,
 )
 from tideline.contract.position import MysqlPosition, SourcePosition
+from tideline.contract.steps import ColumnStep, StepKind
 
 
 class Feed:
@@ -294,7 +295,12 @@ def test_statements_of_the_log() -> None:
     batches = read_all(reader_of(sent))
     controls = [control for batch in batches for control in batch.controls]
     assert controls == [
-        StatementSeen("ALTER TABLE t ADD x INT", ("d.t",), True),
+        StatementSeen(
+            "ALTER TABLE t ADD x INT",
+            ("d.t",),
+            True,
+            steps=(ColumnStep(StepKind.ADD, "x"),),
+        ),
         Truncated(("d.t",)),
     ]
     with pytest.raises(SourceLost, match="DELETE"):

@@ -1,0 +1,66 @@
+"""Snapshots that tables without a key are copied from, kept open from chunk to chunk.
+
+A dump's chunks are read by whichever dumper is free, so the snapshots belong to the source and not
+to one of them. One that nobody reads from is ended: it keeps the server from cleaning up, and the
+dump begins anew with another.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Generic, Protocol, TypeVar
+
+IDLE_S = 300.0
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+S = TypeVar("S", bound=Closable)
+
+
+class Streams(Generic[S]):
+    """Open snapshots by table, each with the token of the chunk that took it; thread-safe."""
+
+    def __init__(self, idle_s: float = IDLE_S) -> None:
+        self._idle_s = idle_s
+        self._lock = threading.Lock()
+        self._open: dict[str, tuple[str, S, threading.Timer]] = {}
+
+    def put(self, table: str, token: str, stream: S) -> None:
+        """Keep ``stream``; the one that was kept for the table is ended."""
+        self.end(table)
+        with self._lock:
+            self._open[table] = token, stream, self._timer(table, token)
+
+    def take(self, table: str, token: str) -> S | None:
+        """The stream to read on from, or None when it is gone. It is to be given back by `put`."""
+        with self._lock:
+            found = self._open.get(table)
+            if found is None or found[0] != token:
+                return None
+            del self._open[table]
+        found[2].cancel()
+        return found[1]
+
+    def end(self, table: str, token: str | None = None) -> None:
+        """End the table's stream (if it is the one of ``token``)."""
+        with self._lock:
+            found = self._open.get(table)
+            if found is None or token not in (None, found[0]):
+                return
+            del self._open[table]
+        found[2].cancel()
+        found[1].close()
+
+    def close(self) -> None:
+        """End all of them."""
+        for table in list(self._open):
+            self.end(table)
+
+    def _timer(self, table: str, token: str) -> threading.Timer:
+        timer = threading.Timer(self._idle_s, self.end, (table, token))
+        timer.daemon = True
+        timer.start()
+        return timer

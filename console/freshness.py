@@ -1,0 +1,201 @@
+"""Which tables are late, and which stage they wait for: read off what the stages left behind.
+
+A change goes from the source's log through the worker into the store, from there by a scheduled
+merge into its table. The first of these that stands still is named: all behind it wait for it.
+Nothing is asked of the source, so what is said of it is what its heartbeats show.
+
+Invariant: no table that lacks something is called complete, and none is late by a stage that works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+import msgspec
+
+from tideline.contract.manifest import Manifest, ManifestKind, TableCondition, TableState
+from tideline.contract.timeliness import (
+    Kept,
+    MergeRun,
+    Objective,
+    TableFigures,
+    Timeliness,
+    in_window,
+    kept,
+)
+from tideline.control import WorkerStatus
+
+_DONE = ("applied", "already_applied")
+
+
+class Stage(StrEnum):
+    """What a late table waits for."""
+
+    SOURCE = "source"
+    """The source's log tells nothing new: the server is away, or does not move."""
+    CAPTURE = "capture"
+    """No worker reads the log, or the one that does is behind it."""
+    STORE = "store"
+    """A worker reads, and what it uploads does not become durable."""
+    TABLE = "table"
+    """The table itself: parked, unproven, blocked, changed by others, with values to be read."""
+    MERGE = "merge"
+    """Merges run and fail, or do not keep up."""
+    SCHEDULE = "schedule"
+    """What is captured waits, and no merge runs."""
+
+
+class Lateness(msgspec.Struct, frozen=True):
+    """Why a table is late: the ``stage``, in words the ``reason``, and what to do."""
+
+    stage: Stage
+    reason: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What the settings ask of freshness, and the merge ``runs`` on record since ``since_us``."""
+
+    objective_of: Callable[[str], Objective]
+    runs: Sequence[MergeRun] = ()
+    since_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The chain's end as it is seen now, by whom it is extended, and after what silence it is not.
+
+    ``workers`` is None when nobody could be asked.
+    """
+
+    tail: Manifest
+    workers: Sequence[WorkerStatus] | None
+    takeover_after_s: float
+    now_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What is known of a table: ``through_us`` as in the status, ``doubt`` of its warehouse side,
+    and whether something ``waits`` to be merged."""
+
+    name: str
+    state: TableState
+    through_us: int | None
+    waits: bool
+    doubt: str | None = None
+
+
+def lateness(chain: Chain, table: Table, watch: Watch) -> Lateness | None:
+    """Why ``table`` is late; None when it is not, or is not the source's any more."""
+    if table.state.gone:
+        return None
+    within_us = watch.objective_of(table.name).within_us
+    if table.through_us is not None and chain.now_us - table.through_us <= within_us:
+        return None
+    own = _own(chain, table)
+    return (
+        own
+        or _upstream(chain, within_us)
+        or (_merging(chain, table, watch, within_us) if table.waits else None)
+        or Lateness(
+            Stage.SOURCE, "the source's clock and this machine's differ", "compare the two clocks"
+        )
+    )
+
+
+def kept_by_table(watch: Watch, tables: Sequence[str]) -> Mapping[str, Kept]:
+    """By table how far its objective was kept; only of ``tables`` that changed in the window."""
+    figures = in_window(watch.runs)
+    return {
+        name: kept(watch.objective_of(name), figures[name], watch.since_us)
+        for name in tables
+        if name in figures
+    }
+
+
+def kept_in_all(watch: Watch, objective: Objective) -> Kept:
+    """The same of all tables together, each change judged by its own table's limit."""
+    found: list[Timeliness] = [one for many in in_window(watch.runs).values() for one in many]
+    return kept(objective, found, watch.since_us)
+
+
+def _own(chain: Chain, table: Table) -> Lateness | None:
+    """What is the matter with the table itself."""
+    state = table.state
+    if table.doubt is not None:
+        return Lateness(Stage.TABLE, table.doubt)
+    if state.condition is not TableCondition.LIVE:
+        reason = f"it is {state.condition.value}: {state.reason or 'no reason given'}"
+        return Lateness(Stage.TABLE, reason, state.hint)
+    if state.complete_seq is None or chain.tail.last_seq < state.complete_seq:
+        hint = f"tideline dump {table.name}"
+        return Lateness(Stage.TABLE, "no dump of the whole table has ended yet", hint)
+    return None
+
+
+def _upstream(chain: Chain, within_us: int) -> Lateness | None:
+    """What holds up the chain, if its end is as old as to make every table late."""
+    tail, now = chain.tail, chain.now_us
+    if tail.source_time_us is not None and now - tail.source_time_us <= within_us:
+        return None
+    live = [worker for worker in chain.workers or () if worker.state == "live"]
+    notes = [worker.note for worker in live if worker.note]
+    silent = tail.written_at_us is None or (
+        now - tail.written_at_us > chain.takeover_after_s * 1_000_000
+    )
+    if tail.released or (silent and not live):
+        said = "its worker was stopped" if tail.released else "no worker extends the chain"
+        return Lateness(
+            Stage.CAPTURE, f"{said} since {_moment(tail.written_at_us)}", "start `tideline capture`"
+        )
+    if silent or any("store" in note for note in notes):
+        said = f"a worker reads, but the chain ends at {_moment(tail.written_at_us)}"
+        return Lateness(Stage.STORE, "; ".join([said, *notes]), "see the worker's log")
+    if tail.kind is ManifestKind.SEGMENT:
+        said = f"the log is read behind: up to {_moment(tail.source_time_us)}"
+        return Lateness(Stage.CAPTURE, "; ".join([said, *notes]))
+    said = f"its log holds no heartbeat newer than {_moment(tail.source_time_us)}"
+    return Lateness(Stage.SOURCE, "; ".join([said, *notes]), "see whether the source is there")
+
+
+def _merging(chain: Chain, table: Table, watch: Watch, within_us: int) -> Lateness:
+    """Why what is captured is not in the table."""
+    last = watch.runs[-1] if watch.runs else None
+    if last is not None and table.name in last.held:
+        return Lateness(Stage.TABLE, f"it is held back: {last.held[table.name]}")
+    newest = _newest(watch.runs, table.name)
+    if newest is not None and newest.outcome not in _DONE:
+        kind = newest.error_kind or newest.outcome
+        return Lateness(Stage.MERGE, f"its last merge failed: {kind}: {newest.error or '-'}")
+    if last is None:
+        return Lateness(
+            Stage.SCHEDULE,
+            f"no merge has run since {_moment(watch.since_us)}",
+            "run `tideline merge`, or see why `tideline_merge` is not scheduled",
+        )
+    if chain.now_us - last.ended_us > within_us:
+        return Lateness(
+            Stage.SCHEDULE,
+            f"the last merge ended at {_moment(last.ended_us)}",
+            "run `tideline merge`, or see why `tideline_merge` is not scheduled",
+        )
+    return Lateness(Stage.MERGE, "merges run and do not keep up", "see merge.parts_max, bytes_max")
+
+
+def _newest(runs: Sequence[MergeRun], table: str) -> TableFigures | None:
+    for run in reversed(runs):
+        for one in run.tables:
+            if one.table == table:
+                return one
+    return None
+
+
+def _moment(at_us: int | None) -> str:
+    if at_us is None:
+        return "the beginning"
+    return f"{datetime.fromtimestamp(at_us / 1_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,36 @@
+"""One Spark application of this process, for commands that need several jobs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tideline.settings import Settings
+
+
+@contextmanager
+def spark_session(settings: Settings, what: str) -> Iterator[SparkSession]:
+    """A session with Delta, as ``[merge]`` in the settings says; it ends with the context."""
+    from console.services.jars import delta_jars
+    from console.services.java import java_home
+    from spark_jobs.session import SHORT_LIVED, make_session
+
+    os.environ["JAVA_HOME"] = str(java_home())
+    merge = settings.merge
+    jars = [str(path) for path in delta_jars()] if merge.jars is None else merge.jars.split(",")
+    session = make_session(
+        master=merge.master,
+        driver_memory=merge.driver_memory,
+        jars=jars,
+        app_name=f"tideline {what} {settings.pipeline}",
+        java_options=SHORT_LIVED,
+    )
+    try:
+        yield session
+    finally:
+        session.stop()

@@ -1,0 +1,94 @@
+"""The operator that keeps warehouse tables small, by a Spark job of its own.
+
+It takes a slot of the same pool as merges: by default none runs beside it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from tideline.contract.errors import Unavailable
+from tideline.contract.maintenance import MaintenanceReceipt, Upkeep
+from tideline_airflow.hooks import TidelineHook
+from tideline_airflow.identity import identity_of
+from tideline_airflow.merge import CONNECTION_VARIABLE, LOCAL_SETTINGS, application
+from tideline_airflow.pools import SPARK_POOL
+
+APPLICATION_VARIABLE = "TIDELINE_MAINTAIN_APPLICATION"
+
+
+class MaintainOperator(SparkSubmitOperator):
+    """Maintain all tables, or ``tables``, with spark-submit.
+
+    Returns ``{table: {"outcome", "reason", "files", "vacuumed"}}``. The job's receipt decides: one
+    table's failure fails the task by name, after the others were done. A try that is killed is
+    taken up by the next one, under the same order.
+    """
+
+    template_fields = (*SparkSubmitOperator.template_fields, "tables", "config")
+
+    def __init__(self, *, tables: Any = None, config: str | None = None, **kwargs: Any) -> None:
+        kwargs.setdefault("pool", SPARK_POOL)
+        kwargs.setdefault("conn_id", os.environ.get(CONNECTION_VARIABLE, "spark_default"))
+        kwargs.setdefault("name", "tideline_maintain")
+        # Our receipts tell what a killed try has done, in every deploy mode.
+        kwargs.setdefault("durable", False)
+        super().__init__(**kwargs)
+        self.tables = tables
+        self.config = config
+
+    def execute(self, context: Any) -> Any:
+        hook = TidelineHook(self.config)
+        name = identity_of(context).name
+        order = hook.order_maintenance(name, list(self.tables) if self.tables else None)
+        if not order.tables:
+            return {}
+        receipt = hook.maintenance(name)
+        if receipt is None or any(one.outcome is Upkeep.FAILED for one in receipt.tables):
+            self._submit(hook, name, context)
+            receipt = hook.maintenance(name)
+        if receipt is None:
+            raise AirflowException(f"the Spark job left no receipt of maintenance {name}")
+        return self._result(receipt)
+
+    def _submit(self, hook: TidelineHook, name: str, context: Any) -> None:
+        urls = hook.maintenance_urls(name)
+        merge = hook.settings.merge
+        self.application = self.application or application(APPLICATION_VARIABLE, "maintain.py")
+        self.application_args = ["--order", urls.plan, "--receipt", urls.receipt]
+        self.jars = self.jars or merge.jars
+        self._driver_memory = self._driver_memory or merge.driver_memory
+        local = self._get_hook()._connection["master"].startswith("local")
+        self.conf = {**(LOCAL_SETTINGS if local else {}), **(self.conf or {})}
+        self._hook = None
+        try:
+            super().execute(context)
+        except AirflowException:
+            if hook.maintenance(name) is None:
+                raise
+            self.log.exception("spark-submit failed; the receipt of %s tells more", name)
+
+    def _result(self, receipt: MaintenanceReceipt) -> dict[str, Any]:
+        for one in receipt.tables:
+            self.log.info("%s %s: %s", one.table, one.outcome.value, one.reason or one.error)
+        failed = [one for one in receipt.tables if one.outcome is Upkeep.FAILED]
+        if failed:
+            # Tried again only where that may help: under the same order, all tables are looked at.
+            mendable = all(one.error_kind == Unavailable.__name__ for one in failed)
+            raise (AirflowException if mendable else AirflowFailException)(
+                f"{len(failed)} of {len(receipt.tables)} tables were not maintained: "
+                + "; ".join(f"{one.table} ({one.error})" for one in failed)
+            )
+        return {
+            one.table: {
+                "outcome": one.outcome.value,
+                "reason": one.reason,
+                "files": None if one.before is None else (one.after or one.before).files,
+                "vacuumed": one.vacuumed,
+            }
+            for one in receipt.tables
+        }

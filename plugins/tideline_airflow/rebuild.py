@@ -1,0 +1,96 @@
+"""The operator that rebuilds a table: step after step, each a Spark job with a receipt.
+
+It may be killed anywhere and tried again: what the next step is follows from the tables and the
+chain, and a rebuild that is under way is joined. Each step holds a slot of the pool that merges
+hold, so merges of the live table wait while it runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from tideline.contract.modes import Mode
+from tideline.contract.receipt import Outcome
+from tideline_airflow.hooks import TidelineHook
+from tideline_airflow.merge import MergeOperator
+from tideline_airflow.scope import flag_of
+
+STEPS_MAX = 1_000
+
+
+class RebuildOperator(MergeOperator):
+    """Build ``table`` anew from the chain, check it against the live one, and swap them.
+
+    ``mode`` is one of `Mode` (None or empty: the settings'); ``since_dump``,
+    ``accept_differences`` and ``anew`` as in ``tideline rebuild``. Returns ``{"table", "build",
+    "mode", "plans"}``. Fails for good where the rebuilt table is not what the live one is, or the
+    table is held back.
+    """
+
+    template_fields = (
+        *MergeOperator.template_fields,
+        "table",
+        "mode",
+        "since_dump",
+        "accept_differences",
+        "anew",
+    )
+
+    def __init__(
+        self,
+        *,
+        table: Any,
+        mode: Any = None,
+        since_dump: Any = False,
+        accept_differences: Any = False,
+        anew: Any = False,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("name", "tideline_rebuild")
+        kwargs.setdefault("outlets", [])
+        super().__init__(plan={}, **kwargs)
+        self.table = table
+        self.mode = mode
+        self.since_dump = since_dump
+        self.accept_differences = accept_differences
+        self.anew = anew
+
+    def execute(self, context: Any) -> Any:
+        from tideline.planner import begin_rebuild, next_step
+
+        hook = TidelineHook(self.config)
+        record = begin_rebuild(
+            hook.settings,
+            self.table,
+            mode=Mode(self.mode) if self.mode else None,
+            since_dump=flag_of(self.since_dump),
+            # A task that is tried again joins what its first try began.
+            anew=flag_of(self.anew) and context["ti"].try_number == 1,
+        )
+        self.log.info("rebuild %d of %s, as %s", record.build, record.table, record.mode.value)
+        done: list[str] = []
+        accept = flag_of(self.accept_differences)
+        while plan := next_step(hook.settings, record, accept_differences=accept):
+            if plan.held:
+                raise AirflowFailException("; ".join(plan.held.values()))
+            if len(done) == STEPS_MAX:
+                raise AirflowException("the table is merged faster than it can be rebuilt")
+            self._step(hook, plan.plan_id, context)
+            done.append(plan.plan_id)
+        mode = record.mode.value
+        return {"table": record.table, "build": record.build, "mode": mode, "plans": done}
+
+    def _step(self, hook: TidelineHook, plan_id: str, context: Any) -> None:
+        self._submit(hook, plan_id, context)
+        receipt = hook.receipt(plan_id)
+        if receipt is None:
+            raise AirflowException(f"the Spark job left no receipt of plan {plan_id}")
+        for one in receipt.tables:
+            for change in one.foreign_changes:
+                self.log.warning("%s: changed by somebody else: %s", one.table, change)
+            if one.outcome is Outcome.FAILED:
+                raise AirflowFailException(f"{one.error} ({one.hint or 'no hint'})")
+            if one.outcome is Outcome.REFUSED:
+                self.log.info("%s", one.error)

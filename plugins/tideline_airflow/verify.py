@@ -1,0 +1,242 @@
+"""The operators of the `tideline_verify` DAG: have rows read, compare them, say what differs.
+
+Like the others they may be killed anywhere and tried again: requests, plans and results are named
+after the tasks, and comparing twice changes nothing. Keys are row values: they are in the results,
+in the store, and never in an XCom, a log or an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from msgspec.structs import replace
+
+from tideline.contract import layout
+from tideline.contract.proofs import batches, with_pass
+from tideline.contract.request import DumpRequest
+from tideline.contract.verification import Proof, TableProof, Verification, VerifyPlan
+from tideline_airflow.hooks import TidelineHook
+from tideline_airflow.identity import identity_of
+from tideline_airflow.merge import LOCAL_SETTINGS, MergeOperator, application
+from tideline_airflow.operators import DumpOperator
+from tideline_airflow.scope import checked, number_of
+
+APPLICATION_VARIABLE = "TIDELINE_VERIFY_APPLICATION"
+MERGES_MAX = 10
+
+
+class ReadOperator(DumpOperator):
+    """A `DumpOperator` whose rows are only to be compared: nothing is dumped, nothing merged.
+
+    ``sample_percent``: of so many chunks of a hundred the rows are read.
+    """
+
+    template_fields: Sequence[str] = (*DumpOperator.template_fields, "sample_percent")
+
+    def __init__(self, *, sample_percent: Any = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.sample_percent = sample_percent
+
+    def _request(self, context: Any) -> DumpRequest:
+        share = number_of("sample_percent", self.sample_percent)
+        request = super()._request(context)
+        return checked(replace(request, purpose="verify", sample_percent=share))
+
+
+class CompareOperator(MergeOperator):
+    """Compare what a `ReadOperator` had read with the warehouse, merged that far first.
+
+    ``reads`` is what it returned, or a list of that. With ``first``, what an earlier one of these
+    returned, they are of the keys that it had set aside, and its result becomes that of both.
+
+    Returns ``{"verify_id", "tables": {table: {"proof", "seq", "differences", "moving"}}, "again":
+    [[table]]}``: ``again`` has an entry for each list of keys that is to be read again.
+    """
+
+    template_fields = (*MergeOperator.template_fields, "reads", "first")
+
+    def __init__(self, *, reads: Any, first: Any = None, **kwargs: Any) -> None:
+        kwargs.setdefault("name", "tideline_verify")
+        super().__init__(plan={}, **kwargs)
+        self.reads = reads
+        self.first = first
+
+    def execute(self, context: Any) -> Any:
+        from tideline.planner.verified import read_verification, store_verification
+
+        hook = TidelineHook(self.config)
+        name = identity_of(context).name
+        reads = [self.reads] if isinstance(self.reads, dict) else list(self.reads)
+        results = [
+            self._compared(hook, f"{name}.{number}", read, context)
+            for number, read in enumerate(reads, start=1)
+        ]
+        proofs = [table for result in results for table in result.tables]
+        if self.first is None:
+            verify_id, incarnation = name, results[0].incarnation
+            request_id = results[0].request_id
+        else:
+            verify_id = self.first["verify_id"]
+            before = read_verification(hook.settings, f"{verify_id}.1")
+            if before is None:
+                raise AirflowException(f"there is no result of verification {verify_id}")
+            incarnation, request_id = before.incarnation, before.request_id
+            proofs = [_together(table, proofs) for table in before.tables]
+        whole = Verification(
+            verify_id, hook.settings.pipeline, incarnation, request_id, tuple(proofs)
+        )
+        store_verification(hook.settings, whole)
+        return _summary(whole)
+
+    def _compared(
+        self, hook: TidelineHook, verify_id: str, read: Any, context: Any
+    ) -> Verification:
+        from tideline.planner.verified import read_verification
+
+        plan = self._planned(hook, verify_id, read, context)
+        found = read_verification(hook.settings, verify_id)
+        if found is None:
+            self._launch(hook, plan, context)
+            found = read_verification(hook.settings, verify_id)
+        if found is None:
+            raise AirflowException(f"the Spark job left no result of verification {verify_id}")
+        return found
+
+    def _planned(self, hook: TidelineHook, verify_id: str, read: Any, context: Any) -> VerifyPlan:
+        """The plan, once all is merged that it needs."""
+        from tideline.planner.verifying import plan_verification
+
+        for number in range(MERGES_MAX + 1):
+            planned = plan_verification(
+                hook.settings,
+                read["request_id"],
+                verify_id=verify_id,
+                finished_in=read["manifest_number"],
+                tables=list(read["tables"]),
+                last_call=number == MERGES_MAX,
+            )
+            if not planned.waiting:
+                break
+            # Another run may have merged meanwhile: what a plan of that name did is looked at anew.
+            merge = hook.plan(f"{verify_id}.m{number}.{context['ti'].try_number}", planned.waiting)
+            if merge.tables:
+                self._run(hook, merge.plan_id, context)
+        return planned.plan
+
+    def _launch(self, hook: TidelineHook, plan: VerifyPlan, context: Any) -> None:
+        pipeline, url = hook.settings.pipeline, hook.settings.store.url
+        places = [
+            layout.object_url(url, key(pipeline, plan.verify_id))
+            for key in (layout.verification_plan_key, layout.verification_key)
+        ]
+        self.jars = self.jars or hook.settings.merge.jars
+        self._driver_memory = self._driver_memory or hook.settings.merge.driver_memory
+        local = self._get_hook()._connection["master"].startswith("local")
+        self.conf = {**(LOCAL_SETTINGS if local else {}), **(self.conf or {})}
+        merging, self.application = self.application, application(APPLICATION_VARIABLE, "verify.py")
+        self.application_args = ["--plan", places[0], "--result", places[1]]
+        self._hook = None
+        try:
+            super(MergeOperator, self).execute(context)
+        except AirflowException:
+            self.log.exception("spark-submit failed; the result, if there is one, tells more")
+        finally:
+            self.application, self._hook = merging, None
+
+
+def moving_keys(context: Any) -> list[list[str]]:
+    """The keys that a mapped task reads again: the list of its number, of what `CompareOperator`
+    ``compare`` set aside."""
+    from tideline.planner.verified import read_verification
+
+    task = context["ti"]
+    summary = task.xcom_pull(task_ids="compare")
+    # Of the first pass alone: the second one replaces the result of both.
+    first = f"{summary['verify_id']}.1"
+    result = read_verification(TidelineHook(task.task.config).settings, first)
+    if result is None:
+        raise AirflowException(f"there is no result of verification {summary['verify_id']}")
+    lists = [keys for table in result.tables for keys in batches(table.moving_keys)]
+    return [list(key) for key in lists[max(0, task.map_index)]]
+
+
+class MovingOperator(BaseOperator):
+    """The tables whose keys are to be read again, one for each list of keys: what a mapped
+    `ReadOperator` reads. ``compared`` is what a `CompareOperator` returned."""
+
+    template_fields = ("compared",)
+
+    def __init__(self, *, compared: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.compared = compared
+
+    def execute(self, context: Any) -> list[list[str]]:
+        return [list(tables) for tables in self.compared["again"]]
+
+
+class ProofOperator(BaseOperator):
+    """Say what a verification found; fail with the names of the tables that differ, or could not be
+    compared. ``compared`` is what a `CompareOperator` returned."""
+
+    template_fields = ("compared", "config")
+
+    def __init__(self, *, compared: Any, config: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.compared = compared
+        self.config = config
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        from tideline.planner.verified import read_verification
+
+        verify_id = self.compared["verify_id"]
+        result = read_verification(TidelineHook(self.config).settings, verify_id)
+        if result is None:
+            raise AirflowException(f"there is no result of verification {verify_id}")
+        for table in result.tables:
+            self.log.info("%s", describe_proof(table))
+        wrong = [one for one in result.tables if one.proof in (Proof.DIFFERS, Proof.UNPROVEN)]
+        if wrong:
+            raise AirflowFailException("; ".join(describe_proof(one) for one in wrong))
+        return dict(_summary(result)["tables"])
+
+
+def describe_proof(table: TableProof) -> str:
+    """A table's result in words, without keys."""
+    if table.proof is Proof.UNPROVEN:
+        hint = "" if table.hint is None else f" ({table.hint})"
+        return f"{table.table} could not be proven: {table.reason}{hint}"
+    at = f"at seq {table.seq}, source time {table.source_time_us or 'unknown'}"
+    if table.proof is Proof.EQUAL:
+        return f"{table.table} is equal {at}: {table.rows} rows"
+    if table.proof is Proof.MOVING:
+        return f"{table.table}: {table.moving} keys keep moving, the others are equal {at}"
+    counts = (
+        f"{table.missing} missing, {table.extra} extra, {table.different} different,"
+        f" {table.sequence} with a wrong sequence, {table.duplicates} twice"
+    )
+    columns = ", ".join(f"{name} {count}" for name, count in sorted(table.columns.items()))
+    return f"{table.table} differs {at}: {counts}" + (f"; columns: {columns}" if columns else "")
+
+
+def _together(first: TableProof, later: list[TableProof]) -> TableProof:
+    own = [proof for proof in later if proof.table == first.table]
+    return with_pass(first, own) if own else first
+
+
+def _summary(result: Verification) -> dict[str, Any]:
+    return {
+        "verify_id": result.verify_id,
+        "tables": {
+            one.table: {
+                "proof": one.proof.value,
+                "seq": one.seq,
+                "differences": one.differences,
+                "moving": one.moving,
+            }
+            for one in result.tables
+        },
+        "again": [[one.table] for one in result.tables for _ in batches(one.moving_keys)],
+    }

@@ -1,0 +1,134 @@
+"""Keeps warehouse tables small: rewrites files where it pays, and removes old ones.
+
+``spark-submit maintain.py --order URL --receipt URL``. Exit status as of ``merge.py``. May be
+killed anywhere and run beside merges: a rewrite is one commit that changes no data, a race that a
+merge wins is run again, and what a killed run has left is removed by a later one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from spark_jobs.attempts import Patience, try_until
+from spark_jobs.failures import SparkFailure, explain
+from spark_jobs.files import read_document, spark_path, write_document
+from spark_jobs.formats.delta_files import DeltaFiles
+from spark_jobs.session import make_session
+from tideline.contract.errors import Misconfigured, TidelineError
+from tideline.contract.maintenance import (
+    MaintainedTable,
+    MaintenanceOrder,
+    MaintenanceReceipt,
+    TableUpkeep,
+    Upkeep,
+    decide,
+    decode_order,
+)
+
+
+def maintain(spark: SparkSession, order: MaintenanceOrder) -> MaintenanceReceipt:
+    """Every table of ``order``, one after the other; what went wrong with one is in its receipt."""
+    return MaintenanceReceipt(
+        maintenance_id=order.maintenance_id,
+        pipeline=order.pipeline,
+        tables=tuple(_maintained(spark, order, table) for table in order.tables),
+    )
+
+
+def _maintained(
+    spark: SparkSession, order: MaintenanceOrder, table: MaintainedTable
+) -> TableUpkeep:
+    began = time.monotonic()
+    done = TableUpkeep(table.table, Upkeep.FAILED, "")
+    try:
+        done = _rewritten(spark, order, table)
+        if done.outcome is not Upkeep.FAILED and done.before is not None:
+            files = DeltaFiles(spark.newSession(), spark_path(table.target))
+            done = msgspec.structs.replace(
+                done, vacuumed=files.vacuum(order.thresholds.vacuum_hours)
+            )
+    except SparkFailure as error:
+        done = _failed(done, explain(error, f"maintaining {table.table}"))
+    except TidelineError as error:
+        done = _failed(done, error)
+    return msgspec.structs.replace(done, seconds=round(time.monotonic() - began, 3))
+
+
+def _rewritten(spark: SparkSession, order: MaintenanceOrder, table: MaintainedTable) -> TableUpkeep:
+    """Look at the table's files, and rewrite them if it pays."""
+    thresholds = order.thresholds
+    files = DeltaFiles(spark.newSession(), spark_path(table.target))
+    if not files.exists:
+        return TableUpkeep(table.table, Upkeep.LEFT, "nothing was merged into it yet")
+    _check_owner(files, order, table)
+    before = files.measure(thresholds)
+    decision = decide(before, thresholds, named=order.named)
+    if not decision.rewrite:
+        return TableUpkeep(table.table, Upkeep.LEFT, decision.reason, before=before)
+    tried = try_until(
+        lambda: files.rewrite(thresholds, decision),
+        Patience(races_max=thresholds.retries_max),
+        f"rewriting files of {table.table}",
+    )
+    done = TableUpkeep(
+        table.table,
+        Upkeep.REWRITTEN,
+        decision.reason,
+        before=before,
+        attempts=tried.attempts,
+        conflicts=tried.conflicts,
+    )
+    if tried.error is not None:
+        return _failed(done, tried.error)
+    return msgspec.structs.replace(done, after=files.measure(thresholds))
+
+
+def _check_owner(files: DeltaFiles, order: MaintenanceOrder, table: MaintainedTable) -> None:
+    ours = (order.pipeline, order.incarnation, table.table)
+    names = ("pipeline", "incarnation", "table")
+    if tuple(files.tag(f"tideline.{name}") for name in names) != ours:
+        raise Misconfigured(
+            f"the table at {table.target} is not this pipeline's {table.table}",
+            hint="nothing was done to it; name another warehouse.url, or move it",
+        )
+
+
+def _failed(done: TableUpkeep, error: TidelineError) -> TableUpkeep:
+    return msgspec.structs.replace(
+        done,
+        outcome=Upkeep.FAILED,
+        error=error.message,
+        error_kind=type(error).__name__,
+        hint=error.hint,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The spark-submit entry point; returns the exit status."""
+    parser = argparse.ArgumentParser(description="run one maintenance order")
+    parser.add_argument("--order", required=True, help="the order's address")
+    parser.add_argument("--receipt", required=True, help="where the receipt is put")
+    options = parser.parse_args(arguments)
+    spark = make_session(app_name="tideline-maintain")
+    try:
+        receipt = maintain(spark, decode_order(read_document(spark, options.order)))
+        write_document(spark, options.receipt, msgspec.json.encode(receipt))
+    except TidelineError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    finally:
+        spark.stop()
+    wrong = [table for table in receipt.tables if table.outcome is Upkeep.FAILED]
+    for table in wrong:
+        print(f"{table.table} failed: {table.error}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""``current``: the source's rows as they are now. A delete removes its row."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from spark_jobs import parts
+from spark_jobs.fill import fill_moved, initial_rows, twins
+from spark_jobs.fold import Shape, fold
+from spark_jobs.modes.base import Counts, Work, merged
+from spark_jobs.statement import delete_statement, key_bounds, merge_statement
+
+VIEW = "tideline_changes"
+_TWINS = "tideline_twins"
+
+
+class Current:
+    """One MERGE of the newest state of each key."""
+
+    pends = True
+
+    def commit(self, work: Work) -> Counts | None:
+        table, target = work.table, work.target
+        shape = shape_of(work)
+        folded = fold(work.changes, shape)
+        if table.create:
+            initial_rows(folded, shape).createOrReplaceTempView(VIEW)
+            work.before_commit()
+            written = target.create(VIEW, table, work.stamp)
+            return None if written is None else (written, 0, 0)
+        if shape.moved and shape.fillable:
+            folded = fill_moved(folded, work.session.table(target.name), shape)
+        drop_twins(work, folded, shape)
+        folded.createOrReplaceTempView(VIEW)
+        dropped = [name for name in table.dropped if name in work.snapshot.schema.names]
+        gone = (dropped, shape.carried)
+        statement = merge_statement(table, target.name, VIEW, shape.fillable, *gone)
+        work.before_commit()
+        return merged(target.merge(statement, work.stamp))
+
+    def live(self) -> Column:
+        return F.lit(True)
+
+
+def shape_of(work: Work) -> Shape:
+    """What is known of the changes before they are folded; may run a job."""
+    table = work.table
+    return Shape(
+        schema=table.schema,
+        moved=parts.has_moves(table),
+        fillable=parts.fillable_columns(work.changes, table, carried=bool(work.carried)),
+        truncate=max(table.truncates, default=None),
+        floor=table.floor,
+        carried=work.carried,
+    )
+
+
+def drop_twins(work: Work, folded: DataFrame, shape: Shape) -> None:
+    """Delete keys that a damaged target holds twice; this plan's MERGE writes them again.
+
+    A commit of its own that moves no number: killed after it, the plan is run again.
+    """
+    table = work.table
+    if not (work.damage and parts.has_dump(table)):
+        return
+    held = work.session.table(work.target.name)
+    for bound in key_bounds(table):
+        held = held.where(bound)
+    found = twins(folded, held, shape)
+    if found.isEmpty():
+        return
+    found.createOrReplaceTempView(_TWINS)
+    work.target.repair(
+        delete_statement(table, work.target.name, _TWINS),
+        replace(
+            work.stamp,
+            b=table.a,
+            seq=table.a_seq,
+            unproven=work.damage,
+            unproven_seq=table.a_seq,
+            complete_through_us=None,
+        ),
+    )

@@ -1,0 +1,86 @@
+"""``history``: every version of every row, with the sequences and times that it was valid for.
+
+A version is known by its key and the sequence that opened it, so that a plan that was applied
+before writes the same versions over themselves.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from spark_jobs.modes.base import Counts, Work, merged
+from spark_jobs.modes.versioned import ends_row, first_end, versions_of
+from spark_jobs.schemas import SEQ, WAREHOUSE_COLUMNS, quote
+from spark_jobs.schemas import column as col
+from spark_jobs.versions import FROM, FROM_SEQ, TO, TO_SEQ
+from tideline.contract.plan import TablePlan
+
+CURRENT = "_tl_current"
+_VIEW = "tideline_versions"
+_T = "_tl_target"
+_S = "_tl_source"
+
+
+class History:
+    """One MERGE that closes versions, completes those that stay open, and adds new ones."""
+
+    pends = True
+
+    def commit(self, work: Work) -> Counts | None:
+        table, target = work.table, work.target
+        found = versions_of(work, None if table.create else _open_at(work))
+        rows = found.withColumn(CURRENT, col(TO_SEQ).isNull()).select(
+            *(col(name) for name in _columns(table))
+        )
+        rows.createOrReplaceTempView(_VIEW)
+        work.before_commit()
+        if table.create:
+            written = target.create(_VIEW, table, work.stamp)
+            return None if written is None else (written, 0, 0)
+        return merged(target.merge(_statement(table, target.name), work.stamp))
+
+    def live(self) -> Column:
+        return col(CURRENT)
+
+
+def _columns(table: TablePlan) -> list[str]:
+    own = [*WAREHOUSE_COLUMNS, FROM_SEQ, TO_SEQ, FROM, TO, CURRENT]
+    return [*table.schema.column_names, *own]
+
+
+def _open_at(work: Work) -> DataFrame:
+    """The versions that were open where the plan begins, as they were then.
+
+    In a target that stands there these are the open ones; a version that another run of a plan from
+    the same place has closed or opened since is told by its sequences.
+    """
+    table = work.table
+    start = F.lit(table.a_seq)
+    still_open = col(TO_SEQ).isNull() | (col(TO_SEQ) > start)
+    held = work.session.table(work.target.name).where((col(FROM_SEQ) <= start) & still_open)
+    names = [*table.schema.column_names, *WAREHOUSE_COLUMNS, FROM_SEQ, FROM]
+    return held.select(*(col(name) for name in names))
+
+
+def _statement(table: TablePlan, target: str) -> str:
+    same = [f"{_T}.{quote(n)} = {_S}.{quote(n)}" for n in (*table.schema.key, FROM_SEQ)]
+    written = [n for n in _columns(table) if n not in (*table.schema.key, FROM_SEQ, FROM)]
+    updates = ", ".join(f"{_T}.{quote(n)} = {_S}.{quote(n)}" for n in written)
+    names = ", ".join(quote(n) for n in _columns(table))
+    values = ", ".join(f"{_S}.{quote(n)}" for n in _columns(table))
+    lines = [
+        f"MERGE INTO {target} AS {_T} USING {_VIEW} AS {_S} ON {' AND '.join(same)}",
+        f"WHEN MATCHED THEN UPDATE SET {updates}",
+        f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})",  # noqa: S608  quoted
+    ]
+    if table.ends:
+        seq = f"{_T}.{quote(SEQ)}"
+        still_open = f"{_T}.{quote(TO_SEQ)} IS NULL"
+        lines.append(
+            f"WHEN NOT MATCHED BY SOURCE AND {still_open} AND {ends_row(table, seq)}"
+            f" THEN UPDATE SET {_T}.{quote(TO_SEQ)} = {first_end(table, seq, 'seq')},"
+            f" {_T}.{quote(TO)} = {first_end(table, seq, 'time')},"
+            f" {_T}.{quote(CURRENT)} = false"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,77 @@
+"""Runs verification plans: compares verification parts with the warehouse, and says what differs.
+
+``spark-submit verify.py --plan URL --result URL`` runs one plan; `run_verification` serves a
+session that stays. Nothing is changed in the warehouse, so a run may be killed, repeated or raced.
+Exit status: 0 when every table is equal, 1 when one is not (the result says why), 2 without one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from pyspark.sql import SparkSession
+
+from spark_jobs.files import read_document, write_document
+from spark_jobs.session import make_session
+from spark_jobs.table_check import TableComparison
+from tideline.contract.errors import TidelineError
+from tideline.contract.verification import (
+    Proof,
+    TableCheck,
+    TableProof,
+    Verification,
+    VerifyPlan,
+    decode_verify_plan,
+    encode_verification,
+)
+
+TABLES_AT_ONCE = 2
+
+
+def run_verification(
+    spark: SparkSession, plan: VerifyPlan, *, tables_at_once: int = TABLES_AT_ONCE
+) -> Verification:
+    """Compare every table of ``plan``; why one could not be is in its proof."""
+
+    def run(table: TableCheck) -> TableProof:
+        return TableComparison(spark, plan, table).run()
+
+    with ThreadPoolExecutor(max_workers=tables_at_once) as pool:
+        proofs = list(pool.map(run, plan.tables))
+    proofs += [
+        TableProof(table, Proof.UNPROVEN, reason=reason)
+        for table, reason in sorted(plan.held.items())
+    ]
+    return Verification(
+        plan.verify_id, plan.pipeline, plan.incarnation, plan.request_id, tuple(proofs)
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The spark-submit entry point; returns the exit status."""
+    parser = argparse.ArgumentParser(description="run one verification plan")
+    parser.add_argument("--plan", required=True, help="the plan's address")
+    parser.add_argument("--result", required=True, help="where the result is put")
+    options = parser.parse_args(arguments)
+    spark = make_session(app_name="tideline-verify")
+    try:
+        plan = decode_verify_plan(read_document(spark, options.plan))
+        result = run_verification(spark, plan)
+        write_document(spark, options.result, encode_verification(result))
+    except TidelineError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    finally:
+        spark.stop()
+    wrong = [table for table in result.tables if table.proof is not Proof.EQUAL]
+    for table in wrong:
+        reason = table.reason or f"{table.differences} keys differ, {table.moving} were set aside"
+        print(f"{table.table} {table.proof.value}: {reason}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

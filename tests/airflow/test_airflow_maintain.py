@@ -1,0 +1,118 @@
+"""Maintenance as a task: one order per task, its receipt decides, a failed table fails by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from tests.airflow.task_context import TaskContext
+from tideline.contract.maintenance import MaintainedTable, MaintenanceOrder, Thresholds
+from tideline_airflow.hooks import TidelineHook
+from tideline_airflow.maintain import MaintainOperator
+
+SUBMIT = """#!{python}
+import json, pathlib, sys, msgspec
+from tideline.contract.maintenance import MaintenanceReceipt, TableUpkeep, Upkeep
+folder = pathlib.Path(__file__).parent
+calls = json.loads((folder / "calls.json").read_text())
+step = json.loads((folder / "script.json").read_text())[len(calls)]
+calls.append(sys.argv[1:])
+(folder / "calls.json").write_text(json.dumps(calls))
+if step is not None:
+    path = pathlib.Path(sys.argv[sys.argv.index("--receipt") + 1].removeprefix("file://"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tables = tuple(
+        TableUpkeep(name, Upkeep(outcome), "why", error="lost a disk", error_kind=kind)
+        for name, (outcome, kind) in step.items()
+    )
+    path.write_bytes(msgspec.json.encode(MaintenanceReceipt("m", "shop", tables)))
+sys.exit(0 if step is not None else 1)
+"""
+LIMITS = Thresholds(1, 1, 1.0, 1, 24.0, 1)
+
+
+@pytest.fixture
+def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "spark-submit"
+    program.write_text(SUBMIT.format(python=sys.executable))
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    (folder / "calls.json").write_text("[]")
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    local = json.dumps({"conn_type": "spark", "host": "local[2]"})
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", local)
+    monkeypatch.setenv("TIDELINE_MAINTAIN_APPLICATION", "/jobs/maintain.py")
+
+    def order(_: Any, name: str, tables: Sequence[str] | None) -> MaintenanceOrder:
+        chosen = tables or ("public.orders", "public.items")
+        targets = tuple(MaintainedTable(table, "file:///w") for table in chosen)
+        return MaintenanceOrder(name, "shop", "i", LIMITS, targets, named=bool(tables))
+
+    # No chain here.
+    monkeypatch.setattr(TidelineHook, "order_maintenance", order)
+    return folder
+
+
+def shall(folder: Path, *steps: dict[str, tuple[str, str | None]] | None) -> None:
+    (folder / "script.json").write_text(json.dumps(steps))
+
+
+def calls(folder: Path) -> list[list[str]]:
+    found: list[list[str]] = json.loads((folder / "calls.json").read_text())
+    return found
+
+
+@pytest.fixture
+def operator(config: Path) -> MaintainOperator:
+    return MaintainOperator(task_id="maintain", tables=[], config=str(config))
+
+
+def test_a_run_and_one_that_joins_it(operator: MaintainOperator, submit: Path) -> None:
+    shall(submit, {"public.orders": ("rewritten", None), "public.items": ("left", None)})
+    context = TaskContext(operator).values
+    result = operator.execute(context)
+    assert {name: one["outcome"] for name, one in result.items()} == {
+        "public.orders": "rewritten",
+        "public.items": "left",
+    }
+    [call] = calls(submit)
+    assert call[-5] == "/jobs/maintain.py"
+    assert (call[-4], call[-2]) == ("--order", "--receipt")
+    assert call[-3].removesuffix(".json") == call[-1].removesuffix(".receipt.json")
+    # The task again, its worker killed before it could say so: nothing is done twice.
+    assert operator.execute(context) == result
+    assert len(calls(submit)) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"), [("Unavailable", AirflowException), ("Misconfigured", AirflowFailException)]
+)
+def test_a_table_that_failed_fails_the_task_by_name(
+    operator: MaintainOperator, submit: Path, kind: str, error: type[Exception]
+) -> None:
+    bad: dict[str, tuple[str, str | None]] = {
+        "public.orders": ("failed", kind),
+        "public.items": ("left", None),
+    }
+    shall(submit, bad, {**bad, "public.orders": ("rewritten", None)})
+    context = TaskContext(operator).values
+    with pytest.raises(error, match=r"1 of 2 tables .*public\.orders \(lost a disk\)") as raised:
+        operator.execute(context)
+    assert type(raised.value) is error
+    # What failed is done again under the same order.
+    assert operator.execute(context)["public.orders"]["outcome"] == "rewritten"
+
+
+def test_no_receipt_is_a_failure(operator: MaintainOperator, submit: Path) -> None:
+    shall(submit, None)
+    with pytest.raises(AirflowException):
+        operator.execute(TaskContext(operator).values)

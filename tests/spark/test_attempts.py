@@ -1,0 +1,94 @@
+"""What is tried again, how often and how long: no Spark is started here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+pyspark_errors = pytest.importorskip("pyspark.errors")
+
+RACE = "[DELTA_CONCURRENT_APPEND] ConcurrentAppendException"
+AWAY = "Job aborted: java.net.ConnectException: Connection refused"
+FULL = "java.io.IOException: No space left on device"
+WRONG = "[CAST_INVALID_INPUT] The value cannot be cast"
+TORN = "[FAILED_READ_FILE.NO_HINT] file is not a Parquet file"
+TORN_BY_THE_NET = "[FAILED_READ_FILE.NO_HINT] java.net.SocketTimeoutException: Read timed out"
+
+
+class Clock:
+    """Time passes only where somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.waits: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.now += seconds
+
+
+def failing(*texts: str) -> Callable[[], str]:
+    left = list(texts)
+
+    def attempt() -> str:
+        if left:
+            raise pyspark_errors.PySparkException(left.pop(0))
+        return "done"
+
+    return attempt
+
+
+@pytest.mark.parametrize(
+    ("texts", "attempts", "conflicts", "error"),
+    [
+        ((), 1, 0, None),
+        ((RACE, RACE), 3, 2, None),
+        ((RACE, RACE, RACE), 3, 3, "Unavailable"),
+        ((AWAY, FULL, TORN_BY_THE_NET), 4, 0, None),
+        ((AWAY, RACE, AWAY), 4, 1, None),
+        ((WRONG,), 1, 0, "Unavailable"),
+        ((TORN,), 1, 0, "CorruptData"),
+        ((AWAY, WRONG), 2, 0, "Unavailable"),
+    ],
+)
+def test_what_waiting_can_mend_is_tried_again(
+    texts: tuple[str, ...], attempts: int, conflicts: int, error: str | None
+) -> None:
+    from spark_jobs.attempts import Patience, try_until
+
+    clock = Clock()
+    patience = Patience(races_max=2, retry_s=60.0, clock=lambda: clock.now, sleep=clock.sleep)
+    tried = try_until(failing(*texts), patience, "merging public.t")
+    assert (tried.attempts, tried.conflicts) == (attempts, conflicts)
+    assert len(clock.waits) == attempts - 1
+    assert (None if tried.error is None else type(tried.error).__name__) == error
+    assert tried.result == ("done" if error is None else None)
+
+
+def test_patience_ends() -> None:
+    from spark_jobs.attempts import Patience, try_until
+
+    clock = Clock()
+    patience = Patience(races_max=2, retry_s=60.0, clock=lambda: clock.now, sleep=clock.sleep)
+    tried = try_until(failing(*[AWAY] * 1000), patience, "merging public.t")
+    assert type(tried.error).__name__ == "Unavailable"
+    assert 3 < tried.attempts < 100
+    assert 20 < clock.now <= 60
+    none = Patience(races_max=2, retry_s=0.0, clock=lambda: clock.now, sleep=clock.sleep)
+    assert try_until(failing(AWAY), none, "merging public.t").attempts == 1
+
+
+def test_our_own_unavailable_is_tried_again_and_our_own_verdicts_are_not() -> None:
+    from spark_jobs.attempts import Patience, try_until
+    from tideline.contract.errors import CorruptData, TidelineError, Unavailable
+
+    clock = Clock()
+    patience = Patience(retry_s=60.0, clock=lambda: clock.now, sleep=clock.sleep)
+    left: list[TidelineError] = [Unavailable("the store is away"), CorruptData("a part is torn")]
+
+    def attempt() -> None:
+        raise left.pop(0)
+
+    tried = try_until(attempt, patience, "merging public.t")
+    assert (tried.attempts, type(tried.error).__name__) == (2, "CorruptData")

@@ -1,0 +1,131 @@
+"""Tables whose columns change at a real server, through its log into the warehouse: equal to it.
+
+Nothing in between is told what the steps are: the worker finds them in the log and the catalog, and
+the merges take them, wherever a plan ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fixtures.capture import Pipeline, PipelineFactory
+from tests.fixtures.sources import ConformingSource
+from tideline.contract.layout import table_path
+from tideline.contract.receipt import Outcome
+from tideline.contract.schema import parse_table
+from tideline.planner import plan_merge
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS = "INSERT INTO {t} (id, a, b, t) VALUES (1, 1, 10, 'x'), (2, 2, 20, 'y'), (3, NULL, 30, '')"
+CASES = {
+    "rename": ("ALTER TABLE {t} RENAME COLUMN a TO c",),
+    "swap": (
+        "ALTER TABLE {t} RENAME COLUMN a TO x",
+        "ALTER TABLE {t} RENAME COLUMN b TO a",
+        "INSERT INTO {t} (id, a) VALUES (50, 5)",
+        "ALTER TABLE {t} RENAME COLUMN x TO b",
+    ),
+    "fill": (
+        "ALTER TABLE {t} ADD COLUMN c INT DEFAULT 7",
+        "INSERT INTO {t} (id, c) VALUES (50, NULL)",
+        "ALTER TABLE {t} ADD COLUMN d VARCHAR(20) DEFAULT 'it''s'",
+        "UPDATE {t} SET d = NULL WHERE id = 2",
+    ),
+    "dropped": ("ALTER TABLE {t} DROP COLUMN b",),
+    "again": (
+        "ALTER TABLE {t} DROP COLUMN b",
+        "INSERT INTO {t} (id, a) VALUES (50, 5)",
+        "ALTER TABLE {t} ADD COLUMN b VARCHAR(10) DEFAULT 'z'",
+    ),
+    "key": ("ALTER TABLE {t} RENAME COLUMN id TO number",),
+    "wide": ("{wide}", "INSERT INTO {t} (id, a) VALUES (50, 5000000000)"),
+    "most": (
+        "ALTER TABLE {t} RENAME COLUMN b TO c",
+        "ALTER TABLE {t} ADD COLUMN b INT DEFAULT 4",
+        "DELETE FROM {t} WHERE id = 1",
+        "ALTER TABLE {t} DROP COLUMN t",
+        "UPDATE {t} SET c = 33 WHERE id = 3",
+        "ALTER TABLE {t} RENAME COLUMN a TO t",
+    ),
+}
+"""What is done to a table with `ROWS` between two merges, of some also with merges between them."""
+MODES = {"h": "history", "s": "soft_deletes"}
+WIDE = {"public": "ALTER TABLE {t} ALTER COLUMN a TYPE BIGINT"}
+
+
+EACH = ("swap", "again", "most")
+
+
+def named() -> Iterator[tuple[str, tuple[str, ...], bool]]:
+    """The tables: name, statements, and whether all of these are merged at once."""
+    for case, statements in CASES.items():
+        yield f"one_{case}", statements, True
+    for case in EACH:
+        yield f"each_{case}", CASES[case], False
+    for form in MODES:
+        yield f"{form}_most", CASES["most"], False
+        yield f"{form}_swap", CASES["swap"], True
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("conforming", ["postgres", "mariadb"], indirect=True)
+def test_columns_follow_the_source(
+    conforming: ConformingSource, pipeline_of: PipelineFactory, spark: SparkSession
+) -> None:
+    schema = conforming.full_name("t").rpartition(".")[0]
+    modes = {f"*.{form}_*": {"mode": mode} for form, mode in MODES.items()}
+    pipeline = pipeline_of(conforming, tables=modes)
+    for table, _, _ in named():
+        conforming.run(
+            f"CREATE TABLE {table} (id INT PRIMARY KEY, a INT, b INT, t VARCHAR(20))",
+            ROWS.format(t=table),
+        )
+    pipeline.drain()
+    merge(spark, pipeline, "first")
+    wide = WIDE.get(schema, "ALTER TABLE {t} MODIFY COLUMN a BIGINT")
+    for at in range(max(map(len, CASES.values()))):
+        for table, statements, together in named():
+            due = statements[at : at + 1]
+            if together:
+                due = statements if at == 0 else ()
+            conforming.run(*(one.format(t=table, wide=wide.format(t=table)) for one in due))
+        pipeline.drain()
+        merge(spark, pipeline, f"then-{at}")
+        compare(spark, pipeline, conforming)
+
+
+def merge(spark: SparkSession, pipeline: Pipeline[ConformingSource], name: str) -> None:
+    """Merge until nothing waits; dumps that became due meanwhile have been drained."""
+    from spark_jobs.merge import run_plan
+
+    plan = plan_merge(pipeline.settings, plan_id=name)
+    assert not plan.held, plan.held
+    receipt = run_plan(spark, plan)
+    wrong = [one for one in receipt.tables if one.outcome is not Outcome.APPLIED]
+    assert not wrong, wrong
+
+
+def compare(
+    spark: SparkSession, pipeline: Pipeline[ConformingSource], source: ConformingSource
+) -> None:
+    """The rows that the source has now, column by column."""
+    differ = {}
+    for table, _, _ in named():
+        name = source.full_name(table)
+        state = pipeline.table(name)
+        assert state.schema is not None
+        schema = pipeline.chain.read_schema(state.schema)
+        path = table_path(pipeline.settings.warehouse.url, parse_table(name))
+        held = spark.newSession().read.format("delta").load(path)
+        live = {"h": "_tl_current", "s": "NOT _tl_deleted"}.get(table[0], "true")
+        texts = [f"string(`{column}`)" for column in schema.column_names]
+        found = [tuple(row) for row in held.where(live).selectExpr(*texts).collect()]
+        expected = sorted(source.texts(schema), key=lambda row: tuple(map(str, row)))
+        if sorted(found, key=lambda row: tuple(map(str, row))) != expected:
+            differ[table] = (schema.column_names, found, expected)
+    assert not differ, differ

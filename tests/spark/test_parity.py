@@ -1,0 +1,112 @@
+"""Random histories, schema steps of every kind among them, merged in plans that are cut anywhere:
+the target holds what a model in plain Python says, and that is what the source holds.
+
+``PARITY_HISTORIES`` says how many (2).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import strategies as st
+
+from tests.fixtures.parts import Event, History, Shaped
+from tests.spark.evolving_source import TABLE, EvolvingSource, Value
+from tests.spark.target_model import TargetModel, shown
+from tideline.contract.receipt import Outcome
+from tideline.contract.steps import StepKind
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FOLLOWED = (StepKind.ADD, StepKind.DROP, StepKind.RENAME, StepKind.WIDEN)
+_MANIFESTS = 9
+_EVENTS = 30
+
+
+@settings(
+    max_examples=int(os.environ.get("PARITY_HISTORIES", "2")),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+)
+@given(
+    seed=st.integers(0, 2**32),
+    ignored=st.frozensets(st.sampled_from(_FOLLOWED)),
+    drop_columns=st.booleans(),
+)
+def test_targets_hold_what_the_model_says(
+    spark: SparkSession,
+    tmp_path_factory: Any,
+    seed: int,
+    ignored: frozenset[StepKind],
+    drop_columns: bool,
+) -> None:
+    note(f"seed {seed}, ignored {sorted(ignored)}, drop_columns {drop_columns}")
+    compare(spark, tmp_path_factory.mktemp("parity"), seed, ignored, drop_columns=drop_columns)
+
+
+def compare(
+    spark: SparkSession,
+    root: Path,
+    seed: int,
+    ignored: frozenset[StepKind],
+    *,
+    drop_columns: bool,
+) -> None:
+    """Let one history happen, and compare its target with the model after every merge."""
+    random = Random(seed)
+    policy = {
+        "on_change": {kind.value: "ignore" for kind in ignored},
+        "dropped_columns": "drop" if drop_columns else "keep",
+    }
+    history = History(root, tables={TABLE: policy})
+    source, model = EvolvingSource(random), TargetModel(ignored)
+    low: int | None = None
+    for number in range(_MANIFESTS):
+        events: list[Event] = [Shaped(source.schema)]
+        if number:
+            events = source.some(_EVENTS)
+        if random.random() < 0.1:
+            events.append(source.empty())
+        floors = []
+        if low is None and random.random() < 0.3:
+            low = history.last_seq
+        elif low is not None:
+            events += list(source.dump())
+            floors, low = [(TABLE, low)], None
+        for seq, event in enumerate(events, history.last_seq + 1):
+            model.take(seq, event)
+        for _, floor in floors:
+            model.end(floor)
+        history.commit(*events, floors=floors, parts_per_table=random.randint(1, 2))
+        if not ignored:
+            assert {k: set(r) for k, r in model.rows.items()} == {
+                k: set(r) for k, r in source.rows.items()
+            }
+            assert model.rows == source.rows, "the model does not follow the source"
+        if random.random() < 0.3 or number == _MANIFESTS - 1:
+            (receipt,) = history.merge(spark).tables
+            assert receipt.outcome is Outcome.APPLIED, receipt
+            found = {row["id"]: shown(row) for row in history.rows(spark, TABLE)}
+            wrong = _differences(found, model.content())
+            assert not wrong, f"after manifest {history.last_number}"
+
+
+def _differences(
+    found: dict[int, dict[str, Value]], expected: dict[int, dict[str, Value]]
+) -> dict[int, Any]:
+    """By key what is there, and what should be, as far as they differ; None: no such row."""
+    wrong: dict[int, Any] = {}
+    for key in found.keys() | expected.keys():
+        there, said = found.get(key), expected.get(key)
+        if there is None or said is None:
+            wrong[key] = (there, said)
+        elif there != said:
+            names = {n for n in there.keys() | said.keys() if there.get(n) != said.get(n)}
+            wrong[key] = {name: (there.get(name), said.get(name)) for name in sorted(names)}
+    return wrong

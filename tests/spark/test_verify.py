@@ -1,0 +1,251 @@
+# ruff: noqa: S608  statements are made of constants and our own names
+"""Verification of real pipelines: what is equal is proven, damage is found, named, repaired."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec.structs import replace
+
+from capture.core.checks import sampled
+from console.proving import Proving
+from tests.fixtures.capture import Pipeline, PipelineFactory
+from tests.fixtures.services import Database
+from tests.fixtures.sources import ConformingSource, Writers
+from tideline.contract.layout import table_path
+from tideline.contract.request import Answer, DumpRequest, KeyRange
+from tideline.contract.schema import parse_table
+from tideline.contract.verification import Proof, TableProof, Verification, VerifyPlan
+from tideline.planner import plan_merge
+from tideline.planner.verified import VerifiedThrough, verified_through
+from tideline.store.objects import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SharedJobs:
+    """`console.proving.Jobs` with the run's one Spark application."""
+
+    def __init__(self, pipeline: Pipeline[Any], spark: SparkSession) -> None:
+        self.pipeline = pipeline
+        self.spark = spark
+        self.plans: list[VerifyPlan] = []
+        self.results: list[Verification] = []
+        self._merges = 0
+
+    def read(self, request: DumpRequest) -> Answer:
+        return self.pipeline.ask(request)
+
+    def merge(self, name: str, tables: Sequence[str]) -> None:
+        from spark_jobs.merge import run_plan
+
+        self._merges += 1
+        plan = plan_merge(self.pipeline.settings, plan_id=f"{name}.{self._merges}", tables=tables)
+        receipt = run_plan(self.spark, plan)
+        assert all(one.error is None for one in receipt.tables), receipt
+
+    def compare(self, plan: VerifyPlan) -> Verification:
+        from spark_jobs.verify import run_verification
+
+        self.plans.append(plan)
+        self.results.append(run_verification(self.spark, plan))
+        return self.results[-1]
+
+    def tell(self, text: str) -> None:
+        print(text)
+
+
+def verified(
+    jobs: SharedJobs, name: str, *tables: str, repair: bool = False, **scope: Any
+) -> dict[str, TableProof]:
+    """What a verification of ``tables`` says, by table."""
+    request = DumpRequest(name, tables, purpose="verify", **scope)
+    result = Proving(jobs.pipeline.settings, jobs, request, passes_max=2).run(repair=repair)
+    return {one.table: one for one in result.tables}
+
+
+def target_of(pipeline: Pipeline[Any], table: str) -> str:
+    """The target as Spark SQL names it."""
+    url = table_path(pipeline.settings.warehouse.url, parse_table(table))
+    return f"delta.`{url}`"
+
+
+def verified_status(pipeline: Pipeline[Any]) -> VerifiedThrough:
+    """What is kept of the table."""
+    manifest, state = pipeline.manifest(), pipeline.state()
+    return verified_through(pipeline.settings, manifest, state, [ORDERS])[ORDERS]
+
+
+def named(result: Verification) -> tuple[Proof, str]:
+    """The one table's proof, and the kind of error that is its reason."""
+    [table] = result.tables
+    return table.proof, (table.reason or "").partition(":")[0]
+
+
+def sampled_in(name: str) -> list[int]:
+    """Which of the table's chunks a request of that name reads, of 40 %; the last has no row."""
+    request = DumpRequest(name, (ORDERS,), purpose="verify", sample_percent=40)
+    begin = (None, *((str(number),) for number in range(100, 600, 100)))
+    return [at for at, key in enumerate(begin) if sampled(request, ORDERS, key)]
+
+
+def named_for(*chunks: int) -> str:
+    """The name of a request that reads just these."""
+    names = (f"v-sample-{number}" for number in range(10_000))
+    return next(name for name in names if sampled_in(name) == list(chunks))
+
+
+ORDERS = "public.orders"
+
+
+@pytest.fixture
+def orders(database: Database, pipeline_of: PipelineFactory) -> Pipeline[Database]:
+    database.run(
+        "CREATE TABLE orders (id bigint PRIMARY KEY, name text, price numeric(10,2), ratio float8,"
+        " raw bytea, at timestamptz, day date, big numeric)",
+        "INSERT INTO orders SELECT g, 'n' || g, g / 7.0, CASE g % 5 WHEN 0 THEN 'NaN' WHEN 1 THEN"
+        " '-0'::float8 ELSE g / 3.0 END, decode(md5(g::text), 'hex'), '2024-01-01'::timestamptz"
+        " + g * interval '1 h', CASE WHEN g % 9 = 0 THEN 'infinity' ELSE '2024-01-01'::date"
+        " + g END,"
+        " CASE WHEN g % 4 > 0 THEN g END FROM generate_series(1, 500) g",
+    )
+    return pipeline_of(database, capture={"chunk_rows": 100})
+
+
+@pytest.mark.timeout(600)
+def test_damage_is_found_named_and_repaired(
+    orders: Pipeline[Database], spark: SparkSession
+) -> None:
+    worker = orders.start()
+    jobs = SharedJobs(orders, spark)
+    orders.ask(DumpRequest("first", (ORDERS,)))
+    jobs.merge("m", [ORDERS])
+    proof = verified(jobs, "v-equal", ORDERS)[ORDERS]
+    assert (proof.proof, proof.rows, proof.moving) == (Proof.EQUAL, 500, 0), proof
+    target = target_of(orders, ORDERS)
+
+    for statement in (
+        "DELETE FROM {} WHERE id = 7",
+        "UPDATE {} SET name = 'other' WHERE id = 20",
+        "UPDATE {} SET big = NULL WHERE id = 33",
+        "UPDATE {} SET name = NULL, price = price + 1 WHERE id = 40",
+        "UPDATE {} SET ratio = 0.0 WHERE id = 51",
+        "UPDATE {} SET _tl_overflow = map('day', '-infinity') WHERE id = 90",
+        "UPDATE {} SET _tl_seq = 1000000000 WHERE id = 101",
+        "INSERT INTO {} SELECT * FROM {} WHERE id = 200",
+        "INSERT INTO {} SELECT * EXCEPT (id), id + 9000 AS id FROM (SELECT * FROM {} WHERE id = 5)",
+    ):
+        spark.sql(
+            statement.replace("{}", target).replace("* EXCEPT (id), id + 9000 AS id", SHIFTED)
+        )
+    found = verified(jobs, "v-damaged", ORDERS)[ORDERS]
+    assert found.proof is Proof.DIFFERS
+    assert {(one.kind, one.key, one.columns) for one in found.keys} == {
+        ("missing", ("7",), ()),
+        ("different", ("20",), ("name",)),
+        ("different", ("33",), ("big",)),
+        ("different", ("40",), ("name", "price")),
+        ("different", ("51",), ("ratio",)),
+        ("different", ("90",), ("day",)),
+        ("sequence", ("101",), ()),
+        ("duplicate", ("200",), ()),
+        ("extra", ("9005",), ()),
+    }
+    assert found.columns == {"name": 2, "big": 1, "price": 1, "ratio": 1, "day": 1}
+
+    # Of a range, a sample, given keys: only what lies there.
+    between = KeyRange(("30",), ("60",))
+    part = verified(jobs, "v-range", ORDERS, key_range=between)[ORDERS]
+    assert (part.rows, part.extra_sought) == (30, True)
+    assert {one.key for one in part.keys} == {("33",), ("40",), ("51",)}
+    reversed_ = verified(jobs, "v-back", ORDERS, key_range=KeyRange(("60",), ("30",)))[ORDERS]
+    assert (reversed_.proof, reversed_.rows) == (Proof.UNPROVEN, 0)
+    sample = verified(jobs, named_for(0, 3), ORDERS, sample_percent=40)[ORDERS]
+    read = [chunk for chunk in jobs.plans[-1].tables[0].checks if not chunk.skipped]
+    assert (len(read), sample.scope, sample.extra_sought) == (2, "sample", True)
+    assert sample.rows == 200
+    assert {one.key[0] for one in sample.keys} == {"7", "20", "33", "40", "51", "90"}
+    nothing = verified(jobs, named_for(), ORDERS, sample_percent=40)[ORDERS]
+    assert (nothing.proof, nothing.rows) == (Proof.UNPROVEN, 0)
+    asked = verified(jobs, "v-keys", ORDERS, keys=(("7",), ("8",), ("9005",), ("9999",)))[ORDERS]
+    assert {(one.kind, one.key) for one in asked.keys} == {
+        ("missing", ("7",)),
+        ("extra", ("9005",)),
+    }
+    status = verified_status(orders)
+    assert (status.seq, status.verify_id) == (proof.seq, "v-equal")
+    assert status.invalid is not None
+    assert "version 1: DELETE" in status.invalid
+
+    # A part that is gone or torn is named, and nothing is said of the table.
+    whole = next(plan for plan in jobs.plans if plan.verify_id == "v-damaged.1")
+    store = open_store(orders.settings.store)
+    torn, gone = (check.key for check in whole.tables[0].checks[:2])
+    assert torn is not None
+    assert gone is not None
+    data = store.get(torn)
+    assert data is not None
+    store.put(torn, data[:-40])
+    assert named(jobs.compare(whole)) == (Proof.UNPROVEN, "CorruptData")
+    store.put(torn, data)
+    store.delete(gone)
+    assert named(jobs.compare(whole)) == (Proof.UNPROVEN, "CorruptData")
+    other = store.get(torn)
+    assert other is not None
+    store.put(gone, other)
+    assert named(jobs.compare(whole)) == (Proof.UNPROVEN, "CorruptData")
+
+    again = verified(jobs, "v-repaired", ORDERS, repair=True)[ORDERS]
+    assert (again.proof, again.repaired, again.differences) == (Proof.EQUAL, 9, 0), again
+    held = spark.sql(f"SELECT count(*), count(DISTINCT id) FROM {target}").collect()
+    assert [tuple(row) for row in held] == [(500, 500)]
+    assert verified_status(orders).invalid is None
+    assert orders.table(ORDERS).generation == 0
+    worker.terminate()
+
+
+SHIFTED = (
+    "id + 9000 AS id, name, price, ratio, raw, at, day, big, _tl_seq, _tl_ts, _tl_overflow,"
+    " _tl_pending"
+)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("conforming", ["postgres", "mariadb"], indirect=True)
+def test_under_load_no_difference_is_told_that_is_none(
+    conforming: ConformingSource, pipeline_of: PipelineFactory, spark: SparkSession
+) -> None:
+    conforming.make("t")
+    conforming.make("ledger")
+    conforming.fill("t", 1, 300)
+    table = conforming.full_name("t")
+    pipeline = pipeline_of(conforming, capture={"chunk_rows": 50})
+    worker = pipeline.start()
+    jobs = SharedJobs(pipeline, spark)
+    pipeline.ask(DumpRequest("first", (table,)))
+    with Writers(conforming, "t", "ledger", keys=300) as writers:
+        for number in range(2):
+            proof = verified(jobs, f"v-{number}", table)[table]
+            assert proof.proof in (Proof.EQUAL, Proof.MOVING), proof
+            assert proof.rows + proof.moving + proof.proven_later > 0
+        assert writers.commits > 0
+    # Whoever took what changed meanwhile for a difference would tell of one.
+    first = next(plan for plan in jobs.plans if plan.tables[0].touched)
+    credulous = replace(first.tables[0], touched=())
+    [wrong] = jobs.compare(replace(first, tables=(credulous,))).tables
+    assert wrong.proof is Proof.DIFFERS
+
+    quiet = verified(jobs, "v-quiet", table)[table]
+    assert (quiet.proof, quiet.moving) == (Proof.EQUAL, 0), quiet
+    target = target_of(pipeline, table)
+    damaged = [row["id"] for row in spark.sql(f"SELECT id FROM {target} LIMIT 4").collect()]
+    spark.sql(f"DELETE FROM {target} WHERE id = {damaged[0]}")
+    spark.sql(f"UPDATE {target} SET t = 'x' WHERE id = {damaged[1]}")
+    spark.sql(f"UPDATE {target} SET _tl_seq = 1000000000 WHERE id = {damaged[2]}")
+    spark.sql(f"UPDATE {target} SET id = 999000 + id WHERE id = {damaged[3]}")
+    mended = verified(jobs, "v-mended", table, repair=True)[table]
+    assert (mended.proof, mended.repaired) == (Proof.EQUAL, 5), mended
+    worker.terminate()

@@ -1,0 +1,131 @@
+"""What statements do to columns: all of it, or nothing is known of the statement."""
+
+from __future__ import annotations
+
+import pytest
+
+from capture.sources.mysql.statements import Statement, classify
+
+
+def read(clauses: str) -> Statement:
+    text = f"ALTER TABLE t {clauses}".encode()
+    return classify(text, default_schema="d", charset="utf8mb4")
+
+
+def told(clauses: str) -> list[str] | None:
+    """Each step as ``kind was column = default``."""
+    steps = read(clauses).steps
+    if steps is None:
+        return None
+    found = []
+    for step in steps:
+        default = "" if step.default is None else f" = {step.default}"
+        found.append(f"{step.kind.value} {step.was} {step.column}{default}".replace("  ", " "))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("clauses", "steps"),
+    [
+        ("RENAME COLUMN a TO `b c`", ["rename a b c"]),
+        ("RENAME COLUMN a TO b, RENAME COLUMN b TO a", ["rename a b", "rename b a"]),
+        ("CHANGE a b INT", ["rename a b"]),
+        ("CHANGE COLUMN `a` b VARCHAR(10) NOT NULL DEFAULT 'x' AFTER c", ["rename a b"]),
+        ("CHANGE a a BIGINT", []),
+        ("MODIFY a BIGINT UNSIGNED NOT NULL FIRST", []),
+        ("DROP a", ["drop a"]),
+        ("DROP COLUMN `primary`", ["drop primary"]),
+        ("DROP INDEX a, DROP COLUMN b", ["drop b"]),
+        ("DROP n, ADD n INT", ["drop n", "add n"]),
+        ("ADD INDEX (a), ALGORITHM = INPLACE, COMMENT 'x'", []),
+        ("ADD a INT, ADD COLUMN (b INT, c INT DEFAULT 5)", ["add a", "add b", "add c = 5"]),
+        ("ADD IF NOT EXISTS a INT", ["add a"]),
+        ("ADD a TIMESTAMP NULL", ["add a"]),
+    ],
+)
+def test_what_is_done_to_columns(clauses: str, steps: list[str]) -> None:
+    assert told(clauses) == steps
+
+
+@pytest.mark.parametrize(
+    ("column", "default"),
+    [
+        ("INT DEFAULT 7", "7"),
+        ("INT DEFAULT -7", "-7"),
+        ("INT DEFAULT +07", "7"),
+        ("BIGINT DEFAULT '12'", "12"),
+        ("TINYINT(1) NOT NULL DEFAULT TRUE", "1"),
+        ("INT NOT NULL", "0"),
+        ("DECIMAL(10,2) DEFAULT 1.5", "1.50"),
+        ("DECIMAL DEFAULT 3", "3"),
+        ("DECIMAL(10,3) NOT NULL", "0.000"),
+        ("VARCHAR(5) CHARACTER SET utf16 DEFAULT 'ab c'", "ab c"),
+        ("VARCHAR(5) NOT NULL", ""),
+        ("DATE DEFAULT '2024-02-29'", "2024-02-29"),
+        ("DATETIME(3) DEFAULT '2024-02-29 01:02:03'", "2024-02-29 01:02:03"),
+    ],
+)
+def test_defaults_that_are_known(column: str, default: str) -> None:
+    assert told(f"ADD a {column}") == [f"add a = {default}"]
+
+
+@pytest.mark.parametrize(
+    "clauses",
+    [
+        "ADD a INT DEFAULT (1 + 1)",
+        "ADD a INT DEFAULT 1.5",
+        "ADD a INT DEFAULT 1e3",
+        "ADD a TINYINT DEFAULT 200",
+        "ADD a DECIMAL(4,1) DEFAULT 1.55",
+        "ADD a DECIMAL(4,1) DEFAULT 1000",
+        "ADD a VARCHAR(5) DEFAULT 'grün'",
+        "ADD a VARCHAR(5) DEFAULT 'it''s'",
+        r"ADD a VARCHAR(5) DEFAULT 'a\nb'",
+        "ADD a VARCHAR(5) DEFAULT 'a' 'b'",
+        "ADD a VARCHAR(5) DEFAULT _latin1'a'",
+        "ADD a VARCHAR(5) DEFAULT X'41'",
+        "ADD a CHAR(5) DEFAULT 'a '",
+        "ADD a VARCHAR(5) CHARACTER SET binary DEFAULT 'a'",
+        "ADD a VARCHAR(2) DEFAULT 'abc'",
+        "ADD a DATE DEFAULT '2024-2-9'",
+        "ADD a DATE DEFAULT '0000-00-00'",
+        "ADD a DATE NOT NULL",
+        "ADD a DATETIME DEFAULT CURRENT_TIMESTAMP",
+        "ADD a TIMESTAMP",
+        "ADD a TIMESTAMP NOT NULL DEFAULT '2024-02-29 01:02:03'",
+        "ADD a ENUM('x', 'y') DEFAULT 'x'",
+        "ADD a ENUM('x', 'y') NOT NULL",
+        "ADD a FLOAT DEFAULT 1.5",
+        "ADD a INT AUTO_INCREMENT",
+        "ADD a INT AS (b * 2)",
+        "ADD a INT PRIMARY KEY",
+        "ADD a INT REFERENCES b (c)",
+        "ADD a INT, ORDER BY b",
+        "CHANGE a b INT AUTO_INCREMENT",
+        "CHANGE IF EXISTS a b INT",
+        "RENAME COLUMN IF EXISTS a TO b",
+        "RENAME TO u",
+        "RENAME u",
+        "DROP PRIMARY KEY",
+        "DROP PARTITION p",
+        "DROP COLUMN a, CONVERT TO CHARACTER SET latin1",
+        "DROP COLUMN a, TRUNCATE PARTITION p",
+        "MODIFY a INT SOMETHING",
+        "RENAME COLUMN a TO b /*M! , RENAME COLUMN c TO d */",
+    ],
+)
+def test_what_is_not_understood_as_a_whole(clauses: str) -> None:
+    assert told(clauses) is None
+
+
+def test_rows_of_an_ignoring_statement_are_thrown_away() -> None:
+    text = b"ALTER IGNORE TABLE t RENAME COLUMN a TO b"
+    assert classify(text, default_schema="d", charset="utf8mb4").steps is None
+
+
+@pytest.mark.parametrize(
+    ("clauses", "converts"),
+    [("CHANGE a b INT", True), ("MODIFY a INT", True), ("RENAME COLUMN a TO b, DROP c", False)],
+)
+def test_only_what_defines_a_column_anew_converts_values(clauses: str, converts: bool) -> None:
+    assert read(clauses).converts is converts

@@ -1,0 +1,205 @@
+"""The rounds of a verification: bounded, in order; equal is only what was compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from console import proving, verify
+from console.proving import MERGES_MAX, REPAIRS_MAX, Proving
+from console.verify import make_request, verdict
+from tideline.contract.errors import Misconfigured
+from tideline.contract.proofs import PASSES_MAX
+from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
+from tideline.contract.verification import (
+    DifferentKey,
+    Proof,
+    Scope,
+    TableProof,
+    Verification,
+    VerifyPlan,
+)
+from tideline.planner.verifying import Planned
+from tideline.settings import make_settings
+
+T = "public.t"
+REQUEST = DumpRequest("v", (T,), purpose="verify", priority=3)
+EQUAL = TableProof(T, Proof.EQUAL, seq=10, rows=9, source_time_us=1_700_000_000_000_000)
+MOVING = replace(EQUAL, proof=Proof.MOVING, moving=1, moving_keys=(("1",),))
+DIFFERS = replace(EQUAL, proof=Proof.DIFFERS, missing=1, keys=(DifferentKey(("7",), "missing"),))
+Compare = Callable[[DumpRequest], TableProof]
+
+
+class Jobs:
+    """Answers every request as done; ``compare`` says what comes of what was read last."""
+
+    def __init__(self, compare: Compare, *, merges: int = 0) -> None:
+        self.asked: list[DumpRequest] = []
+        self.merged: list[str] = []
+        self.plans: list[VerifyPlan] = []
+        self.stored: list[Verification] = []
+        self.waits = merges
+        self.answer = RequestState.DONE
+        self._compare = compare
+
+    def read(self, request: DumpRequest) -> Answer:
+        self.asked.append(request)
+        table = TableProgress(T, self.answer, error=None if self.done else "it is gone")
+        number = None if self.answer is RequestState.REFUSED else 5
+        return Answer(request.request_id, self.answer, manifest_number=number, tables=(table,))
+
+    def merge(self, name: str, tables: Sequence[str]) -> None:
+        assert tables == (T,) or tables == [T]
+        self.merged.append(name)
+        self.waits -= 1
+
+    def compare(self, plan: VerifyPlan) -> Verification:
+        self.plans.append(plan)
+        proof = self._compare(self.asked[-1])
+        return Verification(plan.verify_id, "shop", "one", plan.request_id, (proof,))
+
+    def tell(self, text: str) -> None:
+        assert "7" not in text.split()
+
+    @property
+    def done(self) -> bool:
+        return self.answer is RequestState.DONE
+
+    def plan(self, settings: Any, request_id: str, **more: Any) -> Planned:
+        waiting = (T,) if self.waits > 0 and not more["last_call"] else ()
+        plan = VerifyPlan(more["verify_id"], "shop", "one", "file:///s", request_id, ())
+        return Planned(plan, waiting)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TableProof]:
+    settings = make_settings(
+        {
+            "pipeline": "shop",
+            "source": {"url": "postgresql://h/d", "tables": ["public.*"]},
+            "store": {"url": "memory://x"},
+            "control": {"url": "redis://h"},
+            "warehouse": {"url": "file:///w"},
+        }
+    )
+
+    def run(jobs: Jobs, *, repair: bool = False) -> TableProof:
+        monkeypatch.setattr(proving, "plan_verification", jobs.plan)
+        monkeypatch.setattr(
+            proving, "store_verification", lambda _, result: jobs.stored.append(result)
+        )
+        result = Proving(settings, jobs, REQUEST).run(repair=repair)
+        assert jobs.stored == [result]
+        assert len({plan.verify_id for plan in jobs.plans}) == len(jobs.plans)
+        assert len({request.request_id for request in jobs.asked}) == len(jobs.asked)
+        assert {request.priority for request in jobs.asked} == {3}
+        [table] = result.tables
+        return table
+
+    return run
+
+
+def test_one_pass_is_enough_where_nothing_moves(run: Callable[..., TableProof]) -> None:
+    jobs = Jobs(lambda _: EQUAL, merges=2)
+    assert run(jobs) == EQUAL
+    assert jobs.asked == [REQUEST]
+    assert len(jobs.merged) == 2
+
+
+def test_what_is_never_merged_is_not_waited_for(run: Callable[..., TableProof]) -> None:
+    jobs = Jobs(lambda _: EQUAL, merges=10_000)
+    run(jobs)
+    assert len(jobs.merged) == MERGES_MAX
+
+
+def test_keys_that_moved_are_read_again(run: Callable[..., TableProof]) -> None:
+    proofs = iter([MOVING, replace(EQUAL, seq=20, rows=1, scope=Scope.KEYS)])
+    jobs = Jobs(lambda _: next(proofs))
+    proof = run(jobs)
+    assert (proof.proof, proof.seq, proof.proven_later, proof.later_seq) == (Proof.EQUAL, 10, 1, 20)
+    assert (jobs.asked[1].keys, jobs.asked[1].verifies) == ((("1",),), True)
+
+
+def test_keys_that_never_rest_are_moving_and_no_difference(run: Callable[..., TableProof]) -> None:
+    jobs = Jobs(lambda _: MOVING)
+    proof = run(jobs)
+    assert (proof.proof, proof.moving, proof.differences) == (Proof.MOVING, 1, 0)
+    assert len(jobs.asked) == 1 + PASSES_MAX
+    assert "moving: 1 keys" in verdict(proof)
+
+
+def test_differences_are_dumped_merged_and_proven(run: Callable[..., TableProof]) -> None:
+    proofs = iter([DIFFERS, replace(EQUAL, seq=30, rows=1)])
+    jobs = Jobs(lambda _: next(proofs))
+    proof = run(jobs, repair=True)
+    assert (proof.proof, proof.repaired, proof.differences) == (Proof.EQUAL, 1, 0)
+    assert [(one.purpose, one.keys) for one in jobs.asked] == [
+        ("verify", None),
+        ("dump", (("7",),)),
+        ("verify", (("7",),)),
+    ]
+    assert len(jobs.merged) == 1
+
+
+def test_without_repair_nothing_is_dumped(run: Callable[..., TableProof]) -> None:
+    jobs = Jobs(lambda _: DIFFERS)
+    assert run(jobs).proof is Proof.DIFFERS
+    assert all(one.verifies for one in jobs.asked)
+
+
+def test_what_cannot_be_repaired_is_given_up(run: Callable[..., TableProof]) -> None:
+    jobs = Jobs(lambda _: DIFFERS)
+    assert run(jobs, repair=True).proof is Proof.DIFFERS
+    assert sum(not one.verifies for one in jobs.asked) == REPAIRS_MAX
+
+
+def test_more_differences_than_are_listed_dump_the_table(run: Callable[..., TableProof]) -> None:
+    proofs = iter([replace(DIFFERS, missing=50_000), EQUAL])
+    jobs = Jobs(lambda _: next(proofs))
+    assert run(jobs, repair=True).proof is Proof.EQUAL
+    assert [(one.purpose, one.keys) for one in jobs.asked] == [
+        ("verify", None),
+        ("dump", None),
+        ("verify", None),
+    ]
+
+
+def test_a_table_that_could_not_be_read_is_unproven(run: Callable[..., TableProof]) -> None:
+    jobs = Jobs(lambda _: EQUAL)
+    jobs.answer = RequestState.FAILED
+    proof = run(jobs)
+    assert (proof.proof, proof.reason) == (Proof.UNPROVEN, "it is gone")
+    assert verdict(proof) == "not proven"
+
+
+def test_a_refused_request_is_an_error(run: Callable[..., TableProof]) -> None:
+    jobs = Jobs(lambda _: EQUAL)
+    jobs.answer = RequestState.REFUSED
+    with pytest.raises(Misconfigured, match="refuses to read"):
+        run(jobs)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"tables": [], "every": False}, "name tables"),
+        ({"tables": [T], "every": True}, "name tables"),
+        ({"tables": [T, "a.b"], "key_range": ("1", None)}, "exactly one table"),
+        ({"tables": [T], "key_range": ("5", "5")}, "empty"),
+        ({"tables": ["nope"]}, "nope"),
+    ],
+)
+def test_options_that_do_not_fit(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(Misconfigured, match=reason):
+        make_request(**options)
+
+
+def test_what_is_printed_holds_keys_and_no_values(capsys: pytest.CaptureFixture[str]) -> None:
+    verify._print(Verification("v", "shop", "one", "v", (DIFFERS,)))
+    printed = capsys.readouterr().out
+    assert "public.t missing 7" in printed
+    assert verdict(EQUAL) == "equal at seq 10 (source time 2023-11-14 22:13:20Z)"
+    assert "a sample of 5 %" in verdict(replace(EQUAL, sample_percent=5))

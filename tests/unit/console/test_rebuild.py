@@ -1,0 +1,101 @@
+"""What `tideline rebuild` says, and when it ends; the steps themselves are tested with Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console import rebuild
+from console.rebuild import Options, make_options, run
+from tests.fixtures.parts import History
+from tideline.contract.errors import Misconfigured
+from tideline.contract.modes import Mode
+from tideline.contract.plan import Plan
+from tideline.contract.rebuild import RebuildRecord
+from tideline.contract.receipt import Outcome, Receipt, TableReceipt
+
+T = "public.t"
+RECORD = RebuildRecord(T, 3, "one", 0, Mode.HISTORY)
+
+
+def step(**given: Any) -> Plan:
+    return Plan("p", "shop", "one", "file:///store", 5, (), **given)
+
+
+def answer(outcome: Outcome, **given: Any) -> Receipt:
+    return Receipt("p", "shop", "one", (TableReceipt(T, outcome, 5, 9, **given),))
+
+
+class Script:
+    """The planner's steps and the jobs' receipts, one after another; ``ran`` counts the jobs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: Plan | Receipt | None) -> None:
+        self.answers = list(answers)
+        self.ran = 0
+        self.asked: list[dict[str, Any]] = []
+
+        @contextmanager
+        def session(settings: Any, what: str) -> Iterator[None]:
+            yield None
+
+        def next_step(settings: Any, record: Any, **given: Any) -> Any:
+            self.asked.append(given)
+            return self.answers.pop(0)
+
+        def run_plan(spark: Any, plan: Any, **given: Any) -> Any:
+            self.ran += 1
+            return self.answers.pop(0)
+
+        monkeypatch.setattr(rebuild, "begin_rebuild", lambda settings, table, **given: RECORD)
+        monkeypatch.setattr(rebuild, "next_step", next_step)
+        monkeypatch.setattr(rebuild, "spark_session", session)
+        monkeypatch.setattr(rebuild, "store_receipt", lambda settings, receipt: None)
+        monkeypatch.setattr("spark_jobs.merge.run_plan", run_plan)
+
+
+def test_steps_are_taken_until_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = answer(Outcome.REFUSED, error="the live table stands at manifest 6")
+    script = Script(
+        monkeypatch, step(), answer(Outcome.APPLIED), step(), refused, step(),
+        answer(Outcome.APPLIED, foreign_changes=("version 4: DELETE (undone by the swap)",)), None,
+    )  # fmt: skip
+    assert run(History(tmp_path).settings, T, Options(accept_differences=True)) == 0
+    assert script.ran == 3
+    assert script.asked == [{"accept_differences": True}] * 4
+    said = capsys.readouterr().out
+    assert "stands at manifest 6" in said
+    assert "changed by somebody else: version 4: DELETE" in said
+    assert said.endswith("public.t is rebuilt, as history\n")
+
+
+def test_a_difference_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = answer(Outcome.FAILED, error="2 keys missing", hint="see", differences={"missing": 2})
+    Script(monkeypatch, step(), failed)
+    assert run(History(tmp_path).settings, T, Options()) == 1
+    assert re.search(r"2 keys missing\n +hint: see\n$", capsys.readouterr().out)
+
+
+def test_a_table_that_is_held_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = Script(monkeypatch, step(held={T: "parts are removed"}))
+    assert run(History(tmp_path).settings, T, Options()) == 1
+    assert script.ran == 0
+    assert "parts are removed" in capsys.readouterr().out
+
+
+def test_a_mode_that_is_none_is_refused_by_name() -> None:
+    flags = {"since_dump": False, "accept_differences": False, "anew": False}
+    with pytest.raises(Misconfigured, match="'scd2'"):
+        make_options("scd2", **flags)
+    assert make_options("append", **flags).mode is Mode.APPEND
+    assert make_options(None, **flags).mode is None

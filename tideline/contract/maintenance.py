@@ -1,0 +1,177 @@
+"""Keeping warehouse tables small: what is asked of a maintenance run, what it measures and did.
+
+A table's files are rewritten when what was measured of them says that it pays, and files that left
+its newest version are removed after a retention. No row is changed by either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from tideline.contract.document import DocumentReader, written_features, written_version
+
+MAINTENANCE_VERSION = 1
+VACUUM_HOURS_MIN = 24.0
+"""Files that a running commit has written are not in the log yet, and readers of an older version
+still read what was removed from it: younger files are never vacuumed, whoever asks."""
+
+
+class Thresholds(msgspec.Struct, frozen=True):
+    """The settings of section ``maintain``, as a run is given them."""
+
+    file_bytes: int
+    small_files_min: int
+    deleted_percent: float
+    bytes_max: int
+    vacuum_hours: float
+    retries_max: int
+
+
+class MaintainedTable(msgspec.Struct, frozen=True):
+    """A table and where it lies."""
+
+    table: str
+    target: str
+
+
+class MaintenanceOrder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one run does. ``named``: the tables were asked for one by one, so that no size is too
+    large."""
+
+    maintenance_id: str
+    pipeline: str
+    incarnation: str
+    thresholds: Thresholds
+    tables: tuple[MaintainedTable, ...]
+    named: bool = False
+    version: int = written_version(MAINTENANCE_VERSION)
+    requires: tuple[str, ...] = written_features()
+
+
+class Files(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A table's newest version, as its log tells.
+
+    ``small`` files are less than half of what a file should be, and not alone in their partition;
+    ``worn`` ones have more deleted rows than is worth keeping. ``rows`` includes the ``deleted``
+    ones, which deletion vectors mark; ``vectors`` files have one.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    small: int = 0
+    small_bytes: int = 0
+    worn: int = 0
+    rows: int = 0
+    deleted: int = 0
+    vectors: int = 0
+    vector_bytes: int = 0
+
+    @property
+    def deleted_percent(self) -> float:
+        return 100 * self.deleted / self.rows if self.rows else 0.0
+
+
+class Upkeep(StrEnum):
+    """What became of a table."""
+
+    REWRITTEN = "rewritten"
+    LEFT = "left"
+    """Rewriting would not pay, or is too much; the reason says which."""
+    FAILED = "failed"
+
+
+class TableUpkeep(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One table of a run: its files ``before`` and ``after``, and why they were rewritten or left.
+
+    ``vacuumed``: files that were removed; None when that was not reached. ``attempts`` of the
+    rewrite, of which ``conflicts`` were lost to a merge.
+    """
+
+    table: str
+    outcome: Upkeep
+    reason: str
+    before: Files | None = None
+    after: Files | None = None
+    vacuumed: int | None = None
+    attempts: int = 0
+    conflicts: int = 0
+    seconds: float = 0.0
+    error: str | None = None
+    error_kind: str | None = None
+    hint: str | None = None
+
+
+class MaintenanceReceipt(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a run did, table by table; each stands for itself."""
+
+    maintenance_id: str
+    pipeline: str
+    tables: tuple[TableUpkeep, ...]
+    version: int = written_version(MAINTENANCE_VERSION)
+    requires: tuple[str, ...] = written_features()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether to put small files together (``compact``), to write files without the rows that are
+    deleted (``purge``), and why, or why not."""
+
+    reason: str
+    compact: bool = False
+    purge: bool = False
+
+    @property
+    def rewrite(self) -> bool:
+        return self.compact or self.purge
+
+
+def decide(files: Files, thresholds: Thresholds, *, named: bool) -> Decision:
+    """Whether rewriting a table's files pays.
+
+    A purge rewrites every file with a deletion vector: it waits until enough of them are worn.
+    """
+    compact = files.small >= thresholds.small_files_min
+    wear = files.deleted_percent >= thresholds.deleted_percent
+    purge = files.worn > 0 and (wear or files.worn >= thresholds.small_files_min)
+    reasons = [f"{files.small} small files"] if compact else []
+    reasons += (
+        [f"{files.worn} files with {files.deleted_percent:.1f} % of all rows deleted"]
+        if purge
+        else []
+    )
+    if not reasons:
+        return Decision(
+            f"{files.small} small and {files.worn} worn of {files.files} files do not pay"
+        )
+    reason = ", ".join(reasons)
+    size = files.small_bytes * compact + files.vector_bytes * purge
+    if size > thresholds.bytes_max and not named:
+        return Decision(
+            f"{reason}, but {size} bytes are more than maintain.bytes_max:"
+            " name the table to have it done"
+        )
+    return Decision(reason, compact, purge)
+
+
+def decode_order(raw: bytes) -> MaintenanceOrder:
+    """Decode an order; CorruptData for bytes that are not one."""
+    return _ORDER.read(raw)
+
+
+def decode_maintenance_receipt(raw: bytes) -> MaintenanceReceipt:
+    """Decode a receipt; CorruptData for bytes that are not one."""
+    return _RECEIPT.read(raw)
+
+
+_ORDER = DocumentReader(
+    MaintenanceOrder, version=MAINTENANCE_VERSION, features=frozenset(), name="maintenance order"
+)
+_RECEIPT = DocumentReader(
+    MaintenanceReceipt,
+    version=MAINTENANCE_VERSION,
+    features=frozenset(),
+    name="maintenance receipt",
+)

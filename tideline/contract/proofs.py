@@ -1,0 +1,140 @@
+"""How the passes of a verification make one result. Pure.
+
+The first pass compares all that was asked for, and sets aside what changed meanwhile. Later passes
+read just those keys again; and, once a difference was repaired, the keys that differed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+
+import msgspec
+from msgspec.structs import replace
+
+from tideline.contract.request import DumpRequest
+from tideline.contract.verification import KEYS_MAX, Proof, TableProof
+
+PASSES_MAX = 5
+"""Passes over keys that keep changing; what still moves then is reported as moving."""
+BATCH_KEYS_MAX = 10_000
+_BATCH_BYTES_MAX = 512 * 1024
+
+Keys = Sequence[tuple[str, ...]]
+
+
+def batches(keys: Keys) -> Iterator[tuple[tuple[str, ...], ...]]:
+    """``keys`` in lists that a request can hold."""
+    batch: list[tuple[str, ...]] = []
+    size = 0
+    for key in keys:
+        weight = len(msgspec.json.encode(key)) + 1
+        if batch and (len(batch) == BATCH_KEYS_MAX or size + weight > _BATCH_BYTES_MAX):
+            yield tuple(batch)
+            batch, size = [], 0
+        batch.append(key)
+        size += weight
+    if batch:
+        yield tuple(batch)
+
+
+def verify_request(
+    name: str, table: str, keys: tuple[tuple[str, ...], ...], *, priority: int, requested_by: str
+) -> DumpRequest:
+    """What asks for given keys to be read for another pass; of the same ``name``, it joins."""
+    return DumpRequest(
+        request_id=f"{name}:{short(table)}",
+        tables=(table,),
+        keys=keys,
+        purpose="verify",
+        priority=priority,
+        requested_by=requested_by,
+    )
+
+
+def short(table: str) -> str:
+    """A table's name as part of a request's id."""
+    return sha256(table.encode()).hexdigest()[:12]
+
+
+def with_pass(first: TableProof, later: Sequence[TableProof]) -> TableProof:
+    """``first`` once the keys that it set aside were compared again, in ``later`` passes.
+
+    What these set aside themselves is what still moves, and so is what ``first`` does not list.
+    """
+    lost = [one for one in later if one.proof is Proof.UNPROVEN]
+    if lost:
+        return replace(first, reason=lost[0].reason, hint=lost[0].hint)
+    not_listed = max(0, first.moving - len(first.moving_keys))
+    moving = not_listed + sum(one.moving for one in later)
+    keys = tuple(key for one in later for key in one.moving_keys)
+    summed = _summed(first, later)
+    proof = Proof.MOVING if moving else Proof.EQUAL
+    return replace(
+        summed,
+        proof=Proof.DIFFERS if summed.differences else proof,
+        moving=moving,
+        moving_keys=keys,
+        proven_later=first.proven_later + first.moving - moving,
+        later_seq=max(one.seq for one in later),
+    )
+
+
+def without_differences(proof: TableProof) -> TableProof:
+    """``proof`` of all but the keys that differ: these are to be proven anew."""
+    return replace(
+        proof,
+        proof=Proof.MOVING if proof.moving else Proof.EQUAL,
+        missing=0,
+        extra=0,
+        different=0,
+        sequence=0,
+        duplicates=0,
+        columns={},
+        keys=(),
+    )
+
+
+def repaired(before: TableProof, later: Sequence[TableProof]) -> TableProof:
+    """``before`` once its differing keys were dumped, merged and compared again, in ``later``."""
+    lost = [one for one in later if one.proof is Proof.UNPROVEN]
+    if lost:
+        return replace(before, reason=lost[0].reason, hint=lost[0].hint)
+    rest = _summed(without_differences(before), later)
+    moving = before.moving + sum(one.moving for one in later)
+    proof = Proof.MOVING if moving else Proof.EQUAL
+    keys = {different.key for different in before.keys} - {d.key for d in rest.keys}
+    return replace(
+        rest,
+        proof=Proof.DIFFERS if rest.differences else proof,
+        moving=moving,
+        moving_keys=(*before.moving_keys, *(key for one in later for key in one.moving_keys)),
+        repaired=before.repaired + len(keys),
+        later_seq=max(one.seq for one in later),
+    )
+
+
+def keys_to_repair(proof: TableProof) -> tuple[tuple[str, ...], ...] | None:
+    """The keys that differ, each once; None when not all are known."""
+    if proof.differences > len(proof.keys):
+        return None
+    return tuple(dict.fromkeys(different.key for different in proof.keys))
+
+
+def _summed(first: TableProof, later: Sequence[TableProof]) -> TableProof:
+    columns = dict(first.columns)
+    for one in later:
+        for name, count in one.columns.items():
+            columns[name] = columns.get(name, 0) + count
+    every = (first, *later)
+    return replace(
+        first,
+        missing=sum(one.missing for one in every),
+        extra=sum(one.extra for one in every),
+        different=sum(one.different for one in every),
+        sequence=sum(one.sequence for one in every),
+        duplicates=sum(one.duplicates for one in every),
+        columns=columns,
+        keys=tuple(key for one in every for key in one.keys)[:KEYS_MAX],
+        pending=sum(one.pending for one in every),
+    )

@@ -1,0 +1,47 @@
+"""The record of a rebuild: a table that is built anew beside the live one, to take its place.
+
+Records of a table are numbered from 1 and created only, so that of two rebuilds that begin at once
+one wins. The one with the highest number counts; a number is the *build* that the live table has
+once the rebuild is done. What was built so far is read from the table beside, never from here.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tideline.contract.document import DocumentReader, written_features, written_version
+from tideline.contract.modes import Mode
+
+REBUILD_VERSION = 1
+FEATURES: frozenset[str] = frozenset()
+
+
+class RebuildRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One rebuild of ``table``, of its ``generation``, to be kept as ``mode``.
+
+    ``since_dump``: it begins with the latest full dump, though its mode keeps what was before.
+    """
+
+    table: str
+    build: int
+    incarnation: str
+    generation: int
+    mode: Mode
+    since_dump: bool = False
+    begun_us: int = 0
+    version: int = written_version(REBUILD_VERSION)
+    requires: tuple[str, ...] = written_features()
+
+
+def encode_rebuild(record: RebuildRecord) -> bytes:
+    return msgspec.json.encode(record)
+
+
+def decode_rebuild(raw: bytes) -> RebuildRecord:
+    """Decode a record; CorruptData for bytes that are not one, or that need a newer reader."""
+    return _READER.read(raw)
+
+
+_READER = DocumentReader(
+    RebuildRecord, version=REBUILD_VERSION, features=FEATURES, name="rebuild record"
+)

@@ -1,0 +1,229 @@
+"""Verifications: what is compared with what, and what came of it: document (f).
+
+The worker reads a table in chunks between marks into verification parts. A verification plan names
+these parts, one version of the table's target, and the parts with the changes between the two: what
+they touched is set aside, because the source's rows are older. The result stands for that version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+
+from tideline.contract.document import DocumentReader, written_features, written_version
+from tideline.contract.manifest import Check
+from tideline.contract.plan import PlannedPart
+from tideline.contract.request import KeyRange
+from tideline.contract.schema import TableSchema
+
+VERIFICATION_VERSION = 1
+FEATURES: frozenset[str] = frozenset()
+"""The optional features that this version understands."""
+KEYS_MAX = 10_000
+"""Differing keys that a result lists; more are only counted."""
+MOVING_MAX = 100_000
+"""Keys set aside that a result lists, for another pass; of more, none."""
+
+
+class Scope(StrEnum):
+    """Which of a table's rows are compared."""
+
+    WHOLE = "whole"
+    SAMPLE = "sample"
+    RANGE = "range"
+    KEYS = "keys"
+
+
+class TableCheck(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Compares version ``target_version`` of ``target``, which has applied manifest ``applied``
+    (its last seq: ``applied_seq``), with what ``checks`` hold.
+
+    ``number`` is the transaction version that this version of the target must have under
+    ``app_id``: smaller than ``applied`` where nothing of the table came after it. ``schema`` is
+    the table's schema, of checks and target alike. ``touched`` are the parts with the changes
+    after ``low_seq``, the earliest chunk's.
+    """
+
+    table: str
+    target: str
+    target_version: int
+    app_id: str
+    number: int
+    schema: TableSchema
+    checks: tuple[Check, ...]
+    low_seq: int
+    applied: int
+    applied_seq: int
+    touched: tuple[PlannedPart, ...] = ()
+    schemas: Mapping[str, TableSchema] = msgspec.field(default_factory=dict)
+    source_time_us: int | None = None
+    scope: Scope = Scope.WHOLE
+    key_range: KeyRange | None = None
+    sample_percent: int | None = None
+
+
+class VerifyPlan(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one run of the comparison does. ``held``: tables that cannot be compared, and why."""
+
+    verify_id: str
+    pipeline: str
+    incarnation: str
+    store_url: str
+    request_id: str
+    tables: tuple[TableCheck, ...]
+    held: Mapping[str, str] = msgspec.field(default_factory=dict)
+    version: int = written_version(VERIFICATION_VERSION)
+    requires: tuple[str, ...] = written_features()
+
+
+class Proof(StrEnum):
+    """What a comparison says of a table."""
+
+    EQUAL = "equal"
+    DIFFERS = "differs"
+    MOVING = "moving"
+    """No difference, but some keys changed meanwhile: they are still to be proven."""
+    UNPROVEN = "unproven"
+    """It could not be compared; ``reason`` says why."""
+
+
+Difference = Literal["missing", "extra", "different", "sequence", "duplicate"]
+"""A row that the target lacks, or has and the source has not; other values; a ``_tl_seq`` that
+nothing applied can have written; a key in more than one row."""
+
+
+class DifferentKey(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One key (a text per key column) and how it differs; never a value of another column.
+
+    ``columns`` are those with other values, of kind ``different``.
+    """
+
+    key: tuple[str, ...]
+    kind: Difference
+    columns: tuple[str, ...] = ()
+
+
+class TableProof(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What came of one table, whose target had applied all up to ``seq`` (source clock:
+    ``source_time_us``).
+
+    ``rows`` were compared. ``missing``, ``extra``, ``different``, ``sequence`` and ``duplicates``
+    count keys by kind, ``columns`` the differences by column; ``keys`` lists the first `KEYS_MAX`
+    of them. ``moving`` keys were set aside because they changed meanwhile (``moving_keys``, when
+    they are few enough), and are to be proven by another pass; ``proven_later`` were, at
+    ``later_seq``. ``repaired`` keys differed, were dumped and merged, and found equal then.
+    ``pending``: rows with columns that are still to be read from the source, which were left out.
+    ``extra_sought``: whether rows that the source lacks were looked for. ``uncompared`` columns
+    are not in the target, by the settings.
+    """
+
+    table: str
+    proof: Proof
+    seq: int = 0
+    manifest_number: int = 0
+    source_time_us: int | None = None
+    target_version: int | None = None
+    app_id: str = ""
+    scope: Scope = Scope.WHOLE
+    sample_percent: int | None = None
+    key_range: KeyRange | None = None
+    rows: int = 0
+    missing: int = 0
+    extra: int = 0
+    different: int = 0
+    sequence: int = 0
+    duplicates: int = 0
+    columns: Mapping[str, int] = msgspec.field(default_factory=dict)
+    keys: tuple[DifferentKey, ...] = ()
+    moving: int = 0
+    moving_keys: tuple[tuple[str, ...], ...] = ()
+    proven_later: int = 0
+    later_seq: int | None = None
+    repaired: int = 0
+    pending: int = 0
+    extra_sought: bool = True
+    uncompared: tuple[str, ...] = ()
+    reason: str | None = None
+    hint: str | None = None
+    seconds: float = 0.0
+
+    @property
+    def differences(self) -> int:
+        """Keys that differ."""
+        return self.missing + self.extra + self.different + self.sequence + self.duplicates
+
+    @property
+    def whole(self) -> bool:
+        """Whether it speaks of every row of the table."""
+        return self.scope is Scope.WHOLE and self.extra_sought and not self.pending
+
+
+class Verification(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The result of one verification."""
+
+    verify_id: str
+    pipeline: str
+    incarnation: str
+    request_id: str
+    tables: tuple[TableProof, ...]
+    version: int = written_version(VERIFICATION_VERSION)
+    requires: tuple[str, ...] = written_features()
+
+
+class Verified(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Up to where one table was last proven equal, every row of it: kept until a later proof.
+
+    It holds for the target's version ``target_version`` under ``app_id``, and for what our own
+    merges made of that; `planner.verified` tells whether somebody else changed it since.
+    """
+
+    table: str
+    seq: int
+    manifest_number: int
+    target_version: int
+    app_id: str
+    verify_id: str
+    source_time_us: int | None = None
+    version: int = written_version(VERIFICATION_VERSION)
+    requires: tuple[str, ...] = written_features()
+
+
+def encode_verify_plan(plan: VerifyPlan) -> bytes:
+    return msgspec.json.encode(plan)
+
+
+def decode_verify_plan(raw: bytes) -> VerifyPlan:
+    """Decode a plan; CorruptData for bytes that are not one, or that need a newer reader."""
+    return _PLANS.read(raw)
+
+
+def encode_verification(result: Verification) -> bytes:
+    return msgspec.json.encode(result)
+
+
+def decode_verification(raw: bytes) -> Verification:
+    """Decode a result; raises like `decode_verify_plan`."""
+    return _RESULTS.read(raw)
+
+
+def encode_verified(found: Verified) -> bytes:
+    return msgspec.json.encode(found)
+
+
+def decode_verified(raw: bytes) -> Verified:
+    """Decode a proof that is kept; raises like `decode_verify_plan`."""
+    return _VERIFIED.read(raw)
+
+
+_PLANS = DocumentReader(
+    VerifyPlan, version=VERIFICATION_VERSION, features=FEATURES, name="verification plan"
+)
+_RESULTS = DocumentReader(
+    Verification, version=VERIFICATION_VERSION, features=FEATURES, name="verification"
+)
+_VERIFIED = DocumentReader(
+    Verified, version=VERIFICATION_VERSION, features=FEATURES, name="kept proof"
+)

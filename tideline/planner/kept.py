@@ -1,0 +1,65 @@
+"""Whether the parts of a table's past are still there: modes that keep the past are made of it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from tideline.contract.block import check_files
+from tideline.contract.layout import parse_rollup_key
+from tideline.contract.manifest import TableState
+from tideline.contract.modes import Mode
+from tideline.store.chain import Chain, Stretch
+from tideline.store.objects import ObjectStore
+
+_LOOKS_AT_ONCE = 16
+
+
+def parts_lost(
+    chain: Chain, store: ObjectStore, name: str, table: TableState, until: int
+) -> int | None:
+    """The newest manifest, up to ``until``, of which a part of the table's generation is gone.
+
+    None when all are there: by themselves, or as roll-ups of whole blocks.
+    """
+    first = table.generation_manifest + 1
+    if until < first:
+        return None
+    lost: int | None = None
+    with ThreadPoolExecutor(_LOOKS_AT_ONCE, thread_name_prefix="look") as pool:
+        for stretch in chain.stretches(first, until):
+            if _rolled_up(stretch, store, name):
+                continue
+            parts = [
+                (link.manifest.manifest_number, part.key)
+                for link in stretch.links
+                for part in link.manifest.parts
+                if part.table == name and part.last_seq > table.generation_seq
+            ]
+            there = pool.map(store.exists, [key for _, key in parts])
+            gone = [number for (number, _), found in zip(parts, there, strict=True) if not found]
+            lost = max(gone, default=lost)
+    return lost
+
+
+def past_lost(name: str, mode: Mode, lost: int, seq: int, *, rebuilding: bool) -> str:
+    """What to do where parts of the past up to manifest ``lost`` are gone, so that it can be had
+    from ``seq`` on. A rebuild takes a live table's place, so there must be one; the rebuild that
+    finds this is under way, and is to begin otherwise."""
+    first = "" if rebuilding else "set its mode to current and merge it, then "
+    anew = " --anew" if rebuilding else ""
+    return (
+        f"to be kept as {mode.value} the table needs every change since its generation began, and"
+        f" of those parts up to manifest {lost} are removed; what can be had begins at sequence"
+        f" {seq}, with the latest full dump:"
+        f" {first}`tideline rebuild {name} --mode {mode.value} --since-dump{anew}` starts there"
+    )
+
+
+def _rolled_up(stretch: Stretch, store: ObjectStore, name: str) -> bool:
+    """Whether the whole stretch is a block whose files for the table are all there."""
+    block = stretch.block
+    if block is None or len(stretch.links) != len(block.manifests):
+        return False
+    check_files(block, [link.manifest for link in stretch.links])
+    files = [file.key for file in block.files if file.table == name]
+    return bool(files) and all(parse_rollup_key(key) and store.exists(key) for key in files)

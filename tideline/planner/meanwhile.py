@@ -1,0 +1,53 @@
+"""What happened to a table between a verification's first chunk and what it is compared with."""
+
+from __future__ import annotations
+
+from tideline.contract.manifest import Manifest, Part, TableCondition
+from tideline.contract.schema import Verdict
+
+_TOUCHING = ("c", "u", "d")
+"""Operations after which a row differs from what a chunk held; a dump's rows are no news."""
+
+
+class Held(Exception):
+    """Why a table cannot be compared."""
+
+
+class Meanwhile:
+    """What happened to a table after sequence ``low``; ``end`` is the last manifest looked at."""
+
+    def __init__(self, name: str, low: int) -> None:
+        self.touched: list[Part] = []
+        self.end: Manifest | None = None
+        self._name = name
+        self._low = low
+        self._doubted = False
+
+    def look(self, manifest: Manifest) -> None:
+        """Raise Held when the table changed as a whole, or in ways that its parts do not tell."""
+        name, low = self._name, self._low
+        for event in manifest.schema_events:
+            # A column replaced by another of its name and type: a step without a new schema.
+            same = event.before == event.after and not event.steps
+            neutral = event.verdict == Verdict.NEUTRAL.value and same
+            if event.table == name and event.seq > low and not neutral:
+                raise Held(f"its columns changed meanwhile (sequence {event.seq}): verify again")
+        for truncate in manifest.truncates:
+            if truncate.table == name and truncate.seq > low:
+                raise Held(f"it was truncated meanwhile (sequence {truncate.seq}): verify again")
+        healed = any(floor.table == name for floor in manifest.floors)
+        if self._doubted and healed:
+            raise Held("it was in doubt meanwhile, and dumped anew: verify again")
+        state = None if manifest.state is None else manifest.state.tables.get(name)
+        if state is not None:
+            self._doubted = state.condition is not TableCondition.LIVE
+        self.touched += [
+            part
+            for part in manifest.parts
+            if part.table == name and part.last_seq > low and _touches(part)
+        ]
+        self.end = manifest
+
+
+def _touches(part: Part) -> bool:
+    return any(part.operations.get(operation) for operation in _TOUCHING)

@@ -1,0 +1,22 @@
+"""How each target reacts to changes of its source table's columns, as the settings say."""
+
+from __future__ import annotations
+
+from tideline.contract.parking import Policy
+from tideline.contract.schema import parse_table
+from tideline.contract.steps import StepKind
+from tideline.settings import Settings
+
+_OURS = (StepKind.ADD, StepKind.DROP, StepKind.RENAME, StepKind.WIDEN)
+"""Kinds that a target can follow. For the others the worker blocks the table by itself."""
+
+
+def policy_of(settings: Settings, table: str) -> Policy:
+    """The policy of the table called ``table``."""
+    chosen = settings.of_table(parse_table(table))
+    reactions = {kind: getattr(chosen.on_change, kind.value) for kind in _OURS}
+    return Policy(
+        parks=frozenset(kind for kind, how in reactions.items() if how == "park"),
+        ignores=tuple(kind for kind, how in reactions.items() if how == "ignore"),
+        drop_columns=chosen.dropped_columns == "drop",
+    )

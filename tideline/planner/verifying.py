@@ -1,0 +1,267 @@
+"""Makes verification plans: which verification parts are compared with which version of a target.
+
+A table can be compared once all is merged that came before its last chunk's high mark. From there
+on any version of the target will do: what changed between is in parts, and its keys are set aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from tideline.contract import layout
+from tideline.contract.errors import CorruptData, Misconfigured
+from tideline.contract.manifest import Check, Manifest, OpenState, Part, TableCondition, TableState
+from tideline.contract.plan import app_id
+from tideline.contract.planning import planned_part
+from tideline.contract.request import DumpRequest
+from tideline.contract.schema import TableSchema
+from tideline.contract.verification import (
+    Scope,
+    TableCheck,
+    VerifyPlan,
+    decode_verify_plan,
+    encode_verify_plan,
+)
+from tideline.planner.meanwhile import Held, Meanwhile
+from tideline.planner.progress import foreign_owner, target_of
+from tideline.planner.targets import Target
+from tideline.settings import Settings
+from tideline.store.chain import Chain, Link
+from tideline.store.objects import ObjectStore, open_store
+
+_BACK = 64
+"""Manifests that are read at once, on the way back to where a verification began."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The plan; or (``waiting``) the tables that must be merged first, for what the plan lacks."""
+
+    plan: VerifyPlan
+    waiting: tuple[str, ...]
+
+
+def plan_verification(
+    settings: Settings,
+    request_id: str,
+    *,
+    verify_id: str,
+    finished_in: int,
+    tables: Sequence[str],
+    last_call: bool = False,
+) -> Planned:
+    """The stored plan of ``verify_id``, made now if there is none: of ``tables``, whose chunks the
+    worker has read for the request, which ended in manifest ``finished_in``.
+
+    Nothing is stored while tables are waited for. ``last_call``: they are held back then, with the
+    reason. Raises CorruptData for chunks that the chain does not have.
+    """
+    store = open_store(settings.store)
+    key = layout.verification_plan_key(settings.pipeline, verify_id)
+    stored = store.get(key)
+    if stored is not None:
+        return Planned(decode_verify_plan(stored), ())
+    planned = _Planning(settings, store).plan(request_id, verify_id, finished_in, tables)
+    if planned.waiting and not last_call:
+        return planned
+    late = dict.fromkeys(planned.waiting, f"it is not merged up to manifest {finished_in}")
+    plan = replace(planned.plan, held={**late, **planned.plan.held})
+    if not store.create(key, encode_verify_plan(plan)):
+        raced = store.get(key)
+        if raced is None:
+            raise CorruptData(f"the plan at {key} vanished")
+        plan = decode_verify_plan(raced)
+    return Planned(plan, ())
+
+
+class _Waits(Exception):
+    """The table is to be merged first."""
+
+
+class _Planning:
+    """One plan in the making."""
+
+    def __init__(self, settings: Settings, store: ObjectStore) -> None:
+        self._settings = settings
+        self._store = store
+        self._chain = Chain(store, settings.pipeline)
+
+    def plan(
+        self, request_id: str, verify_id: str, finished_in: int, tables: Sequence[str]
+    ) -> Planned:
+        tail = self._chain.tail(finished_in)
+        if tail is None:
+            raise Misconfigured(
+                f"pipeline {self._settings.pipeline} has no manifest in {self._settings.store.url}",
+                hint="start `tideline capture`, or correct store.url",
+            )
+        request, checks = self._checks(request_id, finished_in, tables)
+        made, waiting, held = [], [], {}
+        for name in tables:
+            try:
+                made.append(self._table(request, name, checks[name], tail))
+            except Held as why:
+                held[name] = str(why)
+            except _Waits:
+                waiting.append(name)
+        plan = VerifyPlan(
+            verify_id=verify_id,
+            pipeline=self._settings.pipeline,
+            incarnation=tail.manifest.incarnation,
+            store_url=self._settings.store.url,
+            request_id=request_id,
+            tables=tuple(made),
+            held=held,
+        )
+        return Planned(plan, tuple(waiting))
+
+    def _checks(
+        self, request_id: str, finished_in: int, tables: Sequence[str]
+    ) -> tuple[DumpRequest, Mapping[str, list[_Found]]]:
+        """The request, and the chunks of each table, in order, with the manifests that name them.
+
+        They are looked for backwards, up to the manifest that accepted the request. Where the
+        worker had to begin anew, the later chunk of a number counts.
+        """
+        found: dict[str, dict[int, _Found]] = {name: {} for name in tables}
+        last = finished_in
+        while last >= 1:
+            first = max(1, last - _BACK + 1)
+            links = list(self._chain.links(first, last))
+            for link in reversed(links):
+                for check in reversed(link.manifest.checks):
+                    if check.request_id == request_id and check.table in found:
+                        one = _Found(check, link.manifest)
+                        found[check.table].setdefault(check.chunk, one)
+            begun = [link.manifest for link in links if request_id in link.manifest.accepted]
+            if begun:
+                request = _accepted(begun[0], request_id)
+                return request, {name: _whole(name, chunks) for name, chunks in found.items()}
+            last = first - 1
+        raise CorruptData(f"no manifest up to {finished_in} has accepted request {request_id}")
+
+    def _table(
+        self, request: DumpRequest, name: str, found: Sequence[_Found], tail: Link
+    ) -> TableCheck:
+        last = found[-1].manifest
+        then = self._state_at(last.manifest_number)
+        now = self._chain.open_state(tail).tables.get(name, TableState())
+        state = then.tables.get(name, TableState())
+        target = target_of(self._settings, tail.manifest, name, now)
+        _check_table(name, state, now, target, tail.manifest)
+        number = target.applied
+        if number is None or number < state.last_data_manifest:
+            raise _Waits
+        applied = max(number, last.manifest_number)
+        if applied > tail.manifest.manifest_number:
+            raise Held(f"its target has applied manifest {applied}, which the chain does not have")
+        checks = [one.check for one in found]
+        low = min(check.low_seq for check in checks)
+        if len({check.schema for check in checks}) > 1:
+            raise Held("its columns changed meanwhile: verify again")
+        meanwhile = self._meanwhile(name, low, found[0].manifest, applied)
+        touched, end = meanwhile.touched, meanwhile.end
+        if end is None:
+            raise CorruptData(f"manifest {applied} is missing")
+        return TableCheck(
+            table=name,
+            target=target.url,
+            target_version=target.version,
+            app_id=app_id(end.pipeline, end.incarnation, name, now.generation, target.build),
+            number=number,
+            schema=self._chain.read_schema(checks[-1].schema),
+            checks=tuple(checks),
+            low_seq=low,
+            applied=applied,
+            applied_seq=end.last_seq,
+            touched=tuple(planned_part(part) for part in touched),
+            schemas=self._schemas(touched),
+            source_time_us=end.source_time_us,
+            scope=_scope(request),
+            key_range=request.key_range,
+            sample_percent=request.sample_percent,
+        )
+
+    def _state_at(self, number: int) -> OpenState:
+        link = self._chain.read(number)
+        if link is None:
+            raise CorruptData(f"manifest {number} is missing")
+        return self._chain.open_state(link)
+
+    def _meanwhile(self, name: str, low: int, first: Manifest, applied: int) -> Meanwhile:
+        """What the manifests up to ``applied`` hold of the table after sequence ``low``; ``first``
+        is one that is not before it. Raises Held."""
+        begin = min(first.manifest_number, applied)
+        while begin > 1:
+            link = self._chain.read(begin)
+            if link is None:
+                raise CorruptData(f"manifest {begin} is missing")
+            if link.manifest.first_seq <= low + 1:
+                break
+            begin -= 1
+        found = Meanwhile(name, low)
+        for link in self._chain.links(begin, applied):
+            found.look(link.manifest)
+        return found
+
+    def _schemas(self, parts: Iterable[Part]) -> dict[str, TableSchema]:
+        names = sorted({part.schema for part in parts})
+        return {name: self._chain.read_schema(name) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    check: Check
+    manifest: Manifest
+
+
+def _accepted(manifest: Manifest, request_id: str) -> DumpRequest:
+    """The request, from the open state of the manifest that accepted it."""
+    for item in () if manifest.state is None else manifest.state.requests:
+        if item.request.request_id == request_id and item.request.verifies:
+            return item.request
+    raise CorruptData(
+        f"manifest {manifest.manifest_number} has no open request {request_id} to verify"
+    )
+
+
+def _whole(table: str, chunks: Mapping[int, _Found]) -> list[_Found]:
+    """The chunks in order; CorruptData unless they are all there."""
+    count = next((n + 1 for n in sorted(chunks) if chunks[n].check.complete), 0)
+    if not count or any(number not in chunks for number in range(count)):
+        raise CorruptData(
+            f"the chain lacks verification parts of {table}",
+            hint="verify the table again; `tideline inspect manifests` shows what there is",
+        )
+    return [chunks[number] for number in range(count)]
+
+
+def _check_table(
+    name: str, then: TableState, now: TableState, target: Target, tail: Manifest
+) -> None:
+    """Raise Held unless the target can be compared with what was read."""
+    if now.condition in (TableCondition.PARKED, TableCondition.BLOCKED):
+        raise Held(f"it is {now.condition.value}: {now.reason or 'no reason given'}")
+    if now.schema is None:
+        raise Held("nothing of it is captured yet")
+    if then.generation != now.generation:
+        raise Held("it was started anew while it was being verified; verify it again")
+    owner = foreign_owner(target, tail, name)
+    if owner is not None:
+        raise Held(owner)
+    if target.went_back:
+        raise Held(
+            "its target was set back behind what is applied (RESTORE): dump and merge it, then"
+            " verify it again"
+        )
+
+
+def _scope(request: DumpRequest) -> Scope:
+    if request.keys is not None:
+        return Scope.KEYS
+    if request.sample_percent not in (None, 100):
+        return Scope.SAMPLE
+    return Scope.RANGE if request.ranged else Scope.WHOLE

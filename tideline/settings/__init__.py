@@ -1,0 +1,161 @@
+"""``tideline.toml`` plus the environment, parsed once, into frozen settings.
+
+Every key can come from the environment (``TIDELINE_SOURCE__URL``), which wins over the file. A
+bad file raises one Misconfigured that names every mistake, each with its key and what is allowed.
+Secrets are hidden from ``repr`` and from errors.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from tideline.contract.errors import Misconfigured
+from tideline.contract.patterns import check_patterns
+from tideline.contract.schema import TableId
+from tideline.settings.sections import Capture, Control, Merge, Retention, Store, Warehouse
+from tideline.settings.source import MysqlAddress, Source
+from tideline.settings.tables import OnChange, TableSettings, settings_of
+from tideline.settings.upkeep import Maintain, Openlineage, Slo
+
+__all__ = [
+    "CONFIG_VARIABLE",
+    "Capture",
+    "Control",
+    "Maintain",
+    "Merge",
+    "MysqlAddress",
+    "OnChange",
+    "Openlineage",
+    "Retention",
+    "Settings",
+    "Slo",
+    "Source",
+    "Store",
+    "TableSettings",
+    "Warehouse",
+    "load_settings",
+    "make_settings",
+    "settings_path",
+]
+
+CONFIG_VARIABLE = "TIDELINE_CONFIG"
+DEFAULT_CONFIG = "tideline.toml"
+
+
+class Settings(BaseSettings):
+    """All settings of one pipeline."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="TIDELINE_",
+        env_nested_delimiter="__",
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
+    )
+
+    pipeline: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
+    """The name of the pipeline: of its folder in the store, and of what it makes at the source."""
+    source: Source
+    store: Store
+    control: Control = Control()
+    warehouse: Warehouse
+    capture: Capture = Capture()
+    merge: Merge = Merge()
+    retention: Retention = Retention()
+    slo: Slo = Slo()
+    openlineage: Openlineage = Openlineage()
+    maintain: Maintain = Maintain()
+    tables: Mapping[str, TableSettings] = {}
+    """By shell pattern over ``schema.table``. What a later entry says wins over earlier ones."""
+
+    @field_validator("tables")
+    @classmethod
+    def _sound_patterns(cls, tables: Mapping[str, TableSettings]) -> Mapping[str, TableSettings]:
+        try:
+            check_patterns(tuple(tables))
+        except Misconfigured as error:
+            raise ValueError(error.message) from None
+        return tables
+
+    def of_table(self, table: TableId) -> TableSettings:
+        """What holds for ``table``: the entries whose patterns match it, over the defaults."""
+        return settings_of(table, self.tables)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment wins over what the file gave (which arrives as init arguments)."""
+        return env_settings, init_settings
+
+
+def settings_path(config: str | Path | None = None) -> Path:
+    """``config``, else ``$TIDELINE_CONFIG``, else ``./tideline.toml``."""
+    return Path(config or os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG)
+
+
+def load_settings(config: str | Path | None = None) -> Settings:
+    """The settings from the file at `settings_path`.
+
+    Raises Misconfigured with one line per mistake.
+    """
+    path = settings_path(config)
+    try:
+        values = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise Misconfigured(
+            f"no settings file at {path}", hint=f"name one with --config or {CONFIG_VARIABLE}"
+        ) from None
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Misconfigured(
+            f"{path} cannot be read: {error}", hint="it is TOML: texts stand in quotes"
+        ) from None
+    return make_settings(values, origin=str(path))
+
+
+def make_settings(values: Mapping[str, Any], *, origin: str = "settings") -> Settings:
+    """Settings from parsed values and the environment; Misconfigured names every mistake."""
+    try:
+        return Settings(**values)
+    except SettingsError as error:
+        # The library names the field and keeps the value to itself.
+        raise Misconfigured(
+            f"a setting from the environment cannot be read: {error}",
+            hint="""lists are JSON there, as in TIDELINE_SOURCE__TABLES='["public.*"]';"""
+            " a section has no value of its own, its keys follow after two underscores",
+        ) from None
+    except ValidationError as error:
+        lines = [f"{_key(item['loc'])}: {_reason(item)}" for item in error.errors()]
+        raise Misconfigured(
+            f"{origin} has {len(lines)} mistakes:\n  " + "\n  ".join(lines)
+        ) from None
+
+
+def _key(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in location)
+
+
+def _reason(item: Any) -> str:
+    if item["type"] == "extra_forbidden":
+        return "no such key"
+    if item["type"] == "missing":
+        return "must be given"
+    return str(item["msg"]).removeprefix("Value error, ")

@@ -1,0 +1,191 @@
+"""The store, the queue, the warehouse, and the limits of what works between them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from tideline.settings.base import Count, Days, MiB, Seconds, Section
+
+
+class Store(Section):
+    """Where segments lie. Credentials for s3 come from the usual AWS variables, or from here."""
+
+    url: str
+    """Where segments lie: `file:///absolute/path` or `s3://bucket/prefix`."""
+    endpoint: str | None = None
+    """Of an S3 that is not Amazon's: `https://host:port`."""
+    region: str | None = None
+    """The S3 region."""
+    access_key_id: str | None = None
+    """S3 credentials, if the usual variables do not give them; together with the next."""
+    secret_access_key: SecretStr | None = None
+    """Better in TIDELINE_STORE__SECRET_ACCESS_KEY."""
+    timeout_s: Seconds = 30.0
+    """For one request; a contended create-only PUT can take 5 s on some stores."""
+    retry_s: Seconds = 60.0
+    """How long an unanswered request is repeated before it counts as Unavailable."""
+
+    @field_validator("url")
+    @classmethod
+    def _known_scheme(cls, url: str) -> str:
+        parts = urlsplit(url)
+        directory = url.startswith("file:///") and parts.path.strip("/")
+        bucket = parts.scheme == "s3" and parts.netloc
+        if not directory and not bucket and parts.scheme != "memory":
+            raise ValueError("must be file:///absolute/path or s3://bucket/prefix")
+        if "@" in parts.netloc:
+            raise ValueError("must not hold credentials: they go into access_key_id and so on")
+        return url.rstrip("/")
+
+    @field_validator("endpoint")
+    @classmethod
+    def _known_endpoint(cls, endpoint: str | None) -> str | None:
+        parts = urlsplit(endpoint or "https://unset")
+        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+            raise ValueError("must be https://host:port, or http:// of a trusted network")
+        return endpoint
+
+    @model_validator(mode="after")
+    def _whole_credentials(self) -> Self:
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            raise ValueError("access_key_id and secret_access_key belong together")
+        return self
+
+
+class Control(Section):
+    """The Redis (or Valkey) that requests come through."""
+
+    url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
+    """`redis://…`, or `rediss://…` with TLS."""
+    message_bytes_max: Count = 1 * MiB
+    """Larger requests are refused."""
+    answer_ttl_s: Seconds = 86_400.0
+    """How long an answer stays readable in the queue; the chain keeps the newest ones."""
+
+
+class Warehouse(Section):
+    """Where the tables are kept, at ``{url}/{source schema}/{table}``."""
+
+    url: str
+    """The folder of the tables, as Spark and this program address it."""
+
+    @field_validator("url")
+    @classmethod
+    def _no_trailing_slash(cls, url: str) -> str:
+        if not urlsplit(url).scheme:
+            raise ValueError("must be a url such as file:///absolute/path")
+        return url.rstrip("/")
+
+
+class Capture(Section):
+    """The worker's limits, each with its unit in its name."""
+
+    flush_interval_s: Seconds = 5.0
+    """A segment is closed after this at the latest."""
+    segment_bytes_max: Count = 32 * MiB
+    """A segment is closed at this size, at the next end of a transaction."""
+    batch_rows_max: Count = 20_000
+    """Changes that are decoded together."""
+    batch_bytes_max: Count = 8 * MiB
+    """The same in bytes of the log."""
+    upload_bytes_max: Count = 256 * MiB
+    """Sealed but not yet durable bytes; above it, reading stops and the source keeps its log."""
+    stop_timeout_s: Seconds = 30.0
+    """How long a stop waits for the store; what is not durable by then is read again."""
+    heartbeat_s: Seconds = 5.0
+    """The chain grows at least so often."""
+    takeover_after_s: Seconds = 15.0
+    """A passive worker takes over a chain that has not grown for so long."""
+    chunk_rows: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    """Rows that one query of a dump reads, at most."""
+    chunk_bytes_max: Count = 64 * MiB
+    """… and bytes."""
+    delay_ms: Annotated[int, Field(ge=0, le=3_600_000)] = 0
+    """A pause between the chunks of a dump."""
+    chunk_redo_max: Count = 5
+    """Redoes of one chunk by the snapshot rule before the fence is used."""
+    fence_timeout_s: Seconds = 600.0
+    """How long a chunk waits for older transactions; whoever blocks it is named then."""
+    lock_timeout_s: Seconds = 5.0
+    """How long a chunk waits for the weakest lock there is, when DDL holds a stronger one."""
+    mark_timeout_s: Seconds = 60.0
+    """Without a word from the log for so long, though marks are written to it all the time, the
+    connection counts as dead."""
+    catalog_interval_s: Seconds = 3.0
+    """Between two looks at the source's catalog."""
+    snapshot_interval_s: Seconds = 1.0
+    """PostgreSQL: between two looks at which transactions have become visible."""
+    load_interval_s: Seconds = 5.0
+    """Between two looks at how busy the source is."""
+    chunk_target_ms: Annotated[int, Field(ge=0, le=60_000)] = 2_000
+    """Chunks get smaller while they take longer, and grow again up to ``chunk_rows``; 0: never."""
+    replica_lag_max_s: Seconds | None = None
+    """Dumps wait while a replica (or the source, where it is one) is further behind."""
+    running_queries_max: Count | None = None
+    """Dumps wait while more sessions are at work in the source."""
+    log_backlog_max_bytes: Count | None = None
+    """Dumps wait while the source keeps more of its log for us."""
+    unseen_transactions_max: Count = 100_000
+    """PostgreSQL: above so many that are not visible yet, chunks use the fence."""
+    open_requests_max: Annotated[int, Field(ge=1, le=64)] = 64
+    """More are refused until one ends."""
+    parallel_dumps_max: Annotated[int, Field(ge=1, le=16)] = 2
+    """Tables that are dumped side by side, each over two connections of its own."""
+    chunks_ahead_max: Annotated[int, Field(ge=0, le=16)] = 2
+    """Chunks of a table that are read while the one before them waits for its high mark."""
+    request_claim_s: Seconds = 30.0
+    """A request that a worker took and did not answer for so long is taken up by another."""
+    rollup_part_bytes_max: Annotated[int, Field(ge=1, le=1024 * MiB)] = 32 * MiB
+    """Smaller parts of a table are rolled up together, a thousand manifests' at a time."""
+    rollup_file_bytes_max: Annotated[int, Field(ge=1, le=1024 * MiB)] = 64 * MiB
+    """Parts that together are larger become several roll-ups."""
+    metrics_port: Annotated[int, Field(ge=0, le=65_535)] = 0
+    """Where Prometheus metrics are served, on 127.0.0.1; 0: nowhere."""
+
+    @model_validator(mode="after")
+    def _takes_over_after_heartbeats(self) -> Self:
+        if self.takeover_after_s < 2 * self.heartbeat_s:
+            raise ValueError("takeover_after_s must be at least twice heartbeat_s")
+        return self
+
+
+class Retention(Section):
+    """When parts that nobody needs any more are removed from the store, by the active worker.
+
+    Nothing is removed that a known warehouse has not applied, or that a table built anew from its
+    latest finished full dump would need. Manifests, blocks and schemas are kept for ever.
+    """
+
+    remove: bool = True
+    """False: nothing is ever removed, unless ``tideline garbage`` is run."""
+    parts_days: Days = 7.0
+    """Younger parts are kept in any case."""
+    orphans_days: Days = 1.0
+    """Of parts that no manifest names: how long an upload may still be under way, at the least."""
+    plans_days: Days = 7.0
+    """How long the parts of a plan are kept that was made and never ended well."""
+    interval_s: Seconds = 21_600.0
+    """Between two looks for what may go; the first comes soon after the worker became active."""
+
+
+class Merge(Section):
+    """Limits of one plan, and the Spark application that ``tideline merge`` starts."""
+
+    parts_max: Count = 10_000
+    """Files that one plan reads; what is left waits for the next."""
+    bytes_max: Annotated[int, Field(ge=1)] = 8 * 1024 * MiB
+    """… and their bytes."""
+    retries_max: Count = 8
+    """Tries again at once, of a table that another writer of it was faster with."""
+    retry_s: Annotated[float, Field(ge=0, le=86_400)] = 120.0
+    """How long a table's merge is tried again, with growing pauses, for what waiting can mend: a
+    store that is away, a disk that is full. What would fail again (a torn part) is not."""
+    master: str = "local[2]"
+    """Spark's master, for `tideline merge` and its like; Airflow's connection gives its own."""
+    driver_memory: str = "2g"
+    """Of the driver that they start."""
+    jars: str | None = None
+    """Delta's jars, comma-separated; None: the ones in the cache."""
