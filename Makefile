@@ -9,7 +9,7 @@ LINT_PATHS := $(wildcard tideline capture spark_jobs console plugins dags simula
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers demo test check quick-tests lint faults bench constraints clean
+.PHONY: help setup servers demo test simulated-tests check quick-tests lint faults bench constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,10 +27,14 @@ servers: setup
 demo: setup ## the main job on a sample shop, live; SOURCE=mariadb has the shop in MariaDB
 	@$(BIN)/tideline demo $(if $(SOURCE),--source $(SOURCE))
 
-test: setup servers lint ## every test
-	$(BIN)/pytest tests/simulation --durations=10
-	$(BIN)/pytest --ignore=tests/simulation --numprocesses=2 --dist=loadscope --no-loadscope-reorder \
+# Three processes on two cores: what waits for servers leaves the cores to what merges.
+test: setup servers ## every test
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint simulated-tests
+	$(BIN)/pytest --ignore=tests/simulation --numprocesses=3 --dist=loadscope --no-loadscope-reorder \
 		--max-worker-restart=0 --durations=60
+
+simulated-tests:
+	$(BIN)/pytest tests/simulation --durations=10
 
 check: setup ## format, types, imports, unit and property tests: under a minute
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint quick-tests
@@ -44,7 +48,7 @@ lint:
 	$(BIN)/mypy $(LINT_PATHS)
 	$(BIN)/lint-imports
 
-faults: setup servers ## real servers under every fault, and the table of counts; ROUNDS=… sets its length
+faults: setup servers ## servers and jobs under every fault, with tables of counts; ROUNDS=… and JOBS=… set its length
 	@$(BIN)/python -m tests.faults
 	@STORE_AWAY_S=60 $(BIN)/pytest tests/faults/test_store_away.py
 

@@ -346,6 +346,7 @@ class Session:
         if now - self._reported_at < _REPORT_S:
             return
         self._reported_at = now
+        self._source.keep_copies(self.core.dumps.copies)
         answers = [
             answer for answer in self.core.answers(now=now) if answer.request_id in self._accepted
         ]

@@ -110,6 +110,8 @@ def write_options(table: pa.Table) -> dict[str, Any]:
         "write_statistics": ["_tl_seq"],
         "store_schema": False,
         "data_page_version": "1.0",
+        # A byte that flips in a page may leave it readable, with another value.
+        "write_page_checksum": True,
     }
 
 

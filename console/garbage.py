@@ -17,7 +17,7 @@ def run(settings: Settings, *, dry_run: bool) -> None:
     found = Garbage(settings, store).collect(datetime.now(UTC), dry_run=dry_run)
     consumers = known_consumers(settings, store)
     print_table(
-        ("parts and roll-ups", "objects", "bytes"),
+        ("parts, roll-ups, records", "objects", "bytes"),
         (
             (fate.value, found.objects[fate], found.bytes[fate])
             for fate in Fate

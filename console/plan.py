@@ -57,7 +57,7 @@ def print_preview(found: PlanPreview) -> None:
     for name, reason in sorted(found.held.items()):
         print(f"{name} is held: {reason}")
     for name, kinds in sorted(found.parks.items()):
-        print(f"{name} will park before the next: {', '.join(kinds)}")
+        print(f"{name} will stop before the next: {', '.join(kinds)}")
     for dump in found.dumps:
         scope = "the whole table" if dump.keys is None else f"{dump.keys:,} rows"
         print(f"{dump.table}: a dump of {scope} is due: {dump.why}")

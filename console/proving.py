@@ -24,7 +24,7 @@ from tideline.contract.proofs import (
 from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline.contract.verification import Proof, TableProof, Verification, VerifyPlan
 from tideline.planner.verified import store_verification
-from tideline.planner.verifying import plan_verification
+from tideline.planner.verifying import plan_verification, stuck
 from tideline.settings import Settings
 
 MERGES_MAX = 10
@@ -69,7 +69,7 @@ class Proving:
 
     def run(self, *, repair: bool) -> Verification:
         """The result, which is stored. Raises Misconfigured when the worker refuses to read."""
-        proofs = self._settled(self._compared(self._request))
+        proofs = self._hopeless() or self._settled(self._compared(self._request))
         for number in range(REPAIRS_MAX if repair else 0):
             if not any(one.differences for one in proofs):
                 break
@@ -79,6 +79,13 @@ class Proving:
         )
         store_verification(self._settings, result)
         return result
+
+    def _hopeless(self) -> list[TableProof]:
+        """The tables, if all that were asked for are ones which need not be read: they are held."""
+        held = stuck(self._settings, self._request.tables)
+        if not set(self._request.tables) <= set(held):
+            return []
+        return [TableProof(name, Proof.UNPROVEN, reason=why) for name, why in held.items()]
 
     def _compared(self, request: DumpRequest) -> list[TableProof]:
         """What was read for ``request``, compared."""

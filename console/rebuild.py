@@ -9,6 +9,7 @@ from console.merge import print_held, store_receipt
 from console.spark import spark_session
 from tideline.contract.errors import Misconfigured
 from tideline.contract.modes import Mode
+from tideline.contract.plan import PlannedSwap
 from tideline.contract.receipt import Outcome, TableReceipt
 from tideline.planner import begin_rebuild, next_step
 from tideline.settings import Settings
@@ -59,13 +60,22 @@ def run(settings: Settings, table: str, options: Options) -> int:
             for step in plan.tables:
                 print(f"building up to manifest {step.b}: {len(step.parts)} parts", flush=True)
             for swap in plan.swaps:
-                print(f"comparing and swapping at manifest {swap.b}", flush=True)
+                print(_told(swap), flush=True)
             receipt = run_plan(session, plan, retries_max=settings.merge.retries_max)
             store_receipt(settings, receipt)
             if [one for one in receipt.tables if _failed(one)]:
                 return EXIT_FAILED
     print(f"{table} was merged faster than it could be rebuilt: run the command again")
     return EXIT_FAILED
+
+
+def _told(swap: PlannedSwap) -> str:
+    if swap.live_b is None:
+        return f"comparing and swapping at manifest {swap.b}"
+    return (
+        f"swapping at manifest {swap.b}, without comparing: the live table cannot go on from"
+        f" manifest {swap.live_b}"
+    )
 
 
 def _failed(one: TableReceipt) -> bool:

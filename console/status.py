@@ -7,30 +7,29 @@ from __future__ import annotations
 
 import sys
 import time
-from datetime import timedelta
+from collections.abc import Mapping
+from dataclasses import replace
 
 import msgspec
 
 from console.freshness import Chain as ChainEnd
 from console.freshness import Watch
-from console.status_document import Merged, Status, TableStage, TableStatus, make_status
+from console.status_document import Status
+from console.status_making import Merged, make_status
+from console.status_text import print_status
 from console.status_watch import objectives, watched
-from console.tables import moment, print_table
 from tideline.contract.errors import TidelineError
 from tideline.contract.manifest import OpenState
-from tideline.contract.request import Answer, TableProgress
 from tideline.contract.schema import parse_table
 from tideline.contract.timeliness import Objective
 from tideline.control import Asker, WorkerStatus
 from tideline.planner import applied_state, recent_runs
+from tideline.planner.consumers import let_go
 from tideline.planner.merges import Planning
 from tideline.planner.verified import verified_through
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
-
-ENDED_SHOWN = 10
-"""Of the requests that ended; the document has all that the chain remembers."""
 
 
 def run(settings: Settings, *, as_json: bool, as_metrics: bool = False) -> None:
@@ -44,7 +43,7 @@ def run(settings: Settings, *, as_json: bool, as_metrics: bool = False) -> None:
     elif as_json:
         sys.stdout.write(msgspec.json.encode(status).decode() + "\n")
     else:
-        _print(status)
+        print_status(status)
 
 
 def read_watch(settings: Settings) -> Watch:
@@ -67,6 +66,7 @@ def read_status(settings: Settings, watch: Watch | None = None) -> Status:
     chain = Chain(open_store(settings.store), settings.pipeline)
     tail = chain.tail()
     state = OpenState() if tail is None else chain.open_state(tail)
+    merged = _over(settings, state, merged)
     takeover_after_s, now_us = settings.capture.takeover_after_s, time.time_ns() // 1_000
     status = make_status(
         settings.pipeline,
@@ -96,8 +96,8 @@ def read_status(settings: Settings, watch: Watch | None = None) -> Status:
 def _merged(settings: Settings) -> tuple[dict[str, Merged], str | None]:
     try:
         progress = applied_state(settings)
-        sound = not any(one.problem for one in progress.values())
-        stops = Planning(settings, open_store(settings.store)).stops() if sound else {}
+        sound = [name for name, one in progress.items() if one.problem is None]
+        stops = Planning(settings, open_store(settings.store)).stops(sound)
     except TidelineError as error:
         return {}, str(error)
     return {
@@ -116,178 +116,19 @@ def _merged(settings: Settings) -> tuple[dict[str, Merged], str | None]:
     }, None
 
 
+def _over(settings: Settings, state: OpenState, merged: Mapping[str, Merged]) -> dict[str, Merged]:
+    """``merged``, knowing which targets were removed when there was nothing more to come."""
+    gone = {
+        name: table
+        for name, table in state.tables.items()
+        if table.gone and name in merged and not merged[name].manifest_number
+    }
+    removed = let_go(settings, open_store(settings.store), gone)
+    return {name: replace(one, over=name in removed) for name, one in merged.items()}
+
+
 def _workers(settings: Settings) -> tuple[list[WorkerStatus] | None, str | None]:
     try:
         return Asker(settings.control, settings.pipeline).workers(), None
     except TidelineError as error:
         return None, str(error)
-
-
-def _print(status: Status) -> None:
-    chain = status.chain
-    lag = None if chain is None else _seconds(chain.lag_s)
-    print(f"pipeline {status.pipeline}: worker {status.worker.value}, captured {lag or '-'} ago")
-    for error in (status.control_error, status.warehouse_error):
-        if error is not None:
-            print(f"not known: {error}")
-    if status.workers:
-        _print_workers(status)
-    if chain is None:
-        print("nothing is captured yet; run `tideline capture`")
-        return
-    print_table(
-        ("manifest", "term", "last seq", "position", "source time", "writer"),
-        [
-            (
-                chain.manifest_number,
-                chain.term,
-                chain.last_seq,
-                chain.position,
-                moment(chain.source_time_us),
-                chain.writer,
-            )
-        ],
-    )
-    _print_tables(status.tables)
-    _print_freshness(status)
-    _print_verified(status)
-    _print_dumps(status)
-
-
-def _print_workers(status: Status) -> None:
-    print_table(
-        ("worker", "state", "host", "pid", "manifest", "heard of", "note"),
-        (
-            (
-                one.writer,
-                one.state,
-                one.host,
-                str(one.pid),
-                one.manifest_number,
-                moment(one.updated_at_us),
-                one.note,
-            )
-            for one in status.workers
-        ),
-    )
-
-
-def _print_tables(tables: tuple[TableStatus, ...]) -> None:
-    print_table(
-        ("table", "state", "captured seq", "merged seq", "complete through", "lag", "waiting"),
-        (
-            (
-                one.table,
-                one.state.value,
-                one.captured.seq,
-                None if one.merged is None else one.merged.seq,
-                None if one.merged is None else moment(one.merged.source_time_us),
-                _seconds(one.lag_s),
-                "no" if one.up_to_date else "yes",
-            )
-            for one in tables
-        ),
-    )
-    for one in tables:
-        if one.state is not TableStage.LIVE and one.reason is not None:
-            since = "" if one.since_seq is None else f" since seq {one.since_seq}"
-            hint = "" if one.hint is None else f"; {one.hint}"
-            print(f"{one.table} {one.state.value}{since}: {one.reason}{hint}")
-        if one.mode is not None and one.mode_wanted is not None:
-            print(
-                f"{one.table} is kept as {one.mode.value}, the settings say"
-                f" {one.mode_wanted.value}: `tideline rebuild {one.table}` switches it"
-            )
-
-
-def _print_freshness(status: Status) -> None:
-    for one in status.tables:
-        if one.late is not None:
-            hint = "" if one.late.hint is None else f"; {one.late.hint}"
-            print(f"{one.table} is late by {one.late.stage.value}: {one.late.reason}{hint}")
-    for whose, kept in (("all tables", status.slo), *((t.table, t.slo) for t in status.tables)):
-        if kept is None or kept.percent is None or (whose != "all tables" and not kept.late):
-            continue
-        print(
-            f"{whose}: {kept.percent:g} % of {kept.changes:,} changes within {kept.within_s:g} s"
-            f" since {moment(kept.since_us)} (objective {kept.objective_percent:g} %,"
-            f" budget burn {kept.burn:g}×, slowest {kept.slowest_s:.0f} s)"
-        )
-
-
-def _print_verified(status: Status) -> None:
-    for one in status.tables:
-        found = one.verified
-        if found is None:
-            continue
-        at = f"seq {found.seq}"
-        if found.source_time_us is not None:
-            at += f" (source time {moment(found.source_time_us)})"
-        if found.invalid is None:
-            print(f"{one.table} verified through {at}")
-        else:
-            print(f"{one.table} was verified at {at}; that holds no more: {found.invalid}")
-
-
-def _print_dumps(status: Status) -> None:
-    if status.paused:
-        print("all dumps are paused: `tideline resume --all` goes on with them")
-    if status.dumps:
-        print_table(
-            (
-                "request",
-                "table",
-                "state",
-                "chunk",
-                "of about",
-                "rows",
-                "of about",
-                "a second",
-                "left",
-                "held up by",
-            ),
-            (
-                (answer.request_id, *_progress(table))
-                for answer in status.dumps
-                for table in answer.tables
-            ),
-        )
-    if status.ended:
-        print_table(
-            ("ended lately", "state", "tables", "rows", "manifest", "why"),
-            (_end(answer) for answer in status.ended[-ENDED_SHOWN:]),
-        )
-
-
-def _progress(table: TableProgress) -> tuple[object, ...]:
-    return (
-        table.table,
-        table.state.value,
-        table.chunks,
-        table.chunks_estimate,
-        table.rows,
-        table.rows_estimate,
-        table.rows_per_s,
-        _span(table.remaining_s),
-        table.error or table.waiting,
-    )
-
-
-def _end(answer: Answer) -> tuple[object, ...]:
-    reasons = [reason for reason in (answer.error, answer.hint) if reason is not None]
-    return (
-        answer.request_id,
-        answer.state.value,
-        len(answer.tables),
-        sum(table.rows for table in answer.tables),
-        answer.manifest_number,
-        "; ".join(reasons) or None,
-    )
-
-
-def _span(seconds: float | None) -> str | None:
-    return None if seconds is None else str(timedelta(seconds=round(seconds)))
-
-
-def _seconds(value: float | None) -> str | None:
-    return None if value is None else f"{value:.1f} s"

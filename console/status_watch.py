@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import msgspec
 
 from console.freshness import Chain, Table, Watch, kept_by_table, kept_in_all, lateness
-from console.status_document import Merged, Status, TableStatus
+from console.status_document import Status, TableStatus
+from console.status_making import Merged
 from tideline.contract.manifest import OpenState
 from tideline.contract.timeliness import Objective
 

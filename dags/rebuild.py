@@ -1,7 +1,8 @@
 """`tideline_rebuild`: build a table anew from the chain, beside the live one, and swap them.
 
-Switches the mode that a table is kept in, and heals one that a dump cannot heal. The live table is
-read meanwhile, and merged between the steps. Only when triggered.
+Switches the mode that a table is kept in, heals one that a dump cannot heal, and leads one past a
+change, or a new generation, that it is held before. The live table is read meanwhile, and merged
+between the steps. Only when triggered.
 """
 
 from __future__ import annotations

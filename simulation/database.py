@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from capture.core.events import MarkKind, Snapshot
+from simulation.columns import Alteration, altered, carried, told_steps
 from simulation.history import Entry, Transaction
 from simulation.log import (
     Aborted,
@@ -52,7 +53,8 @@ class Database:
         """Why the worker's place in the log is gone for good, if it is."""
         self.log: list[LogEntry] = []
         self.tables = {
-            name: Table(name, first_form(name, at + 1)) for at, name in enumerate(TABLES)
+            name: Table(name, first_form(name, at + 1, numbered=kind is Kind.POSTGRES))
+            for at, name in enumerate(TABLES)
         }
         self.transactions: list[Transaction] = []
         self.rolled_back: list[Entry] = []
@@ -280,6 +282,16 @@ class Database:
         """A DDL statement: PostgreSQL's log has none."""
         if self.kind is Kind.MYSQL:
             self._append(0, statement=Statement(table, text, neutral))
+
+    def alter(self, held: Table, what: Alteration, *, understood: bool = True) -> None:
+        """Change the columns of a table that nobody has a lock on. PostgreSQL's log says nothing of
+        it; in that of a MySQL is the statement (``understood``: a reader knows what it does)."""
+        held.form = altered(held.form, what)
+        held.rows = {key: carried(row, what, held.form) for key, row in held.rows.items()}
+        if self.kind is Kind.MYSQL:
+            steps = told_steps(what, held.form) if understood else None
+            text = f"ALTER TABLE {held.name} {what.words}"
+            self._append(0, statement=Statement(held.name, text, understood, steps))
 
     def note_gap(self, reason: str) -> None:
         """The log says that it lacks rows."""

@@ -17,11 +17,12 @@ from simulation.history import (
     Transaction,
 )
 from simulation.rows import PartRow
-from simulation.tables import ACCOUNTS, digest_of
+from simulation.tables import ACCOUNTS, digest_of, shape_of
 from simulation.told import told
 from simulation.wire import PLACES, index_of
 from tideline.contract.errors import CorruptData
 from tideline.contract.manifest import Manifest, decode_manifest, digest
+from tideline.contract.schema import Verdict
 
 if TYPE_CHECKING:
     from simulation.run import Rig
@@ -43,7 +44,10 @@ def gather(rig: Rig, liveness: Liveness) -> History:
         raw = rig.bucket.objects[key]
         manifests.append(_manifest(rig, decode_manifest(raw), digest(raw)))
     source = {
-        name: tuple(Row(key, row["ver"], digest_of(row)) for key, row in sorted(table.rows.items()))
+        name: tuple(
+            Row(key, row["ver"], digest_of(row), shape_of(row))
+            for key, row in sorted(table.rows.items())
+        )
         for name, table in rig.database.tables.items()
     }
     return History(
@@ -62,8 +66,15 @@ def gather(rig: Rig, liveness: Liveness) -> History:
 
 def _commits(rig: Rig, manifests: list[ChainManifest]) -> tuple[MergeCommit, ...]:
     """The merges' commits. What changed without row events leaves rows in doubt, and columns that
-    the log did not repeat wrong, until a dump that began after it is merged."""
+    the log did not repeat wrong, until a dump that began after it is merged. So does a change of
+    columns of which it is not certain what became of them."""
     doubts = [(table, _seq_at(manifests, position)) for table, position in rig.database.unlogged]
+    doubts += [
+        (event.table, event.seq - 1)
+        for manifest in rig.merger.manifests
+        for event in manifest.schema_events
+        if event.verdict != Verdict.NEUTRAL.value
+    ]
     proofs = _proofs(rig)
     commits = []
     for commit in rig.merger.commits:
@@ -72,7 +83,7 @@ def _commits(rig: Rig, manifests: list[ChainManifest]) -> tuple[MergeCommit, ...
         ]
         healed = max(found, default=-1)
         if any(table == commit.table and seq >= healed for table, seq in doubts):
-            rows = tuple(replace(row, digest=None) for row in commit.rows)
+            rows = tuple(replace(row, digest=None, shape=None) for row in commit.rows)
             commit = replace(commit, rows=rows, whole=False, total=None)
         commits.append(commit)
     return tuple(commits)

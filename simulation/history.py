@@ -122,11 +122,13 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the warehouse or of the source. ``digest`` None: a value of it is still pending."""
+    """A row of the warehouse or of the source. ``digest`` None: a value of it is still pending.
+    ``shape``: all that it holds, by the columns' names at that time; None: that is not known."""
 
     key: Key
     ver: int | None
     digest: Digest | None
+    shape: Digest | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from capture.core.events import MarkKind
+from simulation.columns import draw_addition
 from simulation.faults import Fault
 from simulation.storage import Misfortune
-from simulation.tables import ITEMS, NAMES, widened
+from simulation.tables import ITEMS, NAMES
 from simulation.workload import all_keys, fresh_row
 
 if TYPE_CHECKING:
@@ -246,18 +247,8 @@ def replace_table(board: Board, own: random.Random) -> None:
 
 
 def add_column(board: Board, own: random.Random) -> None:
-    world, database = board.rig.world, board.rig.database
-    held = database.tables[own.choice((ITEMS, NAMES))]
-    for _ in range(400):
-        if not held.locked and not held.exclusive:
-            break
-        world.sleep(0.02)
-    else:
-        return
-    board.hit(Fault.ADD_COLUMN)
-    count = len(held.form.schema.columns)
-    held.form = widened(held.form, f"extra{count}")
-    database.state(held.name, f"ALTER TABLE {held.name} ADD extra{count}", neutral=True)
+    if board.rig.workload.alter(own, draw_addition):
+        board.hit(Fault.ADD_COLUMN)
 
 
 def change_key(board: Board, own: random.Random) -> None:

@@ -8,6 +8,7 @@ from enum import Enum
 from capture.core.events import MarkKind
 from simulation.history import Entry
 from simulation.tables import Form, Key, Row
+from tideline.contract.steps import ColumnStep
 
 
 class Kind(Enum):
@@ -31,11 +32,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A DDL statement, in the log of a MySQL."""
+    """A DDL statement, in the log of a MySQL. ``steps``: see `StatementSeen`."""
 
     table: str
     text: str
     neutral: bool
+    steps: tuple[ColumnStep, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,7 @@ from tideline.contract.manifest import (
     roll_forward,
 )
 from tideline.contract.plan import Plan, TablePlan
-from tideline.contract.receipt import PENDING
-from tideline.contract.request import DumpRequest
+from tideline.contract.receipt import reread_request
 from tideline.contract.schema import TableSchema, decode_schema
 
 if TYPE_CHECKING:
@@ -109,6 +108,8 @@ class Merger:
             target = self.targets[name]
             applied = max(target.applied.values(), default=0)
             live = table.condition is TableCondition.LIVE
+            if self.schema(table.schema or "") != self._rig.database.tables[name].form.schema:
+                return False  # A change of its columns has not been noticed yet.
             if not live or applied < table.last_data_manifest:
                 return False
             if any(row.pending for row in target.rows.values()):
@@ -271,10 +272,6 @@ class Merger:
             keys = [key for key, row in target.rows.items() if row.pending]
             if keys and state.tables:
                 applied = max(target.applied.values(), default=0)
-                request = DumpRequest(
-                    f"{PENDING}{name}:{applied}",
-                    (name,),
-                    keys=tuple((str(key[0]),) for key in keys),
-                    requested_by="merge",
-                )
+                asked = tuple((str(key[0]),) for key in keys)
+                request = reread_request(name, asked, incarnation="simulated", applied=applied)
                 self._rig.askers.ask(request, waits=False)

@@ -18,7 +18,10 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 import capture.core.dumps
+import capture.core.lineage
 import capture.core.orders
+import capture.core.progress
+import capture.core.tables
 import capture.core.window
 import capture.core.worker
 import capture.leadership
@@ -106,6 +109,10 @@ def _fenced(self: Any, item: Any, dump: Any, **given: Any) -> Any:
     made = _MAKE(self, item, dump, **given)
     made.order = dataclasses.replace(made.order, fence=True)
     return made
+
+
+def _by_name(old: Any, new: Any, *known: Any) -> Any:
+    return dataclasses.replace(capture.core.lineage.by_name(old, new), certain=True)
 
 
 _MAKE = capture.core.orders.Orders._make
@@ -232,7 +239,11 @@ MUTANTS: tuple[Mutant, ...] = (
         focus=(Fault.ORDER_COMMITS_OFF, Fault.ORDER_COMMITS_OFF),
     ),
     _flaw("marks-by-polling", "the low mark is a polled position", kind=Kind.MYSQL),
-    Mutant("no-window", "no dedupe in the window", ((_DUMPS, "settle", _settle_nothing),)),
+    Mutant(
+        "no-window",
+        "no dedupe in the window",
+        ((capture.core.progress, "settle", _settle_nothing),),
+    ),
     Mutant(
         "window-by-new-key",
         "the window knows only the new key of a row that moved",
@@ -350,6 +361,16 @@ MUTANTS: tuple[Mutant, ...] = (
         focus=(Fault.STORE_STALE_LIST, Fault.STORE_STALE_LIST),
     ),
     _flaw("keys-compared-here", "keys are compared by character"),
+    _flaw("forgets-renames", "a merge takes a column that was renamed for a new one"),
+    _flaw("fills-nothing", "rows that exist hold NULL in a column that was added with a default"),
+    Mutant(
+        "renames-by-name",
+        "a column that was renamed is taken for a new one, of which nothing is in doubt",
+        (
+            (capture.core.tables, "by_numbers", _by_name),
+            (capture.core.tables, "by_statement", _by_name),
+        ),
+    ),
 )
 
 NOT_APPLICABLE: dict[str, str] = {

@@ -341,7 +341,7 @@ def _kinds(wanted: tuple[Row, ...], commit: MergeCommit, history: History) -> It
             yield "missing" if there is None else "value"
         elif there.ver != row.ver:
             yield "older" if row.ver is None or there.ver < row.ver else "newer"
-        elif there.digest != row.digest:
+        elif there.digest != row.digest or not _same_shape(there, row):
             yield "value"
     if found:
         lived = {
@@ -352,6 +352,10 @@ def _kinds(wanted: tuple[Row, ...], commit: MergeCommit, history: History) -> It
         }
         for key in found:
             yield "gone" if key in lived else "unknown"
+
+
+def _same_shape(one: Row, other: Row) -> bool:
+    return None in (one.shape, other.shape) or one.shape == other.shape
 
 
 def _require_sound(history: History) -> None:

@@ -37,6 +37,7 @@ from simulation.storage import Bucket, SimulatedClient
 from simulation.workload import Workload, load, spawn
 from tideline.contract.errors import Fenced, TidelineError
 from tideline.contract.manifest import Manifest
+from tideline.contract.schema import Verdict
 from tideline.settings import Settings, Store, make_settings
 from tideline.store.chain import Chain, Link
 from tideline.store.objects import ObjectStore
@@ -297,7 +298,15 @@ class Rig:
             "manifests": len(history.manifests),
             "commits": len(history.commits),
             "steps": self.world.steps,
+            "altered": self.workload.altered,
+            **self._column_steps(),
         }
+
+    def _column_steps(self) -> Counter[str]:
+        """The chain's steps of columns, by kind: those that it is certain of."""
+        events = [event for one in self.merger.manifests for event in one.schema_events]
+        certain = [event for event in events if event.verdict == Verdict.NEUTRAL.value]
+        return Counter(step.kind.value for event in certain for step in event.steps)
 
     def _on_error(self, task: Any, error: BaseException) -> None:
         name = type(error).__name__

@@ -6,7 +6,7 @@ the real sources: it is what makes a chunk correct.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -151,6 +151,9 @@ class SimulatedSource:
 
     def watch(self, incarnation: str) -> Watch:
         return Watch(self)
+
+    def keep_copies(self, tokens: Collection[str]) -> None:
+        """No table is copied in a snapshot that would be ended."""
 
     def write_mark(self, connection: Connection, kind: MarkKind, token: str) -> None:
         """Write a mark and hear that it is committed."""

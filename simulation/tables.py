@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from capture.core.events import TableFacts
+from tideline.contract.manifest import ColumnNumbers
 from tideline.contract.schema import Column, TableSchema
 
 Key = tuple[str | int, ...]
@@ -23,6 +24,11 @@ TABLES = (ACCOUNTS, ITEMS, NAMES)
 TOAST = "big"
 """The column whose value the log leaves out when an update does not touch it (PostgreSQL)."""
 
+BASE = frozenset({"id", "name", "ver", "balance", "v", TOAST})
+"""Columns that are always there; others come and go (`simulation.columns`)."""
+DEFAULT = ".default"
+"""Ends the default of a column."""
+
 _COLUMNS = {
     ACCOUNTS: (("id", "int64"), ("ver", "int64"), ("balance", "int64"), (TOAST, "string")),
     ITEMS: (("id", "int64"), ("ver", "int64"), ("v", "string"), (TOAST, "string")),
@@ -33,13 +39,22 @@ _COLUMNS = {
 @dataclass(frozen=True, slots=True)
 class Form:
     """A table as its catalog has it. ``storage`` changes with a truncate or a rewrite, ``oid`` with
-    the table itself, ``membership`` when it is published anew (empty: it is not)."""
+    the table itself, ``membership`` when it is published anew (empty: it is not). ``numbers`` are
+    those of its columns, ``last`` the last one given; the catalog shows them if it is ``numbered``.
+    ``filled`` has what rows that existed hold in columns that were added with a default."""
 
     schema: TableSchema
     oid: int
     storage: int
+    numbers: tuple[int, ...]
+    last: int
+    numbered: bool
     membership: str = ""
     key_version: int = 1
+    filled: tuple[tuple[str, str], ...] = ()
+
+    def number(self, column: str) -> int:
+        return self.numbers[self.schema.column_names.index(column)]
 
     @property
     def facts(self) -> TableFacts:
@@ -49,15 +64,21 @@ class Form:
 @functools.lru_cache(maxsize=4096)
 def _facts(form: Form) -> TableFacts:
     names = form.schema.column_names
+    columns = [f"{name}:{form.schema.column(name).source_type}" for name in names]
+    if form.numbered:
+        columns = [f"{n}:{one}" for n, one in zip(form.numbers, columns, strict=True)]
     return TableFacts(
         table=form.schema.table,
         schema=form.schema,
         oid=form.oid,
         storage=str(form.storage),
-        columns=tuple(f"{name}:{form.schema.column(name).source_type}" for name in names),
+        columns=tuple(columns),
         members="m+",
         key_definition=f"{form.oid}:{form.key_version}",
         membership=form.membership,
+        backfilled=tuple(name for name, _ in form.filled) if form.numbered else (),
+        numbers=ColumnNumbers(form.oid, form.numbers, form.last) if form.numbered else None,
+        defaults=dict(form.filled) if form.numbered else {},
     )
 
 
@@ -78,19 +99,14 @@ class Table:
         return sorted(self.rows, key=collated)
 
 
-def first_form(table: str, oid: int) -> Form:
+def first_form(table: str, oid: int, *, numbered: bool) -> Form:
     columns = tuple(
         Column(name, kind, {"int64": "bigint", "string": "text"}[kind], nullable=at > 1)
         for at, (name, kind) in enumerate(_COLUMNS[table])
     )
-    return Form(TableSchema(table, columns, (columns[0].name,)), oid, oid * 100)
-
-
-def widened(form: Form, name: str) -> Form:
-    """``form`` with another column that may be NULL."""
-    schema = form.schema
-    columns = (*schema.columns, Column(name, "string", "text"))
-    return replace(form, schema=TableSchema(schema.table, columns, schema.key))
+    schema = TableSchema(table, columns, (columns[0].name,))
+    count = len(columns)
+    return Form(schema, oid, oid * 100, tuple(range(1, count + 1)), count, numbered)
 
 
 def collated(key: Key) -> tuple[object, ...]:
@@ -100,5 +116,16 @@ def collated(key: Key) -> tuple[object, ...]:
 
 
 def digest_of(row: Row) -> str:
-    """The canonical text of a row. A NULL column and one that is not there yet are the same."""
+    """The canonical text of a row, as it was written under its version: a NULL column and one that
+    is not there yet are the same, and so are names of columns that may change. What rows that
+    existed hold in a column that was added is no part of it, nor is a column that may be dropped.
+    """
+    named = [f"{name}={row[name]}" for name in sorted(row) if name in BASE]
+    others = sorted(str(value) for name, value in row.items() if name not in BASE)
+    lasting = [one for one in others if one.startswith("c") and not one.endswith(DEFAULT)]
+    return ";".join([*(one for one in named if not one.endswith("=None")), *lasting])
+
+
+def shape_of(row: Row) -> str:
+    """All that a row holds, by the names of its columns now."""
     return ";".join(f"{name}={row[name]}" for name in sorted(row) if row[name] is not None)

@@ -13,11 +13,20 @@ from typing import Any, cast
 
 from simulation.history import MergeCommit, Row
 from simulation.rows import PartRow, read_part
-from simulation.tables import ACCOUNTS, Key, digest_of
+from simulation.steps import Columns, flawed
+from simulation.tables import ACCOUNTS, Key, digest_of, shape_of
 from spark_jobs.fold_model import Change, State, fold
 from tideline.contract.errors import CorruptData
+from tideline.contract.evolution import Ancestor, ancestors
 from tideline.contract.manifest import Manifest, OpenState
-from tideline.contract.plan import Applied, Plan, PlanScope, TablePlan, app_id, start_of
+from tideline.contract.plan import (
+    Applied,
+    Plan,
+    PlanScope,
+    TablePlan,
+    app_id,
+    start_of,
+)
 from tideline.contract.planning import make_plan
 from tideline.contract.schema import TableSchema
 
@@ -38,6 +47,10 @@ class TargetRow:
     def digest(self) -> str | None:
         return None if self.pending else digest_of(self.values)
 
+    @property
+    def shape(self) -> str | None:
+        return None if self.pending else shape_of(self.values)
+
 
 @dataclass(slots=True)
 class Target:
@@ -49,7 +62,9 @@ class Target:
     rows: dict[Key, TargetRow] = field(default_factory=dict)
 
     def shown(self) -> tuple[Row, ...]:
-        return tuple(Row(key, row.values.get("ver"), row.digest) for key, row in self.rows.items())
+        return tuple(
+            Row(key, row.values.get("ver"), row.digest, row.shape) for key, row in self.rows.items()
+        )
 
 
 class Parts:
@@ -124,8 +139,9 @@ class Run:
         begins = number is None if plan.create else number == plan.a
         if not begins and "merges-again" not in flaws:
             raise Conflict
+        columns_of = Columns(plan, flaws)
         changes = [
-            _change(row, plan.schema)
+            _change(row, plan.schema, columns_of.since(part.schema, row.seq))
             for part in plan.parts
             for row in _counted(parts, plan, part.key, part.schema, part.rows)
         ]
@@ -140,7 +156,7 @@ class Run:
         target, plan = self.target, self.plan
         if target.version != self.version:
             raise Conflict
-        before = {} if plan.create else target.rows
+        before = {} if plan.create else _brought(target.rows, plan, self.flaws)
         target.rows = self._merged(before)
         target.exists = True
         target.version += 1
@@ -194,13 +210,38 @@ def _counted(parts: Parts, plan: TablePlan, key: str, schema: str, count: int) -
     return rows
 
 
-def _change(row: PartRow, schema: TableSchema) -> Change:
-    """A column that the part's schema lacks was NULL."""
-    values = {
-        name: (row.values.get(name), None)
-        for name in schema.column_names
-        if name not in schema.key and name not in row.unchanged
+def _brought(
+    rows: Mapping[Key, TargetRow], plan: TablePlan, flaws: frozenset[str]
+) -> dict[Key, TargetRow]:
+    """The target's rows, with its columns as they are at the plan's end."""
+    if not plan.changes:
+        return dict(rows)
+    names = sorted({name for row in rows.values() for name in row.values})
+    found = ancestors(names, flawed(plan.changes, flaws))
+
+    def value(row: TargetRow, name: str) -> Any:
+        one = found.get(name, Ancestor())
+        return one.default if one.column is None else row.values.get(one.column)
+
+    columns = plan.schema.column_names
+    return {
+        key: TargetRow(
+            row.seq,
+            {name: value(row, name) for name in columns},
+            frozenset(n for n in columns if n in found and found[n].column in row.pending),
+        )
+        for key, row in rows.items()
     }
+
+
+def _change(row: PartRow, schema: TableSchema, origins: Mapping[str, Ancestor]) -> Change:
+    """A column that the part's schema lacks was NULL, or has what was filled in since."""
+    values: dict[str, tuple[object, str | None]] = {}
+    for name in schema.column_names:
+        one = origins.get(name, Ancestor())
+        if name not in schema.key and (one.column is None or one.column not in row.unchanged):
+            value = one.default if one.column is None else row.values.get(one.column)
+            values[name] = (value, None)
     return Change(row.seq, row.op, row.key, {} if row.op == "d" else values, row.before)
 
 
@@ -226,5 +267,5 @@ def _app(tail: Manifest, table: str, generation: int) -> str:
 
 def digest_table(target: Target) -> str:
     """One text for all of a table, sequences included."""
-    rows = [f"{key!r}@{row.seq}:{row.digest}" for key, row in target.rows.items()]
+    rows = [f"{key!r}@{row.seq}:{row.shape}" for key, row in target.rows.items()]
     return "\n".join(sorted(rows))

@@ -22,10 +22,13 @@ from capture.core.events import (
     Rows,
     SchemaSeen,
     StatementSeen,
+    TableFacts,
     Truncated,
 )
+from capture.core.visibility import invisible
 from simulation.log import Change, Kind, LogEntry, Xa
 from simulation.rows import make_rows
+from simulation.tables import Form
 from tideline.contract.errors import Unavailable
 from tideline.contract.position import MysqlPosition, PostgresPosition, SourcePosition
 
@@ -76,7 +79,7 @@ class SimulatedReader:
         self._messages: Iterator[Message] = iter(())
         self._next: Message | None = None
         self._pending: list[Message] = []
-        self._known: dict[str, str] = {}
+        self._known: dict[str, tuple[str, tuple[int, ...]]] = {}
         self._inside = False
 
     @property
@@ -212,7 +215,7 @@ class SimulatedReader:
             yield Mark(entry.mark.kind, entry.mark.token, entry.mark.clock_us)
         if entry.statement is not None:
             told = entry.statement
-            yield StatementSeen(told.text, (told.table,), told.neutral)
+            yield StatementSeen(told.text, (told.table,), told.neutral, steps=told.steps)
         if entry.gap is not None:
             yield GapSeen(entry.gap)
         if entry.xa is Xa.PREPARE:
@@ -228,10 +231,21 @@ class SimulatedReader:
         if change.op == "t":
             yield entry, index, Truncated((change.table,), xid)
             return
-        form = change.form.schema.fingerprint
-        if self._known.get(change.table) != form:
-            self._known[change.table] = form
-            yield entry, index, SchemaSeen(change.form.schema, xid)
+        form = change.form
+        # A column that takes the place of one of its name and type is described, too.
+        known = form.schema.fingerprint, form.numbers
+        if self._known.get(change.table) != known:
+            self._known[change.table] = known
+            yield entry, index, SchemaSeen(form.schema, xid, facts=self._facts(form, xid))
+
+    def _facts(self, form: Form, xid: int) -> TableFacts | None:
+        """What the catalog says by now, if it shows the transaction, and the same columns."""
+        database = self._source.database
+        now = database.tables[form.schema.table].form
+        if database.kind is not Kind.POSTGRES or now.schema != form.schema:
+            return None
+        unseen = len(invisible(np.array([xid], np.int64), database.snapshot()))
+        return None if unseen else now.facts
 
     def _as_told(self, change: Change) -> Change:
         if "unchanged-as-null" in self._source.flaws and change.unchanged and change.row:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from simulation.columns import Alteration, draw_alteration, value_of
 from simulation.database import Database
 from simulation.log import Aborted, Kind, Work
 from simulation.scenario import Scenario
 from simulation.scheduler import Process, World
-from simulation.tables import ACCOUNTS, ITEMS, NAMES, TOAST, Key, Row
+from simulation.tables import ACCOUNTS, ITEMS, NAMES, TOAST, Form, Key, Row
 
 ACCOUNTS_OPEN = 14
 BALANCE = 100
 KEYS = 34
+ALTERED_EVERY_S = 6.0
 HOT = 4
 """Keys of `ITEMS` that are changed again and again, in every chunk's window."""
 _STEMS = ("alpha", "Bravo", "charlie", "Delta", "echo")
@@ -55,6 +57,7 @@ class Workload:
         self.database = database
         self.left = transactions
         self.busy = 0
+        self.altered = 0
         self._world = world
         self._own = own
 
@@ -96,6 +99,36 @@ class Workload:
                 self._world.sleep(own.uniform(0.04, 0.12))
 
         return run
+
+    def owner(self, own: random.Random) -> Callable[[], None]:
+        """The task of who alters tables now and then."""
+
+        def run() -> None:
+            while self.left > 0:
+                self._world.sleep(own.expovariate(1 / ALTERED_EVERY_S))
+                if self.left > 0 and self.database.up:
+                    self.busy += 1
+                    self.alter(own, draw_alteration)
+                    self.busy -= 1
+
+        return run
+
+    def alter(self, own: random.Random, draw: Callable[[Form, random.Random], Alteration]) -> bool:
+        """Alter the columns of a table as soon as nobody holds anything of it; False when that
+        does not come, or there is nothing to alter. Not every statement is understood by a reader
+        of the log."""
+        held = self.database.tables[own.choice((ITEMS, NAMES))]
+        for _ in range(400):
+            if not held.locked and not held.exclusive:
+                break
+            self._world.sleep(0.02)
+        else:
+            return False
+        what = draw(held.form, own)
+        if what.steps:
+            self.altered += 1
+            self.database.alter(held, what, understood=own.random() < 0.85)
+        return bool(what.steps)
 
     def _transaction(self, own: random.Random) -> None:
         work = self.database.begin()
@@ -171,9 +204,10 @@ class Workload:
         told = {**row, "v": f"{own.getrandbits(32):x}"}
         if own.random() < 0.35:
             told[TOAST] = f"big {own.getrandbits(60):x}"
-        for name in self.database.tables[table].form.schema.column_names[4:]:
+        form = self.database.tables[table].form
+        for name in form.schema.column_names[4:]:
             if own.random() < 0.5:
-                told[name] = f"{own.getrandbits(20):x}"
+                told[name] = value_of(form, name, own)
         return told
 
     def _with_savepoint(self, work: Work, own: random.Random) -> None:
@@ -284,6 +318,8 @@ def spawn(world: World, workload: Workload, process: Process, scenario: Scenario
         own = random.Random(f"{seed} plain")
         world.spawn(process, "the user", workload.plain(own))
         return
+    own = random.Random(f"{seed} owner")
+    world.spawn(process, "owner", workload.owner(own))
     for at in range(count):
         own = random.Random(f"{seed} session {at}")
         world.spawn(process, f"session {at}", workload.session(own))

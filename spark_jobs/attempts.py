@@ -2,7 +2,7 @@
 
 A race that another writer won is run again at once. What waiting can mend (a store that is away, a
 disk that is full) is tried again with growing pauses until ``retry_s`` is over. Everything else
-would fail again, and does not get a second try.
+would fail again, and does not get a second try. Whatever is raised comes out as an error of ours.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from spark_jobs.failures import SparkFailure, explain, is_conflict, is_mendable
+from spark_jobs.failures import SparkFailure, explain, is_conflict, is_mendable, unexpected
 from tideline.contract.errors import TidelineError, Unavailable
 
 _WAIT_FIRST_S = 0.5
@@ -57,6 +57,8 @@ def try_until(attempt: Callable[[], _T], patience: Patience, doing: str) -> Trie
         except SparkFailure as error:
             failed, raced = explain(error, doing), is_conflict(error)
             mendable = is_mendable(error)
+        except Exception as error:  # noqa: BLE001  it must end as this one's error, not the run's
+            failed, raced, mendable = unexpected(error, doing), False, False
         if raced:
             conflicts += 1
             wait = random.uniform(0, _RACE_WAIT_MAX_S)

@@ -5,12 +5,24 @@ What leaves this module is an exception's class and condition (``[CAST_OVERFLOW]
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import (  # type: ignore[import-untyped]
+    Py4JError,
+    Py4JJavaError,
+    Py4JNetworkError,
+)
 from pyspark.errors import PySparkException
 
-from tideline.contract.errors import CorruptData, TidelineError, Unavailable
+from tideline.contract.errors import (
+    CorruptData,
+    InvariantBroken,
+    TidelineError,
+    Unavailable,
+)
 
 SparkFailure = (Py4JJavaError, PySparkException)
 """What a call into Spark raises; catch this, then ask `is_conflict` or `explain`."""
@@ -39,6 +51,7 @@ _UNREADABLE = (
     "FileNotFoundException",
     "is not a Parquet file",
 )
+_FULL = ("No space left on device", "Disk quota exceeded", "File too large")
 _MENDABLE = (
     # The store, or what is between.
     "ConnectException",
@@ -55,14 +68,16 @@ _MENDABLE = (
     "SdkClientException",
     "ClosedByInterruptException",
     # The machine.
-    "No space left on device",
-    "Disk quota exceeded",
+    *_FULL,
     "Too many open files",
     "Input/output error",
     # The cluster.
     "ExecutorLostFailure",
     "FetchFailed",
 )
+_NO_MEMORY = ("OutOfMemoryError", "CANNOT_ACQUIRE_MEMORY")
+_JVM_GONE = (Py4JNetworkError, ConnectionError, EOFError)
+"""What a call into Java raises when no Java process answers."""
 _NAMES_MAX = 4
 _CAUSES_MAX = 10
 
@@ -83,28 +98,82 @@ def explain(error: Exception, doing: str) -> TidelineError:
     """One of our six errors for a failure of Spark while ``doing`` something."""
     text = str(error)
     names = ", ".join(_names(error))
+    if any(name in text for name in _FULL):
+        return Unavailable(
+            f"there is no room left to write while {doing}: {names}",
+            hint="make room where the warehouse lies and where Spark spills (spark.local.dir), and"
+            " run it again: the table is as it was",
+        )
     if not is_mendable(error) and any(name in text for name in _UNREADABLE):
+        file = _file_of(error)
         return CorruptData(
-            f"a part is missing or torn while {doing}: {names}",
-            hint="compare the part's size and digest with its manifest: `tideline inspect`",
+            f"a part is missing or torn while {doing}: {names}{f': {file}' if file else ''}",
+            hint="restore it from a copy of the store, and run it again; `tideline inspect` shows"
+            " the size and digest that its manifest names",
         )
     if is_conflict(error):
         return Unavailable(f"other writers of the table were faster while {doing}: {names}")
+    if any(name in text for name in _NO_MEMORY):
+        return Unavailable(
+            f"Spark ran out of memory while {doing}: {names}",
+            hint="give its driver or executors more, or have less merged at once (merge.bytes_max)",
+        )
     return Unavailable(
         f"Spark failed while {doing}: {names}",
         hint="with spark.log.level=ERROR Spark logs the details, which can hold row values",
     )
 
 
-def _names(error: Exception) -> list[str]:
-    """The conditions, else the classes, of a failure and its causes, outermost first."""
-    found = [_condition_of(error) or type(error).__name__]
+def unexpected(error: Exception, doing: str) -> TidelineError:
+    """One of our six errors for anything at all that was raised while ``doing`` something."""
+    if isinstance(error, TidelineError):
+        return error
+    if isinstance(error, SparkFailure):
+        return explain(error, doing)
+    name = type(error).__name__
+    if isinstance(error, _JVM_GONE):
+        return Unavailable(
+            f"Spark's Java process does not answer while {doing}: {name}",
+            hint="it was ended, for instance because memory ran out: look at its log and at the"
+            " machine's, and run it again",
+        )
+    # The text may hold a row's value; where it happened does not.
+    frames = traceback.extract_tb(error.__traceback__)
+    at = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return InvariantBroken(
+        f"{name}{at} while {doing}", hint="a bug of Tideline's: report it with this place"
+    )
+
+
+def _file_of(error: Exception) -> str | None:
+    """The file that could not be read, where Spark names it by a parameter of its condition."""
+    for one in _with_causes(error):
+        try:
+            parameters = dict(one.getMessageParameters() or {})
+        except (AttributeError, TypeError, Py4JError):
+            continue
+        for name in ("path", "file"):
+            if name in parameters:
+                return str(parameters[name])
+    return None
+
+
+def _with_causes(error: Exception) -> Iterator[Any]:
+    """The error, and what Java knows as its causes, outermost first."""
+    yield error
     cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     for _ in range(_CAUSES_MAX):
         if cause is None:
             break
-        found.append(_condition_of(cause) or str(cause.getClass().getSimpleName()))
+        yield cause
         cause = cause.getCause()
+
+
+def _names(error: Exception) -> list[str]:
+    """The conditions, else the classes, of a failure and its causes, outermost first."""
+    _, *causes = _with_causes(error)
+    found = [_condition_of(error) or type(error).__name__]
+    found += [_condition_of(one) or str(one.getClass().getSimpleName()) for one in causes]
     return list(dict.fromkeys(found))[:_NAMES_MAX]
 
 

@@ -50,6 +50,8 @@ class Shape:
     ``moved``: whether any row has a before-key; ``fillable``: the columns that some row lacks;
     ``truncate``: the newest truncate's sequence; ``floor``: nothing at or below it is put out.
     ``carried``: fillable columns of which nothing is to be asked, for the source has them no more.
+    ``ranged``: the rows make a table, and are wanted in ranges of the key where that is cheap: then
+    a file of it holds a range, and bounds of keys tell the files to read.
     """
 
     schema: TableSchema
@@ -59,6 +61,7 @@ class Shape:
     floor: int | None = None
     hops: int = HOPS_MAX
     carried: tuple[str, ...] = ()
+    ranged: bool = False
 
     @property
     def key(self) -> list[Column]:
@@ -116,6 +119,8 @@ def _newest(rows: DataFrame, shape: Shape) -> DataFrame:
     """Every row carries all columns: the newest per key is the state."""
     latest = Window.partitionBy(*shape.key).orderBy(col(SEQ).desc())
     rank = "_tl_rank"
+    if shape.ranged:  # All rows of a key lie in one range: the window needs no shuffle of its own.
+        rows = rows.repartitionByRange(*shape.key)
     return (
         rows.withColumn(rank, F.row_number().over(latest))
         .where(col(rank) == 1)

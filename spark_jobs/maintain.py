@@ -16,10 +16,11 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from spark_jobs.attempts import Patience, try_until
-from spark_jobs.failures import SparkFailure, explain
+from spark_jobs.failures import unexpected
 from spark_jobs.files import read_document, spark_path, write_document
+from spark_jobs.formats.delta import MODE
 from spark_jobs.formats.delta_files import DeltaFiles
-from spark_jobs.session import make_session
+from spark_jobs.session import end_session, make_session
 from tideline.contract.errors import Misconfigured, TidelineError
 from tideline.contract.maintenance import (
     MaintainedTable,
@@ -30,6 +31,9 @@ from tideline.contract.maintenance import (
     decide,
     decode_order,
 )
+from tideline.contract.modes import Mode
+
+_LOG = "a log of changes: its batches are written once, in order"
 
 
 def maintain(spark: SparkSession, order: MaintenanceOrder) -> MaintenanceReceipt:
@@ -53,10 +57,8 @@ def _maintained(
             done = msgspec.structs.replace(
                 done, vacuumed=files.vacuum(order.thresholds.vacuum_hours)
             )
-    except SparkFailure as error:
-        done = _failed(done, explain(error, f"maintaining {table.table}"))
-    except TidelineError as error:
-        done = _failed(done, error)
+    except Exception as error:  # noqa: BLE001  the other tables go on
+        done = _failed(done, unexpected(error, f"maintaining {table.table}"))
     return msgspec.structs.replace(done, seconds=round(time.monotonic() - began, 3))
 
 
@@ -68,6 +70,9 @@ def _rewritten(spark: SparkSession, order: MaintenanceOrder, table: MaintainedTa
         return TableUpkeep(table.table, Upkeep.LEFT, "nothing was merged into it yet")
     _check_owner(files, order, table)
     before = files.measure(thresholds)
+    if files.tag(MODE) == Mode.APPEND.value:
+        # Putting files together would not keep the order of changes that each of them has.
+        return TableUpkeep(table.table, Upkeep.LEFT, _LOG, before=before)
     decision = decide(before, thresholds, named=order.named)
     if not decision.rewrite:
         return TableUpkeep(table.table, Upkeep.LEFT, decision.reason, before=before)
@@ -119,11 +124,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         receipt = maintain(spark, decode_order(read_document(spark, options.order)))
         write_document(spark, options.receipt, msgspec.json.encode(receipt))
-    except TidelineError as error:
+    except Exception as failure:  # noqa: BLE001  it is named, and no text of Spark's is shown
+        error = unexpected(failure, "maintaining")
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 2
     finally:
-        spark.stop()
+        end_session(spark)
     wrong = [table for table in receipt.tables if table.outcome is Upkeep.FAILED]
     for table in wrong:
         print(f"{table.table} failed: {table.error}", file=sys.stderr)

@@ -16,13 +16,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pyspark.sql import SparkSession
 
 from spark_jobs.attempts import Patience
+from spark_jobs.failures import unexpected
 from spark_jobs.files import read_document, write_document
-from spark_jobs.session import make_session
+from spark_jobs.session import end_session, make_session
 from spark_jobs.swap import SwapRun
+from spark_jobs.table_receipts import failed, failed_swap
 from spark_jobs.table_run import TableRun
 from tideline.contract import layout
-from tideline.contract.errors import TidelineError
-from tideline.contract.plan import Plan, TablePlan, decode_plan
+from tideline.contract.plan import Plan, PlannedSwap, TablePlan, decode_plan
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt, encode_receipt, run_of
 from tideline.contract.timeliness import encode_run
 
@@ -39,7 +40,8 @@ def run_plan(
     tables_at_once: int = TABLES_AT_ONCE,
     on_point: Callable[[str], None] = lambda point: None,
 ) -> Receipt:
-    """Merge every table of ``plan``; what went wrong with a table is in its receipt.
+    """Merge every table of ``plan``; what went wrong with a table, whatever it was, is in its
+    receipt, and the others go on.
 
     A lost race is run again up to ``retries_max`` times, what waiting can mend for ``retry_s``.
 
@@ -51,11 +53,22 @@ def run_plan(
     patience = Patience(races_max=retries_max, retry_s=retry_s)
 
     def run(table: TablePlan) -> TableReceipt:
-        return TableRun(spark, plan, table, on_point).run(patience)
+        try:
+            made = TableRun(spark, plan, table, on_point)
+        except Exception as error:  # noqa: BLE001  every table has its receipt
+            return failed(table, unexpected(error, f"beginning with {table.table}"))
+        return made.run(patience)
+
+    def swap(planned: PlannedSwap) -> TableReceipt:
+        try:
+            made = SwapRun(spark, plan, planned, on_point)
+        except Exception as error:  # noqa: BLE001  every table has its receipt
+            return failed_swap(planned, unexpected(error, f"swapping {planned.table}"))
+        return made.run(patience)
 
     with ThreadPoolExecutor(max_workers=tables_at_once) as pool:
         receipts = tuple(pool.map(run, plan.tables))
-    receipts += tuple(SwapRun(spark, plan, swap, on_point).run(patience) for swap in plan.swaps)
+    receipts += tuple(swap(planned) for planned in plan.swaps)
     return Receipt(
         plan_id=plan.plan_id,
         pipeline=plan.pipeline,
@@ -78,11 +91,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         receipt = run_plan(spark, plan, retry_s=options.retry_s)
         _record(spark, plan, receipt)
         write_document(spark, options.receipt, encode_receipt(receipt))
-    except TidelineError as error:
+    except Exception as failure:  # noqa: BLE001  it is named, and no text of Spark's is shown
+        error = unexpected(failure, "running the plan")
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 2
     finally:
-        spark.stop()
+        end_session(spark)
     wrong = [t for t in receipt.tables if t.outcome in (Outcome.FAILED, Outcome.REFUSED)]
     for table in wrong:
         print(f"{table.table} {table.outcome.value}: {table.error}", file=sys.stderr)

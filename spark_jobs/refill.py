@@ -32,13 +32,13 @@ def refill_statement(
     """The UPDATE that ``stands.refill`` asks for; None when no row can be concerned.
 
     Every row that is there is older than the steps. Of a history only versions that are open get
-    values: the others are past.
+    defaults: the others are past. What is copied is in both columns, of the past, too.
     """
     refill, held = stands.refill, {field.name: field.dataType for field in schema.fields}
     values = {n: _default(*fill, held[n]) for n, fill in refill.fills.items() if n in held}
-    values |= {name: quote(was) for name, was in refill.copies.items() if name in held}
     if mode is Mode.HISTORY:
         values = {n: f"CASE WHEN {CURRENT} THEN {v} ELSE {quote(n)} END" for n, v in values.items()}
+    values |= {name: quote(was) for name, was in refill.copies.items() if name in held}
     pending = {n: tuple(m for m in now if m not in stands.kept) for n, now in refill.names.items()}
     pending |= {name: () for name in stands.kept if name not in refill.names}
     texts, lists = {}, {}

@@ -7,9 +7,12 @@ are (no calendar rebase, no INT96), names are told apart by case, missing or tor
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 _SETTINGS: Mapping[str, str] = {
@@ -28,9 +31,13 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
+    # Pages of parts have checksums: without this nobody would look at them.
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     # The default runs 50 tasks for each snapshot of a table's log.
     "spark.databricks.delta.snapshotPartitions": "1",
 }
+_TALKATIVE = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+"""Loggers of PySpark's own, which write an error's whole text to stderr, row values and all."""
 _DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -84,7 +91,15 @@ def make_session(
         settings["spark.sql.warehouse.dir"] = str(Path(scratch) / "spark-warehouse")
     for name, value in settings.items():
         builder = builder.config(name, value)
+    for name in _TALKATIVE:
+        PySparkLogger.getLogger(name).disabled = True
     return builder.getOrCreate()
+
+
+def end_session(spark: SparkSession) -> None:
+    """Stop the session. One whose Java process is gone has nothing left to stop."""
+    with suppress(Py4JError, OSError, EOFError):
+        spark.stop()
 
 
 def _submitted() -> dict[str, str]:

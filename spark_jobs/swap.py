@@ -1,9 +1,9 @@
 """Puts a table that was built anew into the place of the live one, in one commit.
 
 In order: both must stand at the swap's manifest, they are compared, and the live table is replaced
-by the other's rows. The live table is named by its path, so its readers see the old rows or the new
-ones. Old versions stay in its log. Plans for the table as it was are refused from then on, because
-they name another build.
+by the other's rows. One that cannot go on from an earlier manifest is not compared. The live table
+is named by its path, so its readers see the old rows or the new ones. Old versions stay in its log.
+Plans for the table as it was are refused from then on, because they name another build.
 
 What somebody else commits to the live table before the swap has it compared again; what comes while
 the commit is under way makes Delta refuse that, and it is tried again; what slips in between is
@@ -21,7 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_jobs.attempts import Patience, try_until
 from spark_jobs.comparable import SET_ASIDE, Side, differences
 from spark_jobs.files import remove_folder, spark_path
-from spark_jobs.formats.delta import DeltaTable, SinceOurs, Snapshot
+from spark_jobs.formats.delta import DeltaTable, Snapshot
+from spark_jobs.formats.delta_log import SinceOurs
 from spark_jobs.modes import mode_named
 from spark_jobs.pending import pending_rows
 from spark_jobs.schemas import column as col
@@ -93,8 +94,7 @@ class SwapRun:
         if not beside.applied.get(swap.app_id, swap.b + 1) <= swap.b:
             return self._refused("the table beside it is not built up to there")
         since = self._live.since_ours(live.version, swap.live_app_id)
-        found = self._differences(live, beside)
-        lost = self._lost_columns(live, beside)
+        found, lost = self._compared(live, beside)
         if (lost or set(found) - {SET_ASIDE}) and not swap.accept_differences:
             return self._differs(found, lost, since)
         self._on_point(BEFORE_SWAP)
@@ -131,10 +131,26 @@ class SwapRun:
             [swap.live_app_id], swap.live_app_id
         ):
             return "the live table holds a newer generation of the source's table"
-        applied = live.applied.get(swap.live_app_id)
-        if applied != swap.b:
-            return f"the live table stands at manifest {applied}, the rebuilt one at {swap.b}"
+        applied, wanted = live.applied.get(swap.live_app_id), swap.b
+        if swap.live_b is not None:
+            wanted = swap.live_b
+        if applied != wanted:
+            return f"the live table stands at manifest {applied}, the plan knows it at {wanted}"
         return None
+
+    def _compared(self, live: Snapshot, beside: Snapshot) -> tuple[Mapping[str, int], list[str]]:
+        """The differences, and the columns that the live table alone has values of.
+
+        One that stands elsewhere holds what was: its rows give way to what came after, and, to
+        another generation, its columns as well.
+        """
+        swap = self._swap
+        if swap.live_b is None:
+            return self._differences(live, beside), self._lost_columns(live, beside)
+        older, newer = (
+            newest_generation([app], swap.app_id) for app in (swap.live_app_id, swap.app_id)
+        )
+        return {}, self._lost_columns(live, beside) if older == newer else []
 
     def _differences(self, live: Snapshot, beside: Snapshot) -> Mapping[str, int]:
         """Not of columns that the live table, by the settings, does not have as the source does."""
@@ -175,7 +191,9 @@ class SwapRun:
             rows = rows.repartitionByRange(col(SEQUENCE)).sortWithinPartitions(col(SEQUENCE))
         rows.createOrReplaceTempView(_VIEW)
         made = self._beside.since_ours(beside.version, swap.app_id).stamp
-        through = self._live.since_ours(live.version, swap.live_app_id).stamp
+        through = made
+        if swap.live_b is None:
+            through = self._live.since_ours(live.version, swap.live_app_id).stamp
         stamp = Stamp(
             app_id=swap.app_id,
             pipeline=self._plan.pipeline,

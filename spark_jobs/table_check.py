@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_jobs.check_parts import SourceRows, read_checks, read_touched
+from spark_jobs.checked_target import how_kept
 from spark_jobs.comparison import (
     COLUMNS,
     DIFFERENT,
@@ -29,7 +30,7 @@ from spark_jobs.comparison import (
     moving_keys,
     twins,
 )
-from spark_jobs.failures import SparkFailure, explain
+from spark_jobs.failures import unexpected
 from spark_jobs.files import spark_path
 from spark_jobs.formats.delta import DeltaTable
 from spark_jobs.modes import mode_of
@@ -37,10 +38,9 @@ from spark_jobs.pending import Keys, key_text
 from spark_jobs.ranges import spans_of, within
 from spark_jobs.schemas import PENDING, SEQ
 from spark_jobs.schemas import column as col
-from tideline.contract.errors import Misconfigured, TidelineError, Unavailable
-from tideline.contract.evolution import COLUMNS_PROPERTY, TargetColumns
+from tideline.contract.errors import CorruptData, Misconfigured, TidelineError
 from tideline.contract.modes import Mode
-from tideline.contract.plan import TablePlan, build_of, newest_generation
+from tideline.contract.plan import TablePlan
 from tideline.contract.verification import (
     KEYS_MAX,
     MOVING_MAX,
@@ -90,10 +90,8 @@ class TableComparison:
         began = time.monotonic()
         try:
             proof = self._compare()
-        except TidelineError as error:
-            proof = self._unproven(error)
-        except SparkFailure as error:
-            proof = self._unproven(explain(error, f"verifying {self._check.table}"))
+        except Exception as error:  # noqa: BLE001  the other tables go on
+            proof = self._unproven(unexpected(error, f"verifying {self._check.table}"))
         return msgspec.structs.replace(proof, seconds=round(time.monotonic() - began, 3))
 
     def _compare(self) -> TableProof:
@@ -104,7 +102,7 @@ class TableComparison:
                 f" {self._check.table}: nothing was compared",
                 hint="take a larger sample, or smaller chunks",
             )
-        mode, apart = self._check_target()
+        mode, apart = how_kept(self._target, self._check)
         sides = self._sides(mode, apart.away)
         compared = compare(sides.source.frame, sides.target, sides.touched, sides.wanted)
         counts = compared.agg(
@@ -127,6 +125,11 @@ class TableComparison:
         twice: Keys = ()
         if doubled:
             twice = self._keys_of(self._twins(sides))
+            if not twice:
+                raise CorruptData(
+                    f"verification parts of {self._check.table} have a key in several rows",
+                    hint="verify the table again: its rows are read anew",
+                )
             keys = (*keys, *(DifferentKey(key, "duplicate") for key in twice))
         proof = Proof.MOVING if moving.count else Proof.EQUAL
         return self._proof(
@@ -147,46 +150,6 @@ class TableComparison:
                 name for name in self._check.schema.column_names if name not in sides.wanted.columns
             ),
         )
-
-    def _check_target(self) -> tuple[Mode, TargetColumns]:
-        """How target and columns are kept; raises when its version is not the plan's."""
-        check = self._check
-        snapshot = self._target.snapshot()
-        if not snapshot.exists or snapshot.version < check.target_version:
-            raise Unavailable(
-                f"the target of {check.table} has no version {check.target_version}",
-                hint="it was removed or made anew: merge, then verify again",
-            )
-        generation = newest_generation([check.app_id], check.app_id)
-        newer = newest_generation(snapshot.applied, check.app_id) > generation
-        if newer or snapshot.build != build_of(check.app_id):
-            # What is kept of it, and how, is told of the newest version only.
-            raise Unavailable(
-                f"the target of {check.table} was made anew since version {check.target_version}",
-                hint="verify again",
-            )
-        for commit in self._target.commits(check.target_version):
-            number = commit.numbers.get(check.app_id)
-            if number is not None:
-                if number != check.number:
-                    raise Unavailable(
-                        f"version {check.target_version} of {check.table} has applied manifest"
-                        f" {number} instead of {check.number}",
-                        hint="it was made anew: verify again",
-                    )
-                break
-            if commit.stamp is not None and commit.stamp.app_id == check.app_id:
-                raise Unavailable(
-                    f"a merge of {check.table} is under way, or was killed",
-                    hint="merge again, then verify again",
-                )
-        mode = Mode(snapshot.properties.get("tideline.mode", Mode.CURRENT.value))
-        if mode is Mode.APPEND:
-            raise Misconfigured(
-                f"{check.table} is kept as a log of changes, which has no rows to compare",
-                hint="verify a table that is kept as it is now: `tideline rebuild` switches",
-            )
-        return mode, TargetColumns.parse(snapshot.properties.get(COLUMNS_PROPERTY))
 
     def _sides(self, mode: Mode, away: Sequence[str]) -> _Sides:
         check = self._check

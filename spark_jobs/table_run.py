@@ -12,26 +12,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import msgspec
 from pyspark.sql import SparkSession
 
 from spark_jobs import parts
 from spark_jobs.attempts import Patience, try_until
-from spark_jobs.failures import SparkFailure, explain
+from spark_jobs.failures import unexpected
 from spark_jobs.files import spark_path
-from spark_jobs.formats.delta import DeltaTable, SinceOurs, Snapshot
+from spark_jobs.formats.delta import DeltaTable, Snapshot
+from spark_jobs.formats.delta_log import SinceOurs, foreign_before, foreign_since
 from spark_jobs.modes import mode_of
 from spark_jobs.modes.base import Counts, Overtaken, Work
 from spark_jobs.pending import Keys, pending_rows
-from spark_jobs.target_columns import Ready, bring_along, ready_to_create, standing_stamp
+from spark_jobs.stamps import note, stamp_of, standing_stamp, unproven
+from spark_jobs.table_receipts import Rows, applied_by_us, failed, refused
+from spark_jobs.target_columns import Ready, bring_along, ready_to_create
 from spark_jobs.timeliness import measure
 from tideline.contract.errors import (
     CorruptData,
     InvariantBroken,
     Misconfigured,
-    TidelineError,
     Unavailable,
 )
 from tideline.contract.lineage import column_lineage
@@ -43,20 +44,6 @@ AFTER_COMMIT = "after-commit"
 
 AGAIN_MAX = 5
 """New beginnings because others have changed the target since it was looked at."""
-
-_UNPROVEN_MAX = 20
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """What a run counted."""
-
-    read: int = 0
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
-    pending: int = 0
-    pending_keys: Keys = ()
 
 
 class TableRun:
@@ -80,7 +67,8 @@ class TableRun:
         tried = try_until(self._attempt, patience, f"merging {self._table.table}")
         receipt = tried.result
         if receipt is None:
-            receipt = self._failed(tried.error or InvariantBroken("neither a receipt nor an error"))
+            error = tried.error or InvariantBroken("neither a receipt nor an error")
+            receipt = failed(self._table, error)
         return msgspec.structs.replace(
             receipt,
             attempts=tried.attempts,
@@ -98,7 +86,7 @@ class TableRun:
             return self._already(snapshot.version, applied)
         since = self._since_ours(snapshot)
         if not self._begins_here(snapshot, applied):
-            return self._refused(snapshot, applied)
+            return refused(table, snapshot, applied)
         self._check_mode(snapshot)
         if since.went_back and table.mode.keeps_past:
             raise CorruptData(
@@ -112,7 +100,7 @@ class TableRun:
                 hint=f"run `tideline dump {table.table}` and merge again",
             )
         checked = parts.check_parts(self._session, self._plan.store_url, table)
-        stamp = self._stamp(since)
+        stamp = stamp_of(self._plan, table, snapshot, since)
         try:
             counts = self._commit(snapshot, stamp, since)
         except Overtaken:
@@ -130,11 +118,34 @@ class TableRun:
         if counts is None:
             return self._already(version, number)
         pending = self._pending() if stamp.pending else (0, ())
-        rows = _Rows(checked.rows, *counts, *pending)
-        receipt = self._applied(version, rows, since.foreign)
-        if stamp.unproven or rows.pending:
+        rows = Rows(checked.rows, *counts, *pending)
+        slipped, warnings = self._slipped(stamp)
+        receipt = msgspec.structs.replace(
+            applied_by_us(table, version, rows),
+            foreign_changes=(*slipped, *since.foreign),
+            lineage=self._lineage,
+            warnings=warnings,
+        )
+        if stamp.unproven or slipped or rows.pending:
             receipt = msgspec.structs.replace(receipt, complete_through_us=None)
         return self._measured(receipt, checked.times)
+
+    def _slipped(self, stamp: Stamp) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What others changed between the last look at the target and our commit, and warnings.
+
+        Every later look at the log sees it, too, for the stamp says what its run knew. It is noted
+        in the table's properties with what is unproven besides.
+        """
+        slipped: tuple[str, ...] = ()
+        try:
+            commit = self._target.commit_of(stamp.app_id, stamp.b)
+            if commit is not None:
+                slipped = foreign_before(self._target.commits(commit.version), stamp.app_id)
+            note(self._target, stamp, slipped)
+        except Exception as error:  # noqa: BLE001  what is committed is committed
+            why = unexpected(error, f"noting what others did to {self._table.table}")
+            return slipped, (why.message,)
+        return slipped, ()
 
     def _check_owner(self, snapshot: Snapshot) -> None:
         if not snapshot.exists:
@@ -151,8 +162,17 @@ class TableRun:
             )
 
     def _check_mode(self, snapshot: Snapshot) -> None:
+        """A target keeps its mode, and one that keeps what was is replaced by no merge."""
         table = self._table
-        if table.create or not snapshot.exists or snapshot.mode is table.mode:
+        if not snapshot.exists:
+            return
+        if table.create and snapshot.mode.keeps_past:
+            raise Misconfigured(
+                f"the target of {table.table} is kept as {snapshot.mode.value}, and the plan would"
+                " replace what it holds of the past",
+                hint=f"run `tideline rebuild {table.table}`: what it holds stays in its own log",
+            )
+        if snapshot.mode is table.mode:
             return
         raise Misconfigured(
             f"the target of {table.table} is kept as {snapshot.mode.value}, the plan is for"
@@ -174,38 +194,6 @@ class TableRun:
             return SinceOurs()
         return self._target.since_ours(snapshot.version, self._table.app_id)
 
-    def _stamp(self, since: SinceOurs) -> Stamp:
-        """What this commit says of itself.
-
-        Changes by others stay said until a full dump that began after they were found is merged;
-        in a table that keeps the past, of which no dump tells, until it is built anew.
-        """
-        table, before = self._table, since.stamp
-        unproven, found_at = _unproven(since), table.a_seq if since.foreign else 0
-        healed_at = None if table.mode.keeps_past else table.floor
-        # Where the log holds our last commit no longer, that may have left some.
-        pended = not table.create
-        if before is not None:
-            found_at = max(found_at, before.unproven_seq)
-            pended = before.pending
-        pending = parts.has_unchanged(table) or (pended and healed_at is None)
-        pending = pending and mode_of(table).pends
-        if healed_at is not None and healed_at >= found_at:
-            unproven, found_at = (), 0
-        return Stamp(
-            app_id=table.app_id,
-            pipeline=self._plan.pipeline,
-            incarnation=self._plan.incarnation,
-            plan_id=self._plan.plan_id,
-            a=table.a,
-            b=table.b,
-            seq=table.b_seq,
-            complete_through_us=table.complete_through_us,
-            unproven=unproven,
-            unproven_seq=found_at,
-            pending=pending,
-        )
-
     def _commit(self, snapshot: Snapshot, stamp: Stamp, since: SinceOurs) -> Counts | None:
         """Bring the columns along and commit; None when another run was first."""
         mode = mode_of(self._table)
@@ -218,9 +206,9 @@ class TableRun:
             snapshot=ready.snapshot,
             stamp=stamp,
             changes=parts.read_changes(self._session, self._plan.store_url, table, stands),
-            damage=_unproven(since),
+            damage=unproven(snapshot, since),
             before_commit=self._check_still_here,
-            carried=tuple(name for name, kept in stands.kept.items() if kept.carried),
+            stands=stands,
         )
         self._lineage = column_lineage(msgspec.structs.replace(table, changes=self._table.changes))
         counts = mode.commit(work)
@@ -238,7 +226,8 @@ class TableRun:
         app = self._table.app_id
         if not self._begins_here(snapshot, snapshot.applied.get(app)):
             raise Overtaken
-        if not self._table.create and self._target.foreign_since(self._looked_at, app):
+        commits = self._target.commits(snapshot.version)
+        if not self._table.create and foreign_since(commits, self._looked_at, app):
             raise Overtaken
 
     def _ready(self, snapshot: Snapshot, stamp: Stamp, since: SinceOurs) -> Ready:
@@ -248,7 +237,7 @@ class TableRun:
             return ready_to_create(table, self._target, snapshot)
         standing = since.stamp
         if standing is None or since.foreign:
-            standing = standing_stamp(standing or stamp, table, _unproven(since))
+            standing = standing_stamp(standing or stamp, table, unproven(snapshot, since))
         return bring_along(
             table,
             self._target,
@@ -256,29 +245,12 @@ class TableRun:
             standing,
             session=self._session,
             heals=since.went_back,
+            came_back=since.came_back,
         )
 
     def _pending(self) -> tuple[int, Keys]:
         rows = self._session.table(self._target.name).where(mode_of(self._table).live())
         return pending_rows(rows, self._table.schema)
-
-    def _applied(self, version: int, rows: _Rows, foreign: tuple[str, ...]) -> TableReceipt:
-        return TableReceipt(
-            table=self._table.table,
-            outcome=Outcome.APPLIED,
-            applied_manifest=self._table.b,
-            applied_seq=self._table.b_seq,
-            complete_through_us=self._table.complete_through_us,
-            target_version=version,
-            rows_read=rows.read,
-            inserted=rows.inserted,
-            updated=rows.updated,
-            deleted=rows.deleted,
-            pending=rows.pending,
-            pending_keys=rows.pending_keys,
-            foreign_changes=foreign,
-            lineage=self._lineage,
-        )
 
     def _measured(
         self, receipt: TableReceipt, times: Mapping[str, parts.Times] | None = None
@@ -300,11 +272,9 @@ class TableRun:
                 times = parts.check_parts(self._session, self._plan.store_url, table).times
             figures = measure(self._session, self._plan.store_url, table, times, commit.at_us)
             return msgspec.structs.replace(receipt, timeliness=figures)
-        except TidelineError as error:
-            failed = error
-        except SparkFailure as error:
-            failed = explain(error, f"measuring {table.table}")
-        why = f"how soon its changes were queryable is not known: {failed.message}"
+        except Exception as error:  # noqa: BLE001  what is committed is committed
+            failure = unexpected(error, f"measuring {table.table}")
+        why = f"how soon its changes were queryable is not known: {failure.message}"
         return msgspec.structs.replace(receipt, warnings=(*receipt.warnings, why))
 
     def _already(self, version: int, applied: int) -> TableReceipt:
@@ -313,7 +283,8 @@ class TableRun:
         stamp = since.stamp
         count, keys = self._pending() if stamp is not None and stamp.pending else (0, ())
         through = self._table.complete_through_us if stamp is None else stamp.complete_through_us
-        doubted = count or _unproven(since) or since.went_back
+        snapshot = self._target.snapshot()
+        doubted = count or unproven(snapshot, since) or since.went_back
         receipt = TableReceipt(
             table=self._table.table,
             outcome=Outcome.ALREADY_APPLIED,
@@ -325,38 +296,3 @@ class TableRun:
             pending_keys=keys,
         )
         return self._measured(receipt)
-
-    def _refused(self, snapshot: Snapshot, applied: int | None) -> TableReceipt:
-        stands = "holds nothing of ours" if applied is None else f"stands at manifest {applied}"
-        if snapshot.exists and snapshot.build != self._table.build:
-            stands = f"was built anew since (rebuild {snapshot.build})"
-        newest = newest_generation(snapshot.applied, self._table.app_id)
-        if newest > self._table.generation:
-            stands = f"holds generation {newest} of the source's table"
-        return TableReceipt(
-            table=self._table.table,
-            outcome=Outcome.REFUSED,
-            applied_manifest=applied or 0,
-            applied_seq=0,
-            target_version=snapshot.version if snapshot.exists else None,
-            error=f"the plan begins at manifest {self._table.a}, the target {stands}",
-            error_kind=Unavailable.__name__,
-            hint="plan anew: another run was faster, or the target was replaced",
-        )
-
-    def _failed(self, error: TidelineError) -> TableReceipt:
-        return TableReceipt(
-            table=self._table.table,
-            outcome=Outcome.FAILED,
-            applied_manifest=self._table.a,
-            applied_seq=self._table.a_seq,
-            error=error.message,
-            error_kind=type(error).__name__,
-            hint=error.hint,
-        )
-
-
-def _unproven(since: SinceOurs) -> tuple[str, ...]:
-    """What others have changed that no full dump has healed so far."""
-    earlier = () if since.stamp is None else since.stamp.unproven
-    return (*earlier, *since.foreign)[-_UNPROVEN_MAX:]

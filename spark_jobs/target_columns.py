@@ -9,7 +9,7 @@ So two columns that swap their names need no name in between, and no run takes a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -74,11 +74,13 @@ def bring_along(
     *,
     session: SparkSession,
     heals: bool,
+    came_back: Sequence[str] = (),
 ) -> Ready:
     """Take the plan's schema steps in a target that exists. ``stamp`` is for the commits.
 
-    ``heals``: the content was set back, and the plan writes all of it anew. Raises Misconfigured
-    where what others did to the columns stands in the way.
+    ``heals``: the content was set back, and the plan writes all of it anew; ``came_back``: columns
+    that the target has again by that. Raises Misconfigured where what others did to the columns
+    stands in the way.
     """
     stands = TargetColumns.parse(snapshot.properties.get(COLUMNS_PROPERTY))
     if stands.seq > table.b_seq:
@@ -91,14 +93,16 @@ def bring_along(
     if stands.refill and snapshot.applied.get(_columns_app(table), 0) < stands.seq:
         _refill(table, columns, snapshot, stands, stamp)
     followed = _with_missing(table, follow(snapshot.schema.names, stands, table), stands, heals)
-    followed = _with_companions(table, followed, snapshot)
+    gone = {name for name in came_back if name not in table.schema.column_names}
+    gone -= followed.columns.kept.keys()
+    left = {name: place for name, place in followed.places.items() if name not in gone}
+    moves = followed.moves or len(left) < len(followed.places)
+    followed = _with_companions(table, Followed(followed.columns, left), snapshot)
     held = {field.name: field.dataType for field in snapshot.schema.fields}
     types_now = _types(table, followed, held)
     wider = _wider(table, followed, held, types_now)
     new = {name: types.StructField(name, types_now[name]) for name in _new(followed)}
-    columns.prepare(
-        snapshot, mapping=followed.moves, widening=bool(wider), added=list(new.values())
-    )
+    columns.prepare(snapshot, mapping=moves, widening=bool(wider), added=list(new.values()))
     columns.widen(wider)
     changed = _changed(followed, stands, snapshot)
     if changed:
@@ -109,18 +113,6 @@ def bring_along(
     after = target.snapshot() if changed or wider else snapshot
     ready = _in_target_columns(table, followed.columns, types_now)
     return Ready(ready, followed.columns, after)
-
-
-def standing_stamp(stamp: Stamp, table: TablePlan, unproven: tuple[str, ...]) -> Stamp:
-    """What a commit says that moves no rows, where others have changed data since ours."""
-    return replace(
-        stamp,
-        b=table.a,
-        seq=table.a_seq,
-        unproven=unproven,
-        unproven_seq=table.a_seq,
-        complete_through_us=None,
-    )
 
 
 def _columns_app(table: TablePlan) -> str:

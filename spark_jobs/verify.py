@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
 
+from spark_jobs.failures import unexpected
 from spark_jobs.files import read_document, write_document
-from spark_jobs.session import make_session
+from spark_jobs.session import end_session, make_session
 from spark_jobs.table_check import TableComparison
-from tideline.contract.errors import TidelineError
 from tideline.contract.verification import (
     Proof,
     TableCheck,
@@ -61,11 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         plan = decode_verify_plan(read_document(spark, options.plan))
         result = run_verification(spark, plan)
         write_document(spark, options.result, encode_verification(result))
-    except TidelineError as error:
+    except Exception as failure:  # noqa: BLE001  it is named, and no text of Spark's is shown
+        error = unexpected(failure, "verifying")
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 2
     finally:
-        spark.stop()
+        end_session(spark)
     wrong = [table for table in result.tables if table.proof is not Proof.EQUAL]
     for table in wrong:
         reason = table.reason or f"{table.differences} keys differ, {table.moving} were set aside"

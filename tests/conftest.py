@@ -31,20 +31,38 @@ def _own_settings_only(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-SPARK = ("tests/spark/", "tests/faults/test_merge_killed.py", "tests/integration/test_pending.py")
-"""Tests that share the one Spark application."""
+SPARK = (
+    (
+        "spark and sources",
+        (
+            "tests/spark/test_changes_merged.py",
+            "tests/spark/test_keyless_warehouse.py",
+            "tests/spark/test_mysql_warehouse.py",
+            "tests/spark/test_verify.py",
+            "tests/faults/test_jobs_",
+            "tests/faults/test_merge_killed.py",
+            "tests/integration/test_pending.py",
+        ),
+    ),
+    ("spark", ("tests/spark/",)),
+)
+"""Tests that share one Spark application, in two groups so that both cores have one."""
 LONGEST = (
     "spark",
+    "spark and sources",
     "tests/demo/test_demo.py",
-    "tests/demo/test_demo_mariadb.py",
     "tests/airflow/test_airflow_scheduler.py",
+    "tests/demo/test_demo_mariadb.py",
     "tests/integration/test_by_hand.py",
 )
 
 
 def group_of(nodeid: str) -> str:
-    """Tests of one group run in one process: those of a file, and all that share Spark."""
-    return "spark" if nodeid.startswith(SPARK) else nodeid.partition("::")[0]
+    """Tests of one group run in one process: those of a file, and those that share Spark."""
+    for group, files in SPARK:
+        if nodeid.startswith(files):
+            return group
+    return nodeid.partition("::")[0]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

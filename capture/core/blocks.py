@@ -7,6 +7,7 @@ settings say that such changes are to be applied. Other dumps end as what they w
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -47,7 +48,7 @@ class Blocks:
         core = self._core
         core.tables.block(table, since=seq, reason=reason, by=by)
         state = core.tables.states[table]
-        _settle_open(core.requests, table, state, ours=self._follows(table, state))
+        _settle_open(core.requests, table, state)
         core.draft.state_changed = True
         core.end_requests()
         self.start_anew(table)
@@ -58,9 +59,16 @@ class Blocks:
         state = core.tables.states[table]
         if state.condition is not TableCondition.BLOCKED or state.cause is not None:
             return
-        wanted = self._follows(table, state)
-        if wanted and not core.requests.dumps_all(table, asked_since=state.since_seq):
+        wanted = self._follows(table, state) and not state.left_blocked
+        if wanted and not core.requests.dumps_all(table, asked_since=_last(state)):
             core.intake.request_dump(ANEW, [table])
+
+    def cancelled(self, request_id: str, tables: Iterable[str]) -> None:
+        """A request was cancelled that dumped ``tables``. If it was to start their targets anew,
+        whoever did that wants them left as they are, whatever the settings say: until the next
+        change, they stay blocked until somebody asks for a dump."""
+        for table in tables if request_id.startswith(f"{ANEW}:") else ():
+            self._core.tables.leave_blocked(table)
 
     def _follows(self, table: str, state: TableState) -> bool:
         """Whether the settings say to start its target anew for all that it cannot take."""
@@ -89,7 +97,13 @@ def unblocks(item: OpenRequest, state: TableState) -> bool:
         return False
     if request_id.startswith(f"{INITIAL}:") and state.complete_seq is None:
         return True
-    return state.since_seq is not None and item.asked_seq >= state.since_seq
+    last = _last(state)
+    return last is not None and item.asked_seq >= last
+
+
+def _last(state: TableState) -> int | None:
+    """The last change that the target cannot pass."""
+    return state.since_seq if state.blocked_seq is None else state.blocked_seq
 
 
 def parted_by(steps: tuple[ColumnStep, ...]) -> tuple[StepKind, ...]:
@@ -97,17 +111,16 @@ def parted_by(steps: tuple[ColumnStep, ...]) -> tuple[StepKind, ...]:
     return tuple(kind for kind in PARTING if any(step.kind is kind for step in steps))
 
 
-def _settle_open(requests: OpenRequests, table: str, state: TableState, *, ours: bool) -> None:
+def _settle_open(requests: OpenRequests, table: str, state: TableState) -> None:
     """What becomes of the open dumps of a table that was just blocked: those that start its target
-    anew begin again, those of the worker's own that were to prove it end, and those that were to
-    start it anew unless the settings want that (``ours``) for this change too; others go on."""
+    anew begin again, those of the worker's own that were to prove it, or to start it anew for an
+    earlier change, end; others go on, and start nothing."""
     for item in requests.open:
         for dump in item.dumps:
             if dump.table != table or dump.state not in OPEN or not item.request.whole:
                 continue
             request_id = item.request.request_id
-            given_up = request_id.startswith(_OURS)
-            given_up |= request_id.startswith(f"{ANEW}:") and not ours
+            given_up = request_id.startswith((*_OURS, f"{ANEW}:"))
             if not given_up and unblocks(item, state):
                 requests.update(request_id, TableDump(table))
             elif given_up:

@@ -17,7 +17,7 @@ from capture.core.drift import drift, republished
 from capture.core.events import CatalogRound, Mark, Snapshot, TableFacts
 from capture.core.tables import CATALOG
 from capture.core.visibility import invisible
-from tideline.contract.manifest import GONE
+from tideline.contract.manifest import GONE, TableState
 
 if TYPE_CHECKING:
     from capture.core.worker import Worker
@@ -118,7 +118,7 @@ class CatalogWatch:
         parked = core.tables.parked(table)
         if parked is not None:
             if parked == CATALOG:
-                self._return(facts, state.since_seq, state.reason)
+                self._return(facts, state)
             return False
         self._settle(facts, self._drift(facts, state.catalog))
         self._truncated.pop(table, None)
@@ -139,9 +139,13 @@ class CatalogWatch:
         )
 
     def _only_truncated(self, facts: TableFacts) -> bool:
-        """Whether the log told of a truncate, and nobody stored the rows anew after it."""
+        """Whether the log told of a truncate, and nobody stored the rows anew after it: neither a
+        later transaction, nor the same one, which may have inserted rows before it computed values
+        of a column anew (ALTER … USING, a default that differs from row to row)."""
         by = self._truncated.get(facts.table)
-        return by is not None and (not by or facts.changed_by in (0, by))
+        if by is None:
+            return False
+        return not by or not facts.changed_by or (facts.changed_by == by and not facts.columns_too)
 
     def _settle(self, facts: TableFacts, reason: str | None) -> None:
         """Adopt what the catalog says; ``reason``: why rows may differ all the same."""
@@ -165,19 +169,19 @@ class CatalogWatch:
         core.tables.begin(facts.table, core.durable_number)
         return core.limits.initial_dump
 
-    def _return(self, facts: TableFacts, since: int | None, reason: str | None) -> None:
+    def _return(self, facts: TableFacts, state: TableState) -> None:
         """A parked table that can be captured again: a dump makes up for what was missed."""
-        core = self._core
+        core, since = self._core, state.since_seq
         core.dumps.orders.joined(facts.table)
         core.conditions.unpark(facts.table)
         self._settle(facts, None)
-        if reason == GONE:
+        if state.was_gone or state.gone:
             core.blocks.begin_again(facts.table, "the table was gone, and is there again")
             return
         core.conditions.doubt(
             facts.table,
             since=since if since is not None else core.sequencer.last,
-            reason=f"it was parked: {reason}",
+            reason=f"it was parked: {state.reason}",
         )
 
     def _miss(self, present: set[str]) -> None:

@@ -67,6 +67,7 @@ class Commands:
             for request_id in command.requests or self._cancellable():
                 verifies = requests.verifies(request_id)
                 ended = requests.fail(request_id, f"it was cancelled{who}")
+                self._core.blocks.cancelled(request_id, ended)
                 tables += [] if verifies else ended
             self._core.conditions.cancelled(dict.fromkeys(tables))
         else:

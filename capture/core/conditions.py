@@ -96,7 +96,7 @@ class Conditions:
             by = parted_by(adopted.steps)
             core.blocks.block(schema.table, seq, f"incompatible change: {what}", by)
         if adopted.certain and facts is not None:
-            core.dumps.restate(facts)
+            core.dumps.progress.restate(facts)
         return adopted
 
     def stated(self, seen: StatementSeen) -> None:

@@ -19,7 +19,8 @@ class Draft:
     first_seq: int
     opened_at: float | None = None
     rows: list[Rows] = field(default_factory=list)
-    bytes: int = 0
+    row_bytes: int = 0
+    check_bytes: int = 0
     spilled: bool = False
     urgent: bool = False
     state_changed: bool = False
@@ -33,14 +34,19 @@ class Draft:
     messages: list[str] = field(default_factory=list)
     checks: list[CheckRows] = field(default_factory=list)
 
+    @property
+    def bytes(self) -> int:
+        """What is held in memory."""
+        return self.row_bytes + self.check_bytes
+
     def add(self, rows: Rows) -> None:
         self.rows.append(rows)
-        self.bytes += rows.batch.nbytes
+        self.row_bytes += rows.batch.nbytes
 
     def check(self, chunk: CheckRows) -> None:
         """Add a chunk that was read to verify."""
         self.checks.append(chunk)
-        self.bytes += chunk.bytes
+        self.check_bytes += chunk.bytes
 
     def has_content(self) -> bool:
         """Whether a reader of the chain would miss something without this draft."""
@@ -58,9 +64,10 @@ class Draft:
         )
 
     def take_rows(self) -> tuple[Rows, ...]:
+        """What was read to verify stays: only a manifest names it."""
         rows = tuple(self.rows)
         self.rows.clear()
-        self.bytes = 0
+        self.row_bytes = 0
         return rows
 
 

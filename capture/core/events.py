@@ -199,7 +199,8 @@ class TableFacts:
     are those of the schema's columns, where the source numbers them. ``key_definition`` changes
     with the key's columns, types or collation, and with the table's identity. ``changed_by`` is the
     id of the transaction (32 bits) that changed the table's own entry last, its ``storage`` above
-    all; 0 where the source does not tell.
+    all; 0 where the source does not tell. ``columns_too``: that one, or one after it, changed
+    entries of its columns as well, so that it may have computed values anew.
     """
 
     table: str
@@ -217,6 +218,7 @@ class TableFacts:
     numbers: ColumnNumbers | None = None
     defaults: Mapping[str, str] = field(default_factory=dict, hash=False)
     changed_by: int = field(default=0, compare=False)
+    columns_too: bool = field(default=False, compare=False)
 
     @property
     def catalog(self) -> str:

@@ -13,7 +13,7 @@ from capture.core.tables import VALUE
 from tideline.contract.errors import Misconfigured
 from tideline.contract.manifest import TableCondition
 from tideline.contract.patterns import check_patterns, matches
-from tideline.contract.receipt import PENDING
+from tideline.contract.receipt import PENDING, rereads_pending
 from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline.contract.schema import parse_table
 
@@ -106,9 +106,10 @@ class Intake:
 
     def _tables_for(self, request: DumpRequest) -> tuple[list[str], str | None]:
         core = self._core
-        if request.request_id.startswith(OWN_IDS):
+        foreign = request.request_id.startswith(PENDING) and not rereads_pending(request)
+        if foreign or request.request_id.startswith(OWN_IDS):
             begins = f"{request.request_id.partition(':')[0]}:"
-            return [], f"ids that begin with {begins!r} are for requests of the worker's own"
+            return [], f"ids that begin with {begins!r} are for requests of Tideline's own"
         try:
             check_patterns(request.tables)
         except Misconfigured as error:

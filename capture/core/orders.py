@@ -196,7 +196,11 @@ class Orders:
         chain: list[Reading] = []
         behind = dump.last_key
         while True:
-            follows = [one for one in rest if not stale(one.order, dump, behind)]
+            follows = [
+                one
+                for one in rest
+                if not stale(one.order, dump, behind) and not outlived(one, dump)
+            ]
             if not follows:
                 return chain
             chain.append(follows[0])
@@ -266,3 +270,13 @@ def stale(order: ChunkOrder, dump: TableDump, behind: tuple[str, ...] | None = N
     if order.keys is not None:
         return False
     return dump.phase == "keys" or order.after_key != (behind or dump.last_key)
+
+
+def outlived(reading: Reading, dump: TableDump) -> bool:
+    """Whether the chunk's window was opened before the dump began (anew): though it may follow what
+    was emitted again, events of its window that its rows left to the log lie behind the floor."""
+    window, order = reading.window, reading.order
+    parts = order.keyless or order.verify or order.keys or order.time or order.key_range
+    if window is None or dump.first_low_seq is None or parts:
+        return False  # The others set no floor; a copy's is found otherwise (`copies`).
+    return window.low_seq < dump.first_low_seq

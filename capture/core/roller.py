@@ -23,7 +23,7 @@ def roll(
     segment carries it on once per heartbeat.
     """
     if in_transaction:
-        return Roll.SPILL if draft.bytes >= limits.segment_bytes_max else Roll.KEEP
+        return Roll.SPILL if draft.row_bytes >= limits.segment_bytes_max else Roll.KEEP
     if draft.has_content():
         age = 0.0 if draft.opened_at is None else now - draft.opened_at
         full = draft.bytes >= limits.segment_bytes_max

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from capture.core.drift import restated_columns
 from capture.core.events import TableFacts
 from capture.core.lineage import Judged, Lineage, by_name, by_numbers, by_statement, judge
-from tideline.contract.manifest import TableCondition, TableState
+from tideline.contract.manifest import GONE, TableCondition, TableState
 from tideline.contract.schema import TableSchema, Verdict
 from tideline.contract.steps import ColumnStep, Origin, StepKind, origins_after, steps_to
 
@@ -155,10 +155,15 @@ class Tables:
             reason=reason,
             hint=hint,
             cause=cause,
+            was_gone=state.was_gone or reason == GONE,
             numbers=None,
             stated=None,
         )
         return True
+
+    def leave_blocked(self, table: str) -> None:
+        """Nobody but who asks for it starts its target anew."""
+        self.states[table] = replace(self.states[table], left_blocked=True)
 
     def unprove(self, table: str, *, since: int, reason: str) -> None:
         """Rows of ``table`` may differ since ``since``; a blocked table stays blocked."""
@@ -180,10 +185,11 @@ class Tables:
         """From the schema event at ``since`` on, the target cannot follow; without ``by``, because
         it is of another table."""
         state = self.states[table]
+        state = replace(state, blocked_seq=since, left_blocked=False)
         if state.condition is TableCondition.BLOCKED and by:
             if state.blocked_by:
-                both = tuple(dict.fromkeys((*state.blocked_by, *by)))
-                self.states[table] = replace(state, blocked_by=both)
+                state = replace(state, blocked_by=tuple(dict.fromkeys((*state.blocked_by, *by))))
+            self.states[table] = state
             return
         blocked = state.condition is TableCondition.BLOCKED
         self.states[table] = replace(
@@ -191,7 +197,8 @@ class Tables:
             condition=TableCondition.BLOCKED,
             since_seq=state.since_seq if blocked else since,
             reason=reason,
-            hint="dump the whole table: the target is then started anew with the new schema",
+            hint="dump the whole table: the target is then started anew with the new schema; one"
+            " that keeps the past waits for `tideline rebuild` to do that",
             cause=None,
             blocked_by=by,
         )
@@ -208,6 +215,8 @@ class Tables:
                 generation_manifest=first_manifest,
                 dropped={},
                 blocked_by=(),
+                blocked_seq=None,
+                left_blocked=False,
             )
         self.states[table] = replace(
             state,
@@ -228,7 +237,7 @@ class Tables:
         state = self.states[table]
         blocked = state.condition is TableCondition.BLOCKED
         condition = state.condition if blocked else TableCondition.LIVE
-        self.states[table] = replace(state, condition=condition, cause=None)
+        self.states[table] = replace(state, condition=condition, cause=None, was_gone=False)
 
     def is_another(self, table: str, oid: int) -> bool:
         """Whether ``oid`` (0: not known) is another table than the one that was known so far."""

@@ -6,7 +6,7 @@ All methods may raise `Unavailable` (the runtime starts the session anew from wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from capture.core.events import (
@@ -129,3 +129,7 @@ class Source(Preflight, Protocol):
     def chunk_reader(self, incarnation: str) -> ChunkReader: ...
 
     def watch(self, incarnation: str) -> Watch: ...
+
+    def keep_copies(self, tokens: Collection[str]) -> None:
+        """The snapshots that chunks with ``tokens`` took (`ChunkOrder.keyless`) are still to be
+        read from. One that this was not said of for `streams.IDLE_S` may be ended."""

@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from tideline.contract.modes import Mode
 from tideline.contract.receipt import Outcome
 from tideline_airflow.hooks import TidelineHook
+from tideline_airflow.identity import identity_of
 from tideline_airflow.merge import MergeOperator
 from tideline_airflow.scope import flag_of
 
@@ -66,8 +67,9 @@ class RebuildOperator(MergeOperator):
             self.table,
             mode=Mode(self.mode) if self.mode else None,
             since_dump=flag_of(self.since_dump),
-            # A task that is tried again joins what its first try began.
-            anew=flag_of(self.anew) and context["ti"].try_number == 1,
+            anew=flag_of(self.anew),
+            # A task that is tried again joins what an earlier try began, if that came so far.
+            asked=identity_of(context).name,
         )
         self.log.info("rebuild %d of %s, as %s", record.build, record.table, record.mode.value)
         done: list[str] = []

@@ -10,13 +10,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession, types
 
+from spark_jobs.formats.delta_log import (
+    Commit,
+    SinceOurs,
+    parse_commit,
+    since_ours,
+)
 from spark_jobs.schemas import literal, quote
+from tideline.contract.errors import Misconfigured
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Stamp, TablePlan
 
@@ -31,8 +38,6 @@ _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _NEEDS_MAPPING = frozenset(" ,;{}()\n\t=")
 _MAPPING = ("delta.columnMapping.mode", "name")
-_LOSE_VALUES = frozenset({"DROP COLUMNS", "REPLACE COLUMNS"})
-"""Operations that touch no file, and rows lose values by them all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,34 +62,6 @@ class Snapshot:
     def build(self) -> int:
         """Which rebuild made the table; 0 for none."""
         return int(self.properties.get(BUILD, "0"))
-
-
-@dataclass(frozen=True, slots=True)
-class SinceOurs:
-    """What the log holds after our last commit, newest first.
-
-    ``foreign`` names data-changing commits by others; ``went_back`` says that one of them set the
-    content back behind our last commit. ``stamp`` is that commit's, None when there is none.
-    """
-
-    foreign: tuple[str, ...] = ()
-    went_back: bool = False
-    stamp: Stamp | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """One commit of a table's log; ``numbers``: the transaction versions it sets, by app id;
-    ``at_us``: when its file was written, by the store's clock, µs since 1970 UTC."""
-
-    version: int
-    operation: str
-    restored_to: int | None
-    changes_data: bool
-    numbers: Mapping[str, int]
-    stamp: Stamp | None
-    rows_written: int
-    at_us: int = 0
 
 
 class DeltaTable:
@@ -144,28 +121,7 @@ class DeltaTable:
 
     def since_ours(self, version: int, app_id: str) -> SinceOurs:
         """Look back from ``version`` to the last commit that carries ``app_id``."""
-        foreign: list[str] = []
-        restored: list[int | None] = []
-        for commit in self.commits(version):
-            if _is_ours(commit, app_id):
-                ours = commit.version
-                went_back = any(to is None or to < ours for to in restored)
-                return SinceOurs(tuple(foreign), went_back, commit.stamp)
-            if commit.changes_data:
-                foreign.append(f"version {commit.version}: {commit.operation}")
-            if commit.operation == "RESTORE":
-                restored.append(commit.restored_to)
-        return SinceOurs(tuple(foreign), bool(restored), None)
-
-    def foreign_since(self, version: int, app_id: str) -> tuple[str, ...]:
-        """Commits above ``version`` that changed data and are not ours, of ``app_id``."""
-        found = []
-        for commit in self.commits(self.newest()):
-            if commit.version <= version:
-                break
-            if commit.changes_data and not _is_ours(commit, app_id):
-                found.append(f"version {commit.version}: {commit.operation}")
-        return tuple(found)
+        return since_ours(self.commits(version), app_id, self._columns_at)
 
     def commits(self, version: int) -> Iterator[Commit]:
         """Commits from ``version`` back, as far as the log's files and `COMMITS_MAX` reach."""
@@ -179,7 +135,7 @@ class DeltaTable:
             stream = files.open(file)
             try:
                 at_us = 1_000 * int(files.getFileStatus(file).getModificationTime())
-                yield replace(_commit(number, bytes(stream.readAllBytes())), at_us=at_us)
+                yield parse_commit(number, bytes(stream.readAllBytes()), at_us)
             finally:
                 stream.close()
 
@@ -206,8 +162,10 @@ class DeltaTable:
         }
         if any(_NEEDS_MAPPING & set(name) for name in self._session.table(quote(view)).columns):
             properties |= dict([_MAPPING])
+        half_made = self._half_made(plan.table)
         before = self.newest()
-        verb = "CREATE OR REPLACE TABLE" if plan.replace else "CREATE TABLE"
+        anew = plan.replace or (half_made and before < 0)
+        verb = "CREATE OR REPLACE TABLE" if anew else "CREATE TABLE"
         with self._committing(stamp, counted=True):
             self._session.sql(
                 f"{verb} {self.name} USING delta TBLPROPERTIES ({_properties(properties)})"
@@ -262,6 +220,13 @@ class DeltaTable:
         with self._committing(stamp, counted=False):
             self._session.sql(statement).collect()
 
+    def set_property(self, name: str, value: str | None) -> None:
+        """Set or (None) remove a property of the table's, in a commit that says nothing else."""
+        change = f"UNSET TBLPROPERTIES IF EXISTS ({literal(name)})"
+        if value is not None:
+            change = f"SET TBLPROPERTIES ({literal(name)} = {literal(value)})"
+        self._session.sql(f"ALTER TABLE {self.name} {change}")
+
     @contextmanager
     def _committing(self, stamp: Stamp, *, counted: bool) -> Iterator[None]:
         with self.stamped(stamp, *((stamp.app_id, stamp.b) if counted else ())):
@@ -281,15 +246,32 @@ class DeltaTable:
             for name in settings:
                 self._session.conf.unset(name)
 
+    def _half_made(self, table: str) -> bool:
+        """Whether a run was killed while it made the table, or another one makes it now: its log
+        has no commit. For `CREATE TABLE` it exists as soon as anything lies at its path.
+
+        Raises Misconfigured where something else lies there.
+        """
+        path = self._jvm.org.apache.hadoop.fs.Path
+        folder = path(self._url)
+        files = folder.getFileSystem(self._session._jsparkSession.sessionState().newHadoopConf())
+        if files.exists(path(folder, "_delta_log")):
+            return self.newest() < 0
+        if files.exists(folder) and len(files.listStatus(folder)):
+            raise Misconfigured(
+                f"files that are no table lie where {table} is to be made: {self._url}",
+                hint="remove or move them, or name another warehouse.url",
+            )
+        return False
+
+    def _columns_at(self, version: int) -> list[str]:
+        reader = self._session.read.format("delta").option("versionAsOf", version)
+        return reader.load(self._url).columns
+
     def _rows_written(self, version: int) -> int:
         for commit in self.commits(version):
             return commit.rows_written
         return 0
-
-
-def _is_ours(commit: Commit, app_id: str) -> bool:
-    stamped = commit.stamp is not None and commit.stamp.app_id == app_id
-    return stamped or app_id in commit.numbers
 
 
 def made_as(mode: Mode, build: int) -> dict[str, str]:
@@ -299,33 +281,6 @@ def made_as(mode: Mode, build: int) -> dict[str, str]:
 
 def _partitioned(columns: Sequence[str]) -> str:
     return f" PARTITIONED BY ({', '.join(quote(name) for name in columns)})" if columns else ""
-
-
-def _commit(version: int, raw: bytes) -> Commit:
-    info: dict[str, Any] = {}
-    numbers: dict[str, int] = {}
-    changes_data = False
-    for line in raw.splitlines():
-        action = json.loads(line)
-        info = action.get("commitInfo", info)
-        if "txn" in action:
-            numbers[action["txn"]["appId"]] = int(action["txn"]["version"])
-        for kind in ("add", "remove"):
-            changes_data = changes_data or bool(action.get(kind, {}).get("dataChange", False))
-    return Commit(
-        version=version,
-        operation=str(info.get("operation", "unknown")),
-        restored_to=_restored_to(info.get("operationParameters", {})),
-        changes_data=changes_data or info.get("operation") in _LOSE_VALUES,
-        numbers=numbers,
-        stamp=Stamp.parse(info.get("userMetadata")),
-        rows_written=int(info.get("operationMetrics", {}).get("numOutputRows", 0)),
-    )
-
-
-def _restored_to(parameters: Mapping[str, Any]) -> int | None:
-    version = str(parameters.get("version"))
-    return int(version) if version.isdecimal() else None
 
 
 def _properties(properties: Mapping[str, str]) -> str:

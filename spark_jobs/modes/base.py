@@ -14,6 +14,7 @@ from typing import Protocol
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from spark_jobs.formats.delta import DeltaTable, Snapshot
+from tideline.contract.evolution import AS_THE_SOURCE, TargetColumns
 from tideline.contract.plan import Stamp, TablePlan
 
 Counts = tuple[int, int, int]
@@ -27,8 +28,7 @@ class Work:
     ``changes`` is what `parts.read_changes` gives. ``table.schema`` has the target's
     columns, which ``snapshot`` has too (of a table that exists). ``damage`` names changes by others
     that are not healed. ``before_commit`` is to be called right before the statement that commits.
-    ``carried``: columns that only the target has; a row that is written again keeps their values,
-    and no value of them is ever asked for.
+    ``stands``: how the target's columns are other than the source's.
     """
 
     table: TablePlan
@@ -39,7 +39,13 @@ class Work:
     changes: DataFrame
     damage: tuple[str, ...]
     before_commit: Callable[[], None]
-    carried: tuple[str, ...] = ()
+    stands: TargetColumns = AS_THE_SOURCE
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """Columns that only the target has; a row that is written again keeps their values, and no
+        value of them is ever asked for."""
+        return tuple(name for name, kept in self.stands.kept.items() if kept.carried)
 
 
 class Overtaken(Exception):

@@ -54,6 +54,7 @@ def shape_of(work: Work) -> Shape:
         truncate=max(table.truncates, default=None),
         floor=table.floor,
         carried=work.carried,
+        ranged=table.create,
     )
 
 

@@ -6,14 +6,17 @@ before writes the same versions over themselves.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from spark_jobs.modes.base import Counts, Work, merged
-from spark_jobs.modes.versioned import ends_row, first_end, versions_of
+from spark_jobs.modes.versioned import ends_row, first_end, same_rows, versions_of
 from spark_jobs.schemas import SEQ, WAREHOUSE_COLUMNS, quote
 from spark_jobs.schemas import column as col
-from spark_jobs.versions import FROM, FROM_SEQ, TO, TO_SEQ
+from spark_jobs.story import FROM, FROM_SEQ, TO, TO_SEQ
+from tideline.contract.evolution import filled_since
 from tideline.contract.plan import TablePlan
 
 CURRENT = "_tl_current"
@@ -29,7 +32,8 @@ class History:
 
     def commit(self, work: Work) -> Counts | None:
         table, target = work.table, work.target
-        found = versions_of(work, None if table.create else _open_at(work))
+        came = filled_since(table, work.stands)
+        found = versions_of(work, None if table.create else _open_at(work), came)
         rows = found.withColumn(CURRENT, col(TO_SEQ).isNull()).select(
             *(col(name) for name in _columns(table))
         )
@@ -38,7 +42,7 @@ class History:
         if table.create:
             written = target.create(_VIEW, table, work.stamp)
             return None if written is None else (written, 0, 0)
-        return merged(target.merge(_statement(table, target.name), work.stamp))
+        return merged(target.merge(_statement(table, target.name, came), work.stamp))
 
     def live(self) -> Column:
         return col(CURRENT)
@@ -63,24 +67,32 @@ def _open_at(work: Work) -> DataFrame:
     return held.select(*(col(name) for name in names))
 
 
-def _statement(table: TablePlan, target: str) -> str:
-    same = [f"{_T}.{quote(n)} = {_S}.{quote(n)}" for n in (*table.schema.key, FROM_SEQ)]
+def _statement(table: TablePlan, target: str, came: Mapping[str, int]) -> str:
+    """The MERGE. A row that it ends, and that no change touches, was open when the columns in
+    ``came`` got their defaults, and so has them; unless its end was before."""
+    same = same_rows(table, (*table.schema.key, FROM_SEQ), _T, _S)
     written = [n for n in _columns(table) if n not in (*table.schema.key, FROM_SEQ, FROM)]
     updates = ", ".join(f"{_T}.{quote(n)} = {_S}.{quote(n)}" for n in written)
     names = ", ".join(quote(n) for n in _columns(table))
     values = ", ".join(f"{_S}.{quote(n)}" for n in _columns(table))
     lines = [
-        f"MERGE INTO {target} AS {_T} USING {_VIEW} AS {_S} ON {' AND '.join(same)}",
+        f"MERGE INTO {target} AS {_T} USING {_VIEW} AS {_S} ON {same}",
         f"WHEN MATCHED THEN UPDATE SET {updates}",
         f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})",  # noqa: S608  quoted
     ]
     if table.ends:
         seq = f"{_T}.{quote(SEQ)}"
         still_open = f"{_T}.{quote(TO_SEQ)} IS NULL"
+        ended = first_end(table, seq, "seq")
+        set_too = "".join(
+            f", {_T}.{quote(n)} = CASE WHEN {ended} >= {since} THEN {_T}.{quote(n)} END"
+            for n, since in came.items()
+            if min(end.seq for end in table.ends) < since
+        )
         lines.append(
             f"WHEN NOT MATCHED BY SOURCE AND {still_open} AND {ends_row(table, seq)}"
-            f" THEN UPDATE SET {_T}.{quote(TO_SEQ)} = {first_end(table, seq, 'seq')},"
+            f" THEN UPDATE SET {_T}.{quote(TO_SEQ)} = {ended},"
             f" {_T}.{quote(TO)} = {first_end(table, seq, 'time')},"
-            f" {_T}.{quote(CURRENT)} = false"
+            f" {_T}.{quote(CURRENT)} = false{set_too}"
         )
     return "\n".join(lines)

@@ -6,10 +6,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark_jobs.modes.base import Counts, Work, merged
-from spark_jobs.modes.versioned import ends_row, first_end, versions_of
+from spark_jobs.modes.versioned import ends_row, first_end, same_rows, versions_of
 from spark_jobs.schemas import SEQ, TS, WAREHOUSE_COLUMNS, quote
 from spark_jobs.schemas import column as col
-from spark_jobs.versions import FROM, FROM_SEQ, TO, TO_SEQ
+from spark_jobs.story import FROM, FROM_SEQ, TO, TO_SEQ
 from tideline.contract.plan import TablePlan
 
 DELETED = "_tl_deleted"
@@ -79,13 +79,13 @@ def _columns(table: TablePlan) -> list[str]:
 
 
 def _statement(table: TablePlan, target: str) -> str:
-    same = [f"{_T}.{quote(n)} = {_S}.{quote(n)}" for n in table.schema.key]
+    same = same_rows(table, table.schema.key, _T, _S)
     written = [n for n in _columns(table) if n not in table.schema.key]
     updates = ", ".join(f"{_T}.{quote(n)} = {_S}.{quote(n)}" for n in written)
     names = ", ".join(quote(n) for n in _columns(table))
     values = ", ".join(f"{_S}.{quote(n)}" for n in _columns(table))
     lines = [
-        f"MERGE INTO {target} AS {_T} USING {_VIEW} AS {_S} ON {' AND '.join(same)}",
+        f"MERGE INTO {target} AS {_T} USING {_VIEW} AS {_S} ON {same}",
         f"WHEN MATCHED THEN UPDATE SET {updates}",
         f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})",  # noqa: S608  quoted
     ]

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark_jobs import parts
 from spark_jobs.fold import Shape, occurrences
 from spark_jobs.modes.base import Work
-from spark_jobs.schemas import PENDING, SEQ, UNCHANGED
+from spark_jobs.schemas import PENDING, SEQ, UNCHANGED, quote
 from spark_jobs.schemas import column as col
-from spark_jobs.versions import FROM_SEQ, Story, versions
+from spark_jobs.statement import key_bounds
+from spark_jobs.story import FROM_SEQ, Story
+from spark_jobs.versions import versions
 from tideline.contract.plan import PlannedEnd, TablePlan
 
 _RANK = "_tl_rank"
 
 
-def versions_of(work: Work, open_rows: DataFrame | None) -> DataFrame:
+def versions_of(
+    work: Work, open_rows: DataFrame | None, came: Mapping[str, int] | None = None
+) -> DataFrame:
     """The versions that the plan makes or ends, of the target's ``open_rows`` (None: none yet).
 
     ``open_rows`` have the table's columns, those of `schemas.WAREHOUSE_COLUMNS`, ``_tl_valid_from``
-    and ``_tl_valid_from_seq``.
+    and ``_tl_valid_from_seq``. ``came`` as in `versions.Story`.
     """
     table = work.table
     changes = work.changes.where(col(SEQ) > F.lit(table.begins))
@@ -31,6 +37,9 @@ def versions_of(work: Work, open_rows: DataFrame | None) -> DataFrame:
         fillable=_fillable(work, changes, seeds),
         ends=table.ends,
         dumped=parts.has_dump(table),
+        unasked=tuple(work.stands.kept),
+        until={name: kept.seq for name, kept in work.stands.kept.items() if not kept.carried},
+        came=came or {},
     )
     return versions(changes, seeds, story)
 
@@ -41,6 +50,8 @@ def _touched(work: Work, changes: DataFrame, open_rows: DataFrame) -> DataFrame:
     A sequence above what is applied is damage: such a row must not come after the changes.
     """
     table = work.table
+    for bound in key_bounds(table):
+        open_rows = open_rows.where(bound)
     keys = occurrences(changes, Shape(table.schema, moved=parts.has_moves(table)))
     names = list(table.schema.key)
     wanted = keys.select(*(col(name) for name in names)).distinct()
@@ -66,6 +77,13 @@ def _fillable(work: Work, changes: DataFrame, seeds: DataFrame | None) -> tuple[
     lacking = {row["name"] for row in found}
     schema = work.table.schema
     return tuple(n for n in schema.column_names if n in lacking and n not in schema.key)
+
+
+def same_rows(plan: TablePlan, names: Sequence[str], target: str, source: str) -> str:
+    """As SQL: that ``names`` are equal, within the bounds of the plan's keys; a plan that ends rows
+    looks at every row of the target anyway."""
+    same = [f"{target}.{quote(name)} = {source}.{quote(name)}" for name in names]
+    return " AND ".join([*same, *([] if plan.ends else key_bounds(plan, f"{target}."))])
 
 
 def first_end(plan: TablePlan, seq: str, what: str) -> str:

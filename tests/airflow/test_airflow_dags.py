@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,15 @@ VERIFY = {
 HEAVY = ("pyspark", "pyarrow", "capture", "spark_jobs", "deltalake", "obstore", "numpy", "pandas")
 
 
-def look(path: Path, *, plugins: Path = ROOT / "plugins", **environment: str) -> dict[str, Any]:
+def look(path: Path, **environment: str) -> dict[str, Any]:
     """What a DAG file makes, imported in a process of its own, as Airflow's parser does."""
+    found: dict[str, Any] = json.loads(_look(path, tuple(environment.items())))
+    return found
+
+
+@cache
+def _look(path: Path, environment: tuple[tuple[str, str], ...]) -> str:
+    """As JSON; each file is imported once, which takes seconds."""
     program = """
 import json, runpy, sys
 from airflow.sdk import DAG
@@ -67,16 +75,15 @@ print(json.dumps({
 }))
 """
     done = subprocess.run(
-        [sys.executable, "-c", program, str(plugins), str(path), ",".join(HEAVY)],
-        env={**os.environ, **environment},
+        [sys.executable, "-c", program, str(ROOT / "plugins"), str(path), ",".join(HEAVY)],
+        env={**os.environ, **dict(environment)},
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    return done.stdout.splitlines()[-1]
 
 
 def test_each_has_its_schedule() -> None:

@@ -15,6 +15,7 @@ from tideline.contract.plan import Plan
 from tideline.contract.rebuild import RebuildRecord
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
 from tideline_airflow.hooks import TidelineHook
+from tideline_airflow.identity import identity_of
 from tideline_airflow.rebuild import RebuildOperator
 
 T = "public.t"
@@ -71,7 +72,17 @@ def test_steps_are_run_until_there_is_none(rebuild: RebuildOperator, steps: Step
     assert found == {
         "table": T, "build": 2, "mode": "history", "plans": ["step-0", "step-1", "step-2"]
     }  # fmt: skip
-    assert steps.began == [{"mode": Mode.HISTORY, "since_dump": False, "anew": True}]
+    asked = identity_of(TaskContext(rebuild).values).name
+    wanted = {"mode": Mode.HISTORY, "since_dump": False, "anew": True, "asked": asked}
+    assert steps.began == [wanted]
+
+
+def test_a_retry_asks_for_the_same(rebuild: RebuildOperator, steps: Steps) -> None:
+    """Its first try may have been killed before there was anything to join."""
+    for number in (1, 2):
+        rebuild.execute(TaskContext(rebuild, try_number=number).values)
+    assert steps.began[0] == steps.began[1]
+    assert steps.began[0]["asked"]
 
 
 def test_what_ends_it(rebuild: RebuildOperator, steps: Steps) -> None:

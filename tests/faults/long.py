@@ -6,7 +6,10 @@ every ``SPARK``-th round of a source it is on files, and Spark merges for real a
 
 Environment: ``ROUNDS`` (how many, default 16, in which each source sees every fault), ``SEED`` (of
 the first, default 1), ``FAULTS`` (in one round, default 9), ``SPARK`` (default 0: never, no JVM),
-``SOURCE`` (only that one). Exit code 1 when anything promised did not hold, or a round broke off.
+``SOURCE`` (only that one). Behind them come ``JOBS`` rounds (default 4; 0: no JVM) of merges,
+rebuilds, maintenance and verifications that die anywhere, are raced, replayed, lack a part or room
+(`tests.faults.job_rounds`); of each job, ``DEATHS`` (default 3) of its deaths are gone on from.
+Exit code 1 when anything promised did not hold, or a round broke off.
 """
 
 from __future__ import annotations
@@ -69,6 +72,8 @@ class Wish:
     faults: int
     spark_every: int
     sources: Sequence[str]
+    jobs: int
+    deaths: int
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Wish:
@@ -79,6 +84,8 @@ class Wish:
             faults=int(environment.get("FAULTS") or 9),
             spark_every=int(environment.get("SPARK") or 0),
             sources=(source,) if source else SOURCES,
+            jobs=int(environment.get("JOBS") or 4),
+            deaths=int(environment.get("DEATHS") or 3),
         )
 
     def merges_for_real(self, nth: int) -> bool:
@@ -88,7 +95,14 @@ class Wish:
 
 def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))  # The servers end with it.
-    wish, tally = Wish.of(os.environ), dict[str, Counter[str]]()
+    wish = Wish.of(os.environ)
+    failed = all_rounds(wish) if wish.rounds else False
+    return int(all_jobs(wish) or failed if wish.jobs else failed)
+
+
+def all_rounds(wish: Wish) -> bool:
+    """Of workers and servers; whether anything went wrong."""
+    tally = dict[str, Counter[str]]()
     with ExitStack() as stack:
         servers = started(stack)
         hands = {source: dealt(wish.seed) for source in wish.sources}
@@ -109,7 +123,17 @@ def main() -> int:
                 report(verdict)
     print(table(tally))
     wrong = ("broken off", *CHECKS)
-    return int(any(counts[name] for counts in tally.values() for name in wrong))
+    return any(counts[name] for counts in tally.values() for name in wrong)
+
+
+def all_jobs(wish: Wish) -> bool:
+    """Of the Spark jobs; whether anything went wrong."""
+    from tests.faults.job_rounds import play
+
+    counts = Counter[str]()
+    with tempfile.TemporaryDirectory(prefix="tideline-faults-") as folder:
+        play(wish.jobs, counts, seed=wish.seed, folder=Path(folder), recoveries=wish.deaths)
+    return bool(counts["broken off"])
 
 
 def dealt(seed: int) -> Iterator[str]:

@@ -28,6 +28,8 @@ class Change:
     columns: str = "id INT PRIMARY KEY, v VARCHAR(50), n INT"
     steps: tuple[str, ...] | None = None
     """What the chain says of its columns, as ``kind was column default``."""
+    filled: str = ""
+    """The columns that its rows fill, where these are not all."""
     blocked: bool | None = None
     """Whether it waits for somebody to have it dumped; None: either way."""
 
@@ -92,6 +94,26 @@ CHANGES = (
             "ALTER TABLE {t} MODIFY n DECIMAL(20,3)",
             "UPDATE {t} SET n = 1.125 WHERE id = 100",
         ),
+    ),
+    Change(
+        "recoded",
+        (
+            "UPDATE {t} SET v = 'é' WHERE id < 5",
+            "ALTER TABLE {t} MODIFY v VARCHAR(50) CHARACTER SET utf8mb4",
+        ),
+        columns="id INT PRIMARY KEY, v VARCHAR(50) CHARACTER SET latin1, n INT",
+        dumped=False,
+    ),
+    Change(
+        "recoded_and_derived",
+        (
+            "UPDATE {t} SET v = 'é' WHERE id < 5",
+            "ALTER TABLE {t} MODIFY v VARCHAR(50) CHARACTER SET utf8mb4",
+        ),
+        columns="id INT PRIMARY KEY, v VARCHAR(50) CHARACTER SET latin1, n INT,"
+        " s INT AS (LENGTH(v)) STORED, w INT AS (LENGTH(v)) VIRTUAL",
+        filled="(id, v, n)",
+        dumped=True,
     ),
     Change(
         "rename_columns",
@@ -325,7 +347,7 @@ def prepare(database: MysqlDatabase, changes: list[Change]) -> None:
     for change in changes:
         database.run(f"CREATE TABLE {change.table} ({change.columns})")
         if change.table not in ("t_natives", "t_enumerations"):
-            database.run(f"INSERT INTO {change.table} VALUES {rows}")  # noqa: S608
+            database.run(f"INSERT INTO {change.table} {change.filled} VALUES {rows}")  # noqa: S608
 
 
 def perform(database: MysqlDatabase, change: Change) -> None:

@@ -288,6 +288,27 @@ def test_every_partition_counts(database: Database, watch: CatalogWatch) -> None
     assert seen[-1] != seen[0]
 
 
+def test_what_a_truncating_transaction_does_to_columns_is_told(
+    database: Database, watch: CatalogWatch
+) -> None:
+    """Its new rows may have been stored anew with other values, without row events."""
+    database.run("CREATE TABLE t (id int PRIMARY KEY, v int)")
+    look(watch)
+    filled = "TRUNCATE t; INSERT INTO t SELECT g, g FROM generate_series(1, 3) g"
+    told = []
+    for more in (
+        "",
+        "; ALTER TABLE t ALTER COLUMN v TYPE int USING v * 2",
+        "",
+        "; ALTER TABLE t ADD COLUMN u uuid DEFAULT gen_random_uuid()",
+        "; SAVEPOINT s; ALTER TABLE t ALTER COLUMN v TYPE int USING v * 2; RELEASE s"
+        "; ALTER TABLE t SET (fillfactor = 90)",
+    ):
+        database.run(f"BEGIN; {filled}{more}; COMMIT")
+        told.append(look(watch)[TABLE].columns_too)
+    assert told == [False, True, False, True, True]
+
+
 def test_a_round_sees_one_moment(
     database: Database, watch: CatalogWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ from tideline.contract.manifest import STATE_DISTANCE_MAX, OpenState, TableState
 from tideline.contract.position import PostgresPosition
 from tideline.contract.schema import TableSchema
 from tideline.cost import DAY_S, Cost, Pace, Prices, Traffic, cost_of
-from tideline.planner import merges, pending
+from tideline.planner import merges, pending, starts
 from tideline.planner.targets import Target
 from tideline.settings import Capture, make_settings
 from tideline.store.chain import Chain
@@ -204,6 +204,7 @@ def test_a_merges_plan(backlog: int, tmp_path: Path, monkeypatch: pytest.MonkeyP
     target = Target(url, exists=True, owner=owner, applied=last.manifest_number - backlog)
     for module in (merges, pending):
         monkeypatch.setattr(module, "open_store", lambda _: store)
+    for module in (starts, pending):
         monkeypatch.setattr(module, "target_of", lambda *_: target)
     asked: list[str] = []
     store.before = lambda kind, key: asked.append(kind)

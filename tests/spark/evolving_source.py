@@ -44,7 +44,7 @@ class EvolvingSource:
         """``count`` changes, with changes of the columns among them."""
         found: list[Event] = []
         for _ in range(count):
-            event = self.shape() if self.random.random() < 0.12 else self.change()
+            event = self.shape() if self.random.random() < 0.1 else self.change()
             found += [] if event is None else [event]
         return found
 
@@ -52,6 +52,12 @@ class EvolvingSource:
         """All rows, as a dump has them."""
         for key in sorted(self.rows):
             yield self._row("r", key, self.rows[key])
+
+    def lose(self) -> None:
+        """Some rows go without a word in the log; a dump that begins now does not find them."""
+        for key in sorted(self.rows):
+            if self.random.random() < 0.15:
+                del self.rows[key]
 
     def empty(self) -> Emptied:
         self.rows.clear()
@@ -79,6 +85,8 @@ class EvolvingSource:
             return self._move(key, self.random.choice(free))
         if choice < 0.9:
             return self._row("u", key, self._changed(key))
+        if choice < 0.93:  # Changed without the log, and found by a dump.
+            return self._row("r", key, self._changed(key))
         kept = {n: v for n, v in self.rows[key].items() if self.random.random() < 0.5}
         return self._row("r", key, kept)
 

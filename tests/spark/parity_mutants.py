@@ -1,7 +1,8 @@
 """Shows that the parity suite sees: `python -m tests.spark.parity_mutants [NAME…]`.
 
 Each mutant changes one decision of the code that merges are made of; within a few histories the
-model must differ from the target, or the merge must fail. Exit status 1 when one survives.
+model must differ from the target, or the merge must fail. Without a mutant neither may happen.
+Exit status 1 when one survives, or the suite complains of nothing.
 """
 
 from __future__ import annotations
@@ -10,22 +11,27 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from msgspec.structs import replace
+from msgspec import structs
 from pyspark.sql import functions as F
 
 from console.services.jars import delta_jars
 from console.services.java import java_home
-from spark_jobs import columns, refill, target_columns
-from spark_jobs.schemas import UNCHANGED
+from spark_jobs import columns, refill, target_columns, versions
+from spark_jobs.modes import history, soft_deletes, versioned
+from spark_jobs.schemas import OP, UNCHANGED
 from spark_jobs.schemas import column as col
 from spark_jobs.session import SHORT_LIVED, make_session
+from spark_jobs.story import Story
 from tests.spark.test_parity import compare
 from tideline.contract import evolution
 from tideline.contract.evolution import Ancestor
+from tideline.contract.modes import Mode
+from tideline.contract.steps import StepKind
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +43,7 @@ def _without(name: str) -> Callable[..., str | None]:
     """The refill, but for one of the things that it does."""
 
     def mutant(target: str, schema: Any, stands: Any, mode: Any) -> str | None:
-        less = replace(stands, refill=replace(stands.refill, **{name: {}}))
+        less = structs.replace(stands, refill=structs.replace(stands.refill, **{name: {}}))
         return _REFILL(target, schema, less, mode)
 
     return mutant
@@ -58,30 +64,89 @@ def _no_drop(state: Any, name: str, *, ignored: bool) -> None:
     return None
 
 
-MUTANTS: Mapping[str, tuple[object, str, Any]] = {
-    "rows skip the later steps": (columns, "ancestors", lambda n, c: {x: Ancestor(x) for x in n}),
-    "older rows have no default": (columns, "default_value", _nulls),
-    "all rows are of the newest schema": (columns, "_epochs", _one_epoch),
-    "overflow of parts keeps old names": (columns, "_renamed", lambda r, name: col(name)),
-    "unchanged keeps old names": (columns, "_unchanged", lambda r: col(UNCHANGED)),
-    "the target is not filled": (target_columns, "refill_statement", _without("fills")),
-    "overflow of the target keeps old names": (
-        target_columns,
-        "refill_statement",
-        _without("names"),
+def _nothing_carried(state: Any, ignored: bool) -> bool:
+    return False
+
+
+def _story(**less: Any) -> Callable[..., Any]:
+    """What versions are made of, but for one of the things that are known."""
+
+    def mutant(*given: Any, **more: Any) -> Any:
+        return _STORY(*given, **{**more, **less})
+
+    return mutant
+
+
+def _never_ended(plan: Any, target: str, came: Any) -> str:
+    return _HISTORY(plan, target, came).partition("\nWHEN NOT MATCHED BY SOURCE")[0]
+
+
+def _blanked(found: Any, plan: Any) -> Any:
+    """Soft deletes that keep the key alone."""
+    rows = _LAST(found, plan)
+    kept = [
+        F.when(col(soft_deletes.DELETED), None).otherwise(col(name)).alias(name)
+        if name in plan.schema.column_names and name not in plan.schema.key
+        else col(name)
+        for name in rows.columns
+    ]
+    return rows.select(*kept)
+
+
+_STORY, _HISTORY, _LAST = Story, history._statement, soft_deletes._last
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """``where.attribute`` is ``instead``; it is looked for in targets of ``mode``."""
+
+    where: object
+    attribute: str
+    instead: Any
+    mode: Mode = Mode.CURRENT
+    ignored: frozenset[StepKind] = frozenset()
+
+
+_DROP = frozenset({StepKind.DROP})
+MUTANTS: Mapping[str, Mutant] = {
+    "rows skip the later steps": Mutant(
+        columns, "ancestors", lambda n, c: {x: Ancestor(x) for x in n}
     ),
-    "a dropped column keeps its values": (evolution._State, "_drop", _no_drop),
+    "older rows have no default": Mutant(columns, "default_value", _nulls),
+    "all rows are of the newest schema": Mutant(columns, "_epochs", _one_epoch),
+    "overflow of parts keeps old names": Mutant(columns, "_renamed", lambda r, name: col(name)),
+    "unchanged keeps old names": Mutant(columns, "_unchanged", lambda r: col(UNCHANGED)),
+    "the target is not filled": Mutant(target_columns, "refill_statement", _without("fills")),
+    "overflow of the target keeps old names": Mutant(
+        target_columns, "refill_statement", _without("names")
+    ),
+    "a dropped column keeps its values": Mutant(evolution._State, "_drop", _no_drop),
+    "rows lose what a drop left them": Mutant(
+        evolution._State, "_carries", _nothing_carried, Mode.SOFT_DELETES, _DROP
+    ),
+    "versions lose what a drop left them": Mutant(
+        evolution._State, "_carries", _nothing_carried, Mode.HISTORY, _DROP
+    ),
+    "dumped rows empty dropped columns": Mutant(versioned, "Story", _story(until={}), Mode.HISTORY),
+    "closed versions get later defaults": Mutant(versioned, "Story", _story(came={}), Mode.HISTORY),
+    "a delete opens a version": Mutant(versions, "gone", lambda: col(OP) == "m", Mode.HISTORY),
+    "nothing that was not touched is ended": Mutant(
+        history, "_statement", _never_ended, Mode.HISTORY
+    ),
+    "a deleted row keeps its key only": Mutant(soft_deletes, "_last", _blanked, Mode.SOFT_DELETES),
 }
+_NONE = Mutant(columns, "ancestors", evolution.ancestors)
 
 
-def caught(spark: SparkSession, name: str) -> int | None:
+def caught(spark: SparkSession, mutant: Mutant) -> int | None:
     """After how many histories the mutant was caught; None: it survived all."""
-    where, attribute, instead = MUTANTS[name]
-    with patch.object(where, attribute, instead):
+    with patch.object(mutant.where, mutant.attribute, mutant.instead):
         for count, seed in enumerate(_SEEDS, 1):
             with tempfile.TemporaryDirectory() as root:
                 try:
-                    compare(spark, Path(root), seed, frozenset(), drop_columns=False)
+                    compare(
+                        spark, Path(root), mutant.mode, seed, mutant.ignored, drop_columns=False
+                    )
                 except AssertionError:
                     return count
     return None
@@ -97,9 +162,12 @@ def main(names: list[str]) -> int:
             scratch=scratch,
             java_options=SHORT_LIVED,
         )
+        if not names:
+            for mode in (Mode.CURRENT, Mode.SOFT_DELETES, Mode.HISTORY):
+                assert caught(spark, replace(_NONE, mode=mode)) is None, "a suite that cries wolf"
         survived = 0
         for name in names or MUTANTS:
-            histories = caught(spark, name)
+            histories = caught(spark, MUTANTS[name])
             survived += histories is None
             print(f"{name:40} {'survived' if histories is None else f'caught after {histories}'}")
             sys.stdout.flush()

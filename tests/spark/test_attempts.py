@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.fixtures.parts import History, Shaped, schema_of
+from tideline.contract.plan import TablePlan
+from tideline.contract.receipt import Outcome, TableReceipt
 
 pyspark_errors = pytest.importorskip("pyspark.errors")
 
@@ -92,3 +98,53 @@ def test_our_own_unavailable_is_tried_again_and_our_own_verdicts_are_not() -> No
 
     tried = try_until(attempt, patience, "merging public.t")
     assert (tried.attempts, type(tried.error).__name__) == (2, "CorruptData")
+
+
+def test_whatever_is_raised_is_an_error_of_ours_that_tells_no_value() -> None:
+    from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+
+    from spark_jobs.attempts import Patience, try_until
+
+    def failing_with(error: Exception) -> Callable[[], str]:
+        def attempt() -> str:
+            raise error
+
+        return attempt
+
+    for error, kind, told in (
+        (KeyError("SECRET"), "InvariantBroken", "KeyError at test_attempts.py:"),
+        (Py4JNetworkError("SECRET"), "Unavailable", "Java process does not answer"),
+        (ConnectionRefusedError(111, "SECRET"), "Unavailable", "Java process does not answer"),
+    ):
+        tried = try_until(failing_with(error), Patience(retry_s=60.0), "merging public.t")
+        assert tried.error is not None
+        assert (tried.attempts, type(tried.error).__name__) == (1, kind)
+        assert told in tried.error.message and tried.error.hint
+        assert "SECRET" not in str(tried.error)
+
+
+def test_a_table_that_cannot_begin_has_its_receipt_and_the_others_theirs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from spark_jobs import merge
+
+    history = History(tmp_path)
+    for table in ("public.a", "public.b"):
+        history.commit(Shaped(schema_of(table, {"id": "int64"}, ["id"])))
+
+    class Run:
+        """A run of which one table's session cannot be made."""
+
+        def __init__(self, spark: Any, plan: Any, table: TablePlan, on_point: Any) -> None:
+            if table.table == "public.a":
+                raise ConnectionRefusedError(111, "no Java there")
+            self.table = table
+
+        def run(self, patience: Any) -> TableReceipt:
+            return TableReceipt(self.table.table, Outcome.APPLIED, 1, 1)
+
+    monkeypatch.setattr(merge, "TableRun", Run)
+    nobody: Any = None
+    failed, applied = merge.run_plan(nobody, history.plan()).tables
+    assert (failed.outcome, failed.error_kind) == (Outcome.FAILED, "Unavailable")
+    assert applied.outcome is Outcome.APPLIED

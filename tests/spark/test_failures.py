@@ -28,7 +28,7 @@ RACE = (
     ],
 )
 def test_conditions_are_named_and_values_are_not(
-    spark: SparkSession, query: str, named: str
+    spark: SparkSession, capfd: pytest.CaptureFixture[str], query: str, named: str
 ) -> None:
     with pytest.raises(SparkFailure) as raised:
         spark.sql(query).collect()
@@ -37,6 +37,7 @@ def test_conditions_are_named_and_values_are_not(
     assert isinstance(error, Unavailable)
     assert named in error.message
     assert "SECRET" not in str(error)
+    assert "SECRET" not in "".join(capfd.readouterr()), "PySpark logs an error's text"
 
 
 def test_a_lost_race_is_told_apart() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +93,30 @@ def test_without_moves_and_gaps_the_newest_row_wins(spark: SparkSession) -> None
     found = _folded(spark, list(enumerate(log, 1)), [], None)
     assert found[0, 1].values["a"] == ("y", None)
     assert (found[0, 2].gone, found[0, 2].seq) == (True, 4)
+
+
+def test_a_new_table_lies_in_ranges_of_its_key(spark: SparkSession) -> None:
+    """A file of it holds a range of keys, so that bounds of keys spare reading the others."""
+    from pyspark.sql import functions as F
+
+    from spark_jobs.fold import Shape, fold
+
+    log = list(enumerate([_plain("c", key, "x") for key in range(1_000)], 1))
+    joins = "spark.sql.adaptive.coalescePartitions.enabled"
+    spark.conf.set(joins, "false")
+    try:
+        rows = fold(_frame(spark, log), Shape(SCHEMA, ranged=True))
+        found = (
+            rows.groupBy(F.spark_partition_id().alias("range"))
+            .agg(F.min("id").alias("low"), F.max("id").alias("high"), F.count("*").alias("rows"))
+            .orderBy("low")
+            .collect()
+        )
+    finally:
+        spark.conf.unset(joins)
+    assert sum(row["rows"] for row in found) == 1_000
+    assert len(found) > 1
+    assert all(one["high"] < next_one["low"] for one, next_one in pairwise(found))
 
 
 def _plain(op: str, key: int, a: str | None) -> Row:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 T = "public.t"
 U = "public.u"
 NEVER = "public.v"
+LOG = "public.log"
 DAY_S = 86_400
 
 
@@ -49,11 +50,15 @@ def content(history: History, spark: SparkSession) -> dict[int, str]:
 
 
 def test_tables_are_maintained_where_it_pays(tmp_path: Path, spark: SparkSession) -> None:
-    history = History(tmp_path)
+    history = History(tmp_path, tables={LOG: {"mode": "append"}})
     columns = {"id": "int64", "text": "string"}
-    history.commit(*(Shaped(schema_of(name, columns, ["id"])) for name in (T, U, NEVER)))
+    history.commit(*(Shaped(schema_of(name, columns, ["id"])) for name in (T, U, NEVER, LOG)))
     history.commit(*(row(T, "c", key) for key in range(100)), row(U, "c", 1))
-    history.merge(spark, T, U)
+    history.commit(*(row(LOG, "c", key) for key in range(50)))
+    history.merge(spark, T, U, LOG)
+    log = history.target(LOG)
+    batch = spark.newSession().read.format("delta").load(log).repartition(2).write.format("delta")
+    batch.mode("overwrite").option("dataChange", "false").save(log)
     history.commit(row(T, "u", 1, "y"), row(T, "d", 2), row(T, "c", 200))
     history.merge(spark, T)
     expected = content(history, spark)
@@ -87,6 +92,10 @@ def test_tables_are_maintained_where_it_pays(tmp_path: Path, spark: SparkSession
     before = spark.newSession().read.format("delta").option("versionAsOf", 0).load(str(target))
     assert before.count() == 100
     assert content(history, spark) == expected
+    # The changes of a batch are in order within its files.
+    kept = maintained(spark, ordered(history, 2))[LOG]
+    assert (kept.outcome, kept.before and kept.before.small) == (Upkeep.LEFT, 2)
+    assert "in order" in kept.reason
 
     # Nobody's rewrite is a change of data: ours, or the one that a user runs.
     spark.newSession().sql(f"OPTIMIZE delta.`{target}` ZORDER BY (text)")

@@ -175,27 +175,79 @@ def test_two_merges_of_one_table_at_once(history: History, spark: SparkSession) 
         assert content(history, spark) == expected
 
 
-def test_a_change_by_others_right_before_the_commit_is_named(
-    history: History, spark: SparkSession
+def test_changes_by_others_are_named_whenever_they_come_and_whatever_the_log_forgets(
+    history: History, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What comes between the look at the target and the commit would be looked for by nobody."""
+    from spark_jobs import table_run
+    from spark_jobs.formats.delta import DeltaTable
     from spark_jobs.merge import run_plan
     from tideline.planner import applied_state
 
+    by_hand = f"UPDATE {table(history)} SET note = 'by hand' WHERE id = 1"
     history.commit(order("c", 1, "new"))
     applied(history, spark)
-    history.commit(order("c", 2, "new"))
+    history.commit(order("c", 2, "new"), touched(3, "whose note nobody knows"))
     met: list[str] = []
 
     def meddle(point: str) -> None:
         met.append(point)
         if met == ["before-commit"]:
-            spark.newSession().sql(f"UPDATE {table(history)} SET note = 'by hand'")
+            spark.newSession().sql(by_hand)
 
     receipt = only(run_plan(spark, history.plan(), on_point=meddle))
     assert (receipt.outcome, receipt.foreign_changes) == (Outcome.APPLIED, ("version 1: UPDATE",))
     assert met == ["before-commit", "before-commit", "after-commit"]
+    assert receipt.pending == 1
     assert applied_state(history.settings)[ORDERS].unproven == ("version 1: UPDATE",)
+
+    # Behind the last look, right before the statement reads the table.
+    statement = DeltaTable.merge
+
+    def late(self: Any, *given: Any) -> Any:
+        monkeypatch.setattr(DeltaTable, "merge", statement)
+        spark.newSession().sql(by_hand)
+        return statement(self, *given)
+
+    def killed(*given: Any) -> None:
+        raise RuntimeError("SECRET")
+
+    monkeypatch.setattr(DeltaTable, "merge", late)
+    monkeypatch.setattr(table_run, "note", killed)
+    history.commit(order("c", 4, "new"))
+    receipt = run(spark, history.plan())
+    named = ("version 1: UPDATE", "version 4: UPDATE")
+    assert (receipt.outcome, receipt.foreign_changes) == (Outcome.APPLIED, named[1:])
+    assert receipt.complete_through_us is None
+    assert applied_state(history.settings)[ORDERS].unproven == named
+    monkeypatch.undo()
+    history.commit(order("c", 5, "new"))
+    assert run(spark, history.plan()).foreign_changes == named[1:]
+
+    # Nothing was merged for a month, and somebody sets a property now and then.
+    forget(spark, history)
+    assert applied_state(history.settings)[ORDERS].unproven == named
+    history.commit(order("c", 6, "new"))
+    receipt = run(spark, history.plan())
+    assert (receipt.complete_through_us, receipt.pending, receipt.warnings) == (None, 1, ())
+    assert applied_state(history.settings)[ORDERS].unproven == named
+
+    low = history.last_seq
+    history.commit(*(order("r", key, "new", "read") for key in range(1, 7)), floors=[(ORDERS, low)])
+    receipt = run(spark, history.plan())
+    assert (receipt.pending, receipt.complete_through_us is None) == (0, False)
+    forget(spark, history)
+    assert applied_state(history.settings)[ORDERS].unproven == ()
+
+
+def forget(spark: SparkSession, history: History) -> None:
+    """Leave of the log what Delta does when all but a commit that is not ours are old."""
+    every = "ALTER TABLE {} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')"
+    spark.newSession().sql(every.format(table(history)))
+    path = history.target(ORDERS).removeprefix("file://")
+    *old, _ = sorted(Path(path, "_delta_log").glob("*.json"))
+    for file in old:
+        file.unlink()
 
 
 def test_values_that_the_log_does_not_carry_come_from_the_target(

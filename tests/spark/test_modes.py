@@ -8,21 +8,22 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.fixtures.parts import HEARTBEAT_US, Emptied, Event, History, Row, Shaped
 from tests.spark import random_source
-from tests.spark.random_source import TABLE, VALUES, RandomSource, interleave
+from tests.spark.random_source import SCHEMA, TABLE, VALUES, RandomSource, interleave
 from tests.spark.version_model import Model, Value, Version
 from tideline.contract.layout import table_path
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Outcome, TableReceipt
 from tideline.contract.schema import parse_table
+from tideline.contract.steps import ColumnStep, StepKind
 from tideline.planner import applied_state, plan_merge
 from tideline.settings import Settings
-from tideline.settings.tables import TableSettings
+from tideline.settings.tables import OnChange, TableSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,12 +32,12 @@ if TYPE_CHECKING:
 class Warehouse:
     """One target of a history, kept in a mode of its own, merged when asked."""
 
-    def __init__(self, history: History, mode: Mode, name: str) -> None:
+    def __init__(self, history: History, mode: Mode, name: str, **more: Any) -> None:
         warehouse = history.settings.warehouse.model_copy(
             update={"url": (history.root / name).as_uri()}
         )
         self.settings: Settings = history.settings.model_copy(
-            update={"warehouse": warehouse, "tables": {"*.*": TableSettings(mode=mode)}}
+            update={"warehouse": warehouse, "tables": {"*.*": TableSettings(mode=mode, **more)}}
         )
         self._name = name
         self._plans = 0
@@ -247,7 +248,7 @@ def test_a_change_log_has_the_row_before_and_goes_on_as_one(
 
     history = History(tmp_path)
     history.commit(Shaped(random_source.SCHEMA))
-    log = Warehouse(history, Mode.APPEND, "log")
+    log = Warehouse(history, Mode.APPEND, "log", on_change=OnChange(widen="ignore"))
     key = {"shard": 1, "id": 2}
     history.commit(Row(TABLE, "c", {**key, "a": "x", "b": 1}))
     log.merge(spark)
@@ -258,10 +259,16 @@ def test_a_change_log_has_the_row_before_and_goes_on_as_one(
         Row(TABLE, "d", {"shard": 1, "id": 3}, image={"a": "y", "b": 1, "c": None}),
     )
     other = log.plan()
-    changed = msgspec.structs.replace(other.tables[0], mode=Mode.CURRENT)
-    (refused,) = run_plan(spark, msgspec.structs.replace(other, tables=(changed,))).tables
+    changed = replace(other.tables[0], mode=Mode.CURRENT)
+    (refused,) = run_plan(spark, replace(other, tables=(changed,))).tables
     assert (refused.outcome, refused.error_kind) == (Outcome.FAILED, "Misconfigured")
     assert "tideline rebuild" in (refused.hint or "")
+    # Nor does a plan throw away what was, whoever made it.
+    app = f"{changed.app_id.rpartition('/')[0]}/1"
+    anew = replace(other.tables[0], create=True, replace=True, generation=1, app_id=app)
+    (refused,) = run_plan(spark, replace(other, tables=(anew,))).tables
+    assert (refused.outcome, refused.error_kind) == (Outcome.FAILED, "Misconfigured")
+    assert "of the past" in (refused.error or "") and "tideline rebuild" in (refused.hint or "")
     log.merge(spark)
     inserted, updated, deleted = sorted(log.rows(spark), key=lambda row: row["_sequence_num"])
     names = ("_batch_id", "_before_shard", "_before_id", "_before_a", "_before_b", "_tl_image")
@@ -270,6 +277,19 @@ def test_a_change_log_has_the_row_before_and_goes_on_as_one(
     assert updated["_tl_image_overflow"] == {"c": "infinity"}
     assert [deleted[name] for name in names] == [3, 1, 3, "y", 1, True]
     assert (deleted["id"], deleted["a"]) == (3, None)
+
+    # What does not fit a type that stays is a text, before and after.
+    wide = tuple(replace(c, type="int64") if c.name == "b" else c for c in SCHEMA.columns)
+    large = {"a": "x", "b": 2**40, "c": None}
+    history.commit(
+        Shaped(replace(SCHEMA, columns=wide), (ColumnStep(StepKind.WIDEN, "b", type="int64"),)),
+        Row(TABLE, "c", {**key, **large}),
+        Row(TABLE, "d", key, image=large),
+    )
+    log.merge(spark)
+    *_, inserted, deleted = sorted(log.rows(spark), key=lambda row: row["_sequence_num"])
+    assert (inserted["b"], inserted["_tl_overflow"]) == (None, {"b": str(2**40)})
+    assert (deleted["_before_b"], deleted["_tl_image_overflow"]) == (None, {"b": str(2**40)})
 
 
 def test_a_damaged_sequence_shields_no_row_and_a_lost_past_is_not_healed(

@@ -1,7 +1,8 @@
-"""Random histories, schema steps of every kind among them, merged in plans that are cut anywhere:
-the target holds what a model in plain Python says, and that is what the source holds.
+"""Random histories, schema steps of every kind among them, merged in plans that are cut anywhere,
+in every mode that has rows of the source: the target holds what a model in plain Python says, and
+that is, of the present, what the source holds.
 
-``PARITY_HISTORIES`` says how many (2).
+``PARITY_HISTORIES`` says how many, besides two that are always the same (2).
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import HealthCheck, Phase, given, note, settings
+import pytest
+from hypothesis import HealthCheck, Phase, example, given, note, settings
 from hypothesis import strategies as st
 
 from tests.fixtures.parts import Event, History, Shaped
 from tests.spark.evolving_source import TABLE, EvolvingSource, Value
-from tests.spark.target_model import TargetModel, shown
+from tests.spark.target_model import TargetModel, in_target
+from tideline.contract.modes import Mode
 from tideline.contract.receipt import Outcome
 from tideline.contract.steps import StepKind
 
@@ -24,10 +27,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FOLLOWED = (StepKind.ADD, StepKind.DROP, StepKind.RENAME, StepKind.WIDEN)
-_MANIFESTS = 9
-_EVENTS = 30
+_MANIFESTS = 4
+_EVENTS = 24
 
 
+@pytest.mark.timeout(900)
 @settings(
     max_examples=int(os.environ.get("PARITY_HISTORIES", "2")),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
@@ -35,24 +39,35 @@ _EVENTS = 30
     deadline=None,
 )
 @given(
+    mode=st.sampled_from([Mode.HISTORY, Mode.SOFT_DELETES, Mode.CURRENT]),
     seed=st.integers(0, 2**32),
     ignored=st.frozensets(st.sampled_from(_FOLLOWED)),
     drop_columns=st.booleans(),
 )
+@example(mode=Mode.CURRENT, seed=1, ignored=frozenset(), drop_columns=True)
+@example(
+    mode=Mode.SOFT_DELETES,
+    seed=2,
+    ignored=frozenset({StepKind.DROP, StepKind.RENAME}),
+    drop_columns=False,
+)
 def test_targets_hold_what_the_model_says(
     spark: SparkSession,
     tmp_path_factory: Any,
+    mode: Mode,
     seed: int,
     ignored: frozenset[StepKind],
     drop_columns: bool,
 ) -> None:
-    note(f"seed {seed}, ignored {sorted(ignored)}, drop_columns {drop_columns}")
-    compare(spark, tmp_path_factory.mktemp("parity"), seed, ignored, drop_columns=drop_columns)
+    note(f"{mode}, seed {seed}, ignored {sorted(ignored)}, drop_columns {drop_columns}")
+    root = tmp_path_factory.mktemp("parity")
+    compare(spark, root, mode, seed, ignored, drop_columns=drop_columns)
 
 
 def compare(
     spark: SparkSession,
     root: Path,
+    mode: Mode,
     seed: int,
     ignored: frozenset[StepKind],
     *,
@@ -61,30 +76,31 @@ def compare(
     """Let one history happen, and compare its target with the model after every merge."""
     random = Random(seed)
     policy = {
+        "mode": mode.value,
         "on_change": {kind.value: "ignore" for kind in ignored},
         "dropped_columns": "drop" if drop_columns else "keep",
     }
     history = History(root, tables={TABLE: policy})
-    source, model = EvolvingSource(random), TargetModel(ignored)
+    source, model = EvolvingSource(random), TargetModel(ignored, mode)
     low: int | None = None
     for number in range(_MANIFESTS):
-        events: list[Event] = [Shaped(source.schema)]
-        if number:
-            events = source.some(_EVENTS)
+        begins = low is None and number > 0 and random.random() < 0.4
+        if begins:
+            low = history.last_seq
+            source.lose()
+        events: list[Event] = source.some(_EVENTS) if number else [Shaped(source.schema)]
         if random.random() < 0.1:
             events.append(source.empty())
         floors = []
-        if low is None and random.random() < 0.3:
-            low = history.last_seq
-        elif low is not None:
+        if low is not None and not begins:
             events += list(source.dump())
             floors, low = [(TABLE, low)], None
         for seq, event in enumerate(events, history.last_seq + 1):
             model.take(seq, event)
         for _, floor in floors:
-            model.end(floor)
+            model.end(floor, history.last_seq + len(events))
         history.commit(*events, floors=floors, parts_per_table=random.randint(1, 2))
-        if not ignored:
+        if not ignored and low is None:
             assert {k: set(r) for k, r in model.rows.items()} == {
                 k: set(r) for k, r in source.rows.items()
             }
@@ -92,16 +108,16 @@ def compare(
         if random.random() < 0.3 or number == _MANIFESTS - 1:
             (receipt,) = history.merge(spark).tables
             assert receipt.outcome is Outcome.APPLIED, receipt
-            found = {row["id"]: shown(row) for row in history.rows(spark, TABLE)}
+            found = in_target(history.rows(spark, TABLE), mode)
             wrong = _differences(found, model.content())
             assert not wrong, f"after manifest {history.last_number}"
 
 
 def _differences(
-    found: dict[int, dict[str, Value]], expected: dict[int, dict[str, Value]]
-) -> dict[int, Any]:
+    found: dict[Any, dict[str, Value]], expected: dict[Any, dict[str, Value]]
+) -> dict[Any, Any]:
     """By key what is there, and what should be, as far as they differ; None: no such row."""
-    wrong: dict[int, Any] = {}
+    wrong: dict[Any, Any] = {}
     for key in found.keys() | expected.keys():
         there, said = found.get(key), expected.get(key)
         if there is None or said is None:

@@ -161,8 +161,8 @@ def test_damage_is_found_named_and_repaired(
     part = verified(jobs, "v-range", ORDERS, key_range=between)[ORDERS]
     assert (part.rows, part.extra_sought) == (30, True)
     assert {one.key for one in part.keys} == {("33",), ("40",), ("51",)}
-    reversed_ = verified(jobs, "v-back", ORDERS, key_range=KeyRange(("60",), ("30",)))[ORDERS]
-    assert (reversed_.proof, reversed_.rows) == (Proof.UNPROVEN, 0)
+    empty = verified(jobs, "v-none", ORDERS, key_range=KeyRange(("600",), ("700",)))[ORDERS]
+    assert (empty.proof, empty.rows) == (Proof.UNPROVEN, 0)
     sample = verified(jobs, named_for(0, 3), ORDERS, sample_percent=40)[ORDERS]
     read = [chunk for chunk in jobs.plans[-1].tables[0].checks if not chunk.skipped]
     assert (len(read), sample.scope, sample.extra_sought) == (2, "sample", True)
@@ -204,6 +204,79 @@ def test_damage_is_found_named_and_repaired(
     assert [tuple(row) for row in held] == [(500, 500)]
     assert verified_status(orders).invalid is None
     assert orders.table(ORDERS).generation == 0
+    worker.terminate()
+
+
+KEPT_AS = {"soft": "soft_deletes", "past": "history", "plain": "current", "log": "append"}
+DAMAGE = {
+    "soft": (
+        "UPDATE {} SET _tl_deleted = true WHERE id = 5",
+        "UPDATE {} SET _tl_deleted = false WHERE id = 3",
+        "UPDATE {} SET b = 'of the past' WHERE id = 6",
+    ),
+    "past": (
+        "UPDATE {} SET _tl_current = false WHERE id = 5 AND _tl_current",
+        "UPDATE {} SET _tl_current = true WHERE id = 3",
+        "UPDATE {} SET a = 'other' WHERE id = 4 AND _tl_current",
+        "UPDATE {} SET a = 'of the past' WHERE id = 4 AND NOT _tl_current",
+        "INSERT INTO {} SELECT * FROM {} WHERE id = 6 AND _tl_current",
+    ),
+    "plain": ("UPDATE {} SET b = 'nobody can tell' WHERE id = 6",),
+}
+
+
+@pytest.mark.timeout(600)
+def test_of_every_mode_the_present_is_proven_in_the_columns_that_both_have(
+    database: Database, pipeline_of: PipelineFactory, spark: SparkSession
+) -> None:
+    """What is deleted, ended, or kept apart from the source is not the source's any more."""
+    names = {name: f"public.{name}" for name in KEPT_AS}
+    apart = {"add": "ignore", "drop": "ignore"}
+    for name in names:
+        database.run(
+            f"CREATE TABLE {name} (id bigint PRIMARY KEY, a text, b text)",
+            f"INSERT INTO {name} SELECT g, 'a' || g, 'b' || g FROM generate_series(1, 20) g",
+        )
+    pipeline = pipeline_of(
+        database,
+        tables={names[n]: {"mode": mode, "on_change": apart} for n, mode in KEPT_AS.items()},
+    )
+    worker = pipeline.start()
+    jobs = SharedJobs(pipeline, spark)
+    pipeline.ask(DumpRequest("first", tuple(names.values())))
+    jobs.merge("m", list(names.values()))
+    for name in names:
+        database.run(
+            f"DELETE FROM {name} WHERE id = 3",
+            f"UPDATE {name} SET a = 'new' WHERE id = 4",
+            f"ALTER TABLE {name} DROP COLUMN b",
+            f"ALTER TABLE {name} ADD COLUMN c int",
+            f"UPDATE {name} SET c = 7 WHERE id = 5",
+            f"INSERT INTO {name} VALUES (30, 'more')",
+        )
+    proofs = verified(jobs, "v-modes", *names.values())
+    log = proofs.pop(names["log"])
+    assert (log.proof, (log.reason or "").partition(":")[0]) == (Proof.UNPROVEN, "Misconfigured")
+    assert "log of changes" in (log.reason or "") and "tideline rebuild" in (log.hint or "")
+    for proof in proofs.values():
+        assert (proof.proof, proof.rows, proof.uncompared) == (Proof.EQUAL, 20, ("c",)), proof
+
+    for name, statements in DAMAGE.items():
+        for statement in statements:
+            spark.sql(statement.replace("{}", target_of(pipeline, names[name])))
+    damaged = verified(jobs, "v-modes-damaged", *(names[name] for name in DAMAGE))
+    told = {
+        name: {(one.kind, one.key[0], one.columns) for one in damaged[names[name]].keys}
+        for name in DAMAGE
+    }
+    missing, extra = ("missing", "5", ()), ("extra", "3", ())
+    past = {missing, extra, ("different", "4", ("a",)), ("duplicate", "6", ())}
+    assert told == {"soft": {missing, extra}, "past": past, "plain": set()}
+    assert damaged[names["plain"]].proof is Proof.EQUAL
+    # A plan speaks of one version of each table, whatever became of it since.
+    earlier = next(plan for plan in jobs.plans if plan.verify_id == "v-modes.1")
+    again = {one.table: one.proof for one in jobs.compare(earlier).tables}
+    assert again == dict.fromkeys(proofs, Proof.EQUAL) | {names["log"]: Proof.UNPROVEN}
     worker.terminate()
 
 

@@ -388,7 +388,7 @@ def _all(history: History) -> TablePlan:
     parts = [
         part for link in history.chain.links(1, history.last_number) for part in link.manifest.parts
     ]
-    from tideline.contract.planning import planned_part
+    from tideline.contract.table_plans import planned_part
 
     return msgspec.structs.replace(table, parts=tuple(planned_part(part) for part in parts))
 

@@ -64,7 +64,7 @@ def test_a_parked_table_stops_before_the_event_and_others_go_on(history: History
     assert (table.changes, table.schema) == ((), PLAIN)
     seq = 7
     for words in ("'a'", "'b'", f"sequence {seq}", "on_change.rename", "apply or ignore",
-                  f"tideline dump {T}", "remove the target's directory"):  # fmt: skip
+                  f"tideline dump {T}", f"tideline rebuild {T}", "blocked"):  # fmt: skip
         assert words in plan.held[T]
 
 
@@ -92,7 +92,10 @@ def test_status_says_that_a_table_waits_for_a_decision(
     assert waits.late.stage is Stage.TABLE
     assert works.state is TableStage.LIVE
     show_status(history.settings, as_json=False)
-    assert "set on_change.rename to apply or ignore" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "set on_change.rename to apply or ignore" in said
+    assert f"{T} is late by table: it is blocked, as said above" in said
+    assert (said.count("was renamed to 'b'"), "parked" in said) == (1, False)
     react(history, rename="apply")
     assert read_status(history.settings).tables[0].state is TableStage.LIVE
 

@@ -19,7 +19,7 @@ from tideline.contract.schema import parse_table
 from tideline.planner import applied_state, begin_rebuild, next_step, plan_merge
 from tideline.planner.consumers import known_consumers
 from tideline.planner.kept import parts_lost
-from tideline.planner.rebuilds import settings_beside
+from tideline.planner.rebuild_steps import settings_beside
 from tideline.settings import Settings
 from tideline.settings.tables import TableSettings
 from tideline.store.objects import open_store
@@ -43,16 +43,17 @@ def apply(
     mode: Mode = Mode.CURRENT,
     build: int = 0,
     generation: int = 0,
+    table: str = T,
 ) -> None:
     """Make the target say that it has applied ``number``, as a merge, or a swap, would."""
     settings = history.settings if settings is None else settings
-    app = app_id("shop", history.incarnation, T, generation, build)
-    path = Path(table_path(settings.warehouse.url, parse_table(T)).removeprefix("file://"))
+    app = app_id("shop", history.incarnation, table, generation, build)
+    path = Path(table_path(settings.warehouse.url, parse_table(table)).removeprefix("file://"))
     stamp = Stamp(app, "shop", history.incarnation, "earlier", 0, number, 0)
     owner: dict[str, str | None] = {
         "tideline.pipeline": "shop",
         "tideline.incarnation": history.incarnation,
-        "tideline.table": T,
+        "tideline.table": table,
         "tideline.mode": mode.value,
         "tideline.build": str(build),
     }

@@ -23,12 +23,14 @@ from tideline.contract.manifest import (
     TableCondition,
     TableDump,
 )
-from tideline.contract.request import DumpRequest, KeyRange
+from tideline.contract.request import Answer, DumpRequest, KeyRange, RequestState
 from tideline.contract.schema import parse_table
+from tideline.contract.steps import ColumnStep, StepKind
 from tideline.contract.verification import Proof, Scope, TableProof, Verification
 from tideline.planner.garbage import Fate, Garbage
 from tideline.planner.verified import read_verification, store_verification, verified_through
-from tideline.planner.verifying import Planned, plan_verification
+from tideline.planner.verifying import Planned, plan_verification, stuck
+from tideline.settings.tables import OnChange, TableSettings
 from tideline.store.objects import open_store
 
 T = "public.t"
@@ -99,6 +101,17 @@ def read(history: History, *chunks: int, low: int | None = None, complete: bool 
     assert tail.manifest.state is not None
     done = msgspec.structs.replace(tail.manifest.state, requests=())
     return add(history, checks=checks, state=done)
+
+
+def end(history: History, checks: tuple[Check, ...], **changes: Any) -> int:
+    """A manifest in which the request ends, with its last chunks."""
+    tail = history.chain.tail()
+    assert tail is not None
+    assert tail.manifest.state is not None
+    number = tail.manifest.manifest_number + 1
+    answer = Answer("v", RequestState.DONE, manifest_number=number)
+    done = msgspec.structs.replace(tail.manifest.state, requests=(), recent=(answer,))
+    return add(history, checks=checks, state=done, **changes)
 
 
 def planned(history: History, finished_in: int, name: str = "v.1", **more: Any) -> Planned:
@@ -201,6 +214,26 @@ def test_a_blocked_table_is_held(history: History) -> None:
     history.commit(states={T: {"condition": TableCondition.BLOCKED, "reason": "another type"}})
     apply(history, finished)
     assert planned(history, finished).plan.held == {T: "it is blocked: another type"}
+
+
+def test_a_table_that_no_merge_brings_there_is_held_at_once(history: History) -> None:
+    renamed = schema_of(T, {"id": "int32", "w": "string"}, ["id"])
+    step = ColumnStep(StepKind.RENAME, "w", was="v")
+    history.commit(Shaped(renamed, (step,)), Row(T, "c", {"id": 3, "w": "x"}))
+    on_change = OnChange(rename="park")
+    history.settings = history.settings.model_copy(
+        update={"tables": {T: TableSettings(on_change=on_change)}}
+    )
+    accept(history)
+    finished = read(history, 0)
+    apply(history, 2)
+    assert planned(history, finished).waiting == (T,)  # Up to the change it can be merged.
+    assert stuck(history.settings, [T, "public.*"]) == {}
+    apply(history, 3)
+    assert list(stuck(history.settings, [T, "public.*"])) == [T]
+    found = planned(history, finished)
+    assert found.waiting == ()
+    assert "'v' was renamed to 'w', and on_change.rename is park" in found.plan.held[T]
 
 
 def test_a_chunk_that_is_missing_is_an_error(history: History) -> None:
@@ -350,6 +383,37 @@ class TestGarbage:
         found = self.collect(history, self.LATER)
         assert found == {Fate.VERIFYING: 1, Fate.VERIFIED: 1}
         assert not open_store(history.settings.store).exists(before)
+
+    def test_not_while_it_is_to_be_planned(self, history: History) -> None:
+        """It was read for longer than parts are kept, and is still being merged that far."""
+        before = self.part(history, 3)
+        key = self.part(history, accept(history))
+        mark = history.last_seq
+        check = Check("v", T, SCHEMA.fingerprint, 0, mark, mark, key=key, rows=1, complete=True)
+        finished = end(history, (check,))
+        add(history)
+        after = self.part(history, history.last_number + 9)
+        parts_days = history.settings.retention.model_copy(update={"parts_days": 1.0})
+        old = history.settings.model_copy(update={"retention": parts_days})
+        store = open_store(old.store)
+        soon = datetime.now(UTC) + timedelta(days=2)
+        assert Garbage(old, store).collect(soon).objects == {Fate.VERIFYING: 1, Fate.VERIFIED: 2}
+        assert [store.exists(one) for one in (before, key, after)] == [False, True, False]
+        apply(history, finished)
+        plan = planned(history, finished).plan
+        assert [one.key for one in plan.tables[0].checks] == [key]
+        assert Garbage(old, store).collect(soon).objects == {Fate.VERIFYING: 1}
+        store_verification(old, Verification(plan.verify_id, "shop", plan.incarnation, "v", ()))
+        assert Garbage(old, store).collect(soon).objects == {Fate.VERIFIED: 1}
+
+    def test_one_that_nobody_has_planned_for_long_goes(self, history: History) -> None:
+        key = self.part(history, accept(history))
+        mark = history.last_seq
+        check = Check("v", T, SCHEMA.fingerprint, 0, mark, mark, key=key, rows=1, complete=True)
+        written = datetime.now(UTC) - timedelta(days=8)
+        end(history, (check,), written_at_us=round(written.timestamp() * 1_000_000))
+        days = timedelta(days=history.settings.retention.parts_days + 0.1)
+        assert self.collect(history, datetime.now(UTC) + days) == {Fate.VERIFIED: 1}
 
     def test_not_while_a_plan_has_no_result(self, history: History) -> None:
         accept(history)

@@ -94,7 +94,7 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     """A column of the target that the source has no longer: its values stay.
 
     Since sequence ``seq``, before which the source called it ``column``. ``carried``: a row that is
-    written again keeps its value; else only rows that are not.
+    written again keeps its value; else only what was written before ``seq`` has one.
     """
 
     seq: int
@@ -301,8 +301,9 @@ class _State:
         self.narrow |= narrowed & self.places.keys()
 
     def _carries(self, ignored: bool) -> bool:
-        """Whether a row that is written again keeps a value that the source has no longer."""
-        return ignored and self.plan.mode is Mode.CURRENT
+        """Whether a row that is written again keeps a value that the source has no longer: the row
+        has it as long as it lives. A log of changes has no rows that are written again."""
+        return ignored and self.plan.mode is not Mode.APPEND
 
     def _make_room(self, name: str, leaving: Iterable[str]) -> None:
         """Free a name, which Delta tells apart from others by more than its case only, of columns
@@ -328,6 +329,26 @@ class _State:
 
 def _copy(held: Ancestor) -> Ancestor:
     return held if held.column is None else replace(held, copied=True)
+
+
+def filled_since(plan: TablePlan, stands: TargetColumns) -> dict[str, int]:
+    """The target's columns that came within the plan with a default, and the sequence they came at.
+
+    ``stands``: how its columns are at the plan's end.
+    """
+    came: dict[str, int] = {}
+    until: dict[int, dict[str, int]] = {}
+    for change in plan.changes:
+        until[change.seq] = came
+        at = _Steps.of(change)
+        came = {at.renamed.get(n, n): seq for n, seq in came.items() if n not in at.dropped}
+        came |= {step.column: change.seq for step in at.added if step.default is not None}
+    found = {name: seq for name, seq in came.items() if name not in stands.away}
+    for name, kept in stands.kept.items():
+        seq = until.get(kept.seq, {}).get(kept.column)
+        if seq is not None:
+            found[name] = seq
+    return found
 
 
 def names_before(plan: TablePlan) -> set[str]:

@@ -143,6 +143,11 @@ def maintenance_receipt_key(pipeline: str, maintenance_id: str) -> str:
     return f"{encode_name(pipeline)}/maintenance/{encode_name(maintenance_id)}.receipt.json"
 
 
+def maintenance_prefix(pipeline: str) -> str:
+    """The folder of the orders of maintenance and of their receipts."""
+    return f"{encode_name(pipeline)}/maintenance"
+
+
 def run_key(pipeline: str, ended_us: int, plan_id: str) -> str:
     """Where a run of a plan is on record: under its end, µs since 1970, so that names sort by
     time."""

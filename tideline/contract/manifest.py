@@ -183,10 +183,13 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     when it was last found equal. ``complete_seq``: once everything up to it is applied, nothing is
     missing, because a delete-complete dump ended there; None before the first one. ``dropped`` has
     the columns, with their types, that the source dropped in this generation: they stay in the
-    target. ``blocked_by``: the kinds of the steps that its target cannot take. ``numbers`` are
-    those of the schema's columns, where the source numbers them and they are known. ``stated``:
-    what statements of the log did to the columns of ``schema``, all taken together, as long as no
-    schema has come that shows it; None: no statement, or not all is known.
+    target. ``blocked_by``: the kinds of the steps that its target cannot take. ``blocked_seq`` is
+    the last schema event that its target cannot pass (``since_seq`` the first one), and
+    ``left_blocked`` says that somebody cancelled the worker's own dump that was to start it anew.
+    ``was_gone``: it was not in the source for a while, so that what has its name is another table.
+    ``numbers`` are those of the schema's columns, where the source numbers them and they are known.
+    ``stated``: what statements of the log did to the columns of ``schema``, all taken together, as
+    long as no schema has come that shows it; None: no statement, or not all is known.
     """
 
     condition: TableCondition = TableCondition.LIVE
@@ -203,6 +206,9 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     complete_seq: int | None = None
     dropped: Mapping[str, str] = msgspec.field(default_factory=dict)
     blocked_by: tuple[StepKind, ...] = ()
+    blocked_seq: int | None = None
+    left_blocked: bool = False
+    was_gone: bool = False
     numbers: ColumnNumbers | None = None
     stated: tuple[ColumnStep, ...] | None = None
 

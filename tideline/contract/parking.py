@@ -1,4 +1,8 @@
-"""Where a table's plan stops because its owner wants to decide, and what he is told."""
+"""Where a table's plan stops because its owner wants to decide (``park``), and what he is told.
+
+Such a table is *blocked*, as one is whose change no target can take: it is captured, and its merges
+end before the change. *Parked* are tables of which nothing is captured.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,6 @@ import msgspec
 
 from tideline.contract.manifest import Manifest, SchemaEvent
 from tideline.contract.steps import ColumnStep, StepKind, at_once
-
-_CHOICES = {StepKind.RETYPE: "apply", StepKind.KEY: "apply"}
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -31,15 +33,22 @@ class Stop(msgspec.Struct, frozen=True):
     seq: int
     step: ColumnStep
 
-    def __str__(self) -> str:
-        kind = self.step.kind.value
-        choice = _CHOICES.get(self.step.kind, "apply or ignore")
+    @property
+    def reason(self) -> str:
+        return f"{told(self.step)}, and on_change.{self.step.kind.value} is park"
+
+    @property
+    def hint(self) -> str:
+        """The two ways on."""
         return (
-            f"parked before sequence {self.seq}: {told(self.step)}, and on_change.{kind} is park."
-            f" Either set on_change.{kind} to {choice} and merge again, or begin behind the change:"
-            f" `tideline dump {self.table}`, and when that has ended remove the target's directory"
-            " and merge (docs/SCHEMA_CHANGES.md)"
+            f"set on_change.{self.step.kind.value} to apply or ignore and merge again, or begin"
+            f" behind the change: `tideline dump {self.table}`, and when that has ended `tideline"
+            f" rebuild {self.table}` (with --since-dump where its mode keeps the past, which begins"
+            " there then; docs/SCHEMA_CHANGES.md)"
         )
+
+    def __str__(self) -> str:
+        return f"blocked before sequence {self.seq}: {self.reason}; {self.hint}"
 
 
 def told(step: ColumnStep) -> str:

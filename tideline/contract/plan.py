@@ -129,6 +129,9 @@ class PlannedSwap(msgspec.Struct, frozen=True, omit_defaults=True):
     and ``live_mode`` of the live one. ``schema`` is the table's at ``b``; ``floor`` is where the
     newest full dump began that had finished by then. ``superseded``: tables beside it that rebuilds
     which were given up have left.
+    ``live_b``: the live table has applied this manifest and not ``b``, because it cannot go on from
+    there: it is of an older generation, or stands before a change that it does not take. It is not
+    compared then: the table beside begins behind what it holds. None: it stands at ``b``.
     """
 
     table: str
@@ -146,6 +149,7 @@ class PlannedSwap(msgspec.Struct, frozen=True, omit_defaults=True):
     floor: int | None = None
     superseded: tuple[str, ...] = ()
     accept_differences: bool = False
+    live_b: int | None = None
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -222,7 +226,8 @@ class Stamp(msgspec.Struct, frozen=True, omit_defaults=True):
     It is read back without Spark: how far the table is merged. ``seq`` is the last sequence of
     manifest ``b``. ``unproven`` names data-changing commits by others that no full dump has healed
     yet, found when everything up to ``unproven_seq`` was applied. ``pending``: whether rows may
-    still lack values.
+    still lack values. ``looked_at``: the version of the table that the run knew, all of whose
+    history it has judged; what others have committed between that and this commit it has not.
     """
 
     app_id: str
@@ -236,6 +241,7 @@ class Stamp(msgspec.Struct, frozen=True, omit_defaults=True):
     unproven: tuple[str, ...] = ()
     unproven_seq: int = 0
     pending: bool = False
+    looked_at: int | None = None
 
     @classmethod
     def parse(cls, text: str | None) -> Stamp | None:

@@ -20,6 +20,7 @@ class RebuildRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One rebuild of ``table``, of its ``generation``, to be kept as ``mode``.
 
     ``since_dump``: it begins with the latest full dump, though its mode keeps what was before.
+    ``asked``: the name of what asked for it, if that may be tried again and is to find it then.
     """
 
     table: str
@@ -29,6 +30,7 @@ class RebuildRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     mode: Mode
     since_dump: bool = False
     begun_us: int = 0
+    asked: str = ""
     version: int = written_version(REBUILD_VERSION)
     requires: tuple[str, ...] = written_features()
 

@@ -5,6 +5,7 @@ A run writes one receipt for its plan, next to it; each table in it stands for i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from hashlib import sha256
@@ -20,6 +21,8 @@ FEATURES: frozenset[str] = frozenset()
 """The optional features that this version understands."""
 PENDING = "pending:"
 """What the ids of requests for pending rows begin with."""
+_PENDING_ID = re.compile(f"{PENDING}[^:]*:[0-9]+:[0-9a-f]{{12}}")
+_MERGE = "tideline merge"
 PENDING_KEYS_MAX = 10_000
 """Rows that are read again one by one; of a table with more, all are."""
 _REREAD_BYTES_MAX = 512 * 1024
@@ -144,19 +147,44 @@ def reread_requests(receipt: Receipt) -> list[DumpRequest]:
     asking twice joins.
     """
     return [
-        DumpRequest(
-            request_id=f"{PENDING}{receipt.incarnation[:8]}:{one.applied_manifest}:{_short(one)}",
-            tables=(one.table,),
-            keys=_askable(one.pending_keys),
-            requested_by="tideline merge",
+        reread_request(
+            one.table,
+            _askable(one.pending_keys),
+            incarnation=receipt.incarnation,
+            applied=one.applied_manifest,
         )
         for one in receipt.tables
         if one.pending
     ]
 
 
-def _short(table: TableReceipt) -> str:
-    return sha256(table.table.encode()).hexdigest()[:12]
+def reread_request(
+    table: str, keys: tuple[tuple[str, ...], ...] | None, *, incarnation: str, applied: int
+) -> DumpRequest:
+    """What asks for ``keys`` (None: all rows) of ``table`` that are pending at manifest
+    ``applied``."""
+    return DumpRequest(
+        request_id=f"{PENDING}{incarnation[:8]}:{applied}:{_short(table)}",
+        tables=(table,),
+        keys=keys,
+        requested_by=_MERGE,
+    )
+
+
+def rereads_pending(request: DumpRequest) -> bool:
+    """Whether ``request`` is a `reread_request`, and not only called like one."""
+    return (
+        request.requested_by == _MERGE
+        and len(request.tables) == 1
+        and not request.ranged
+        and not request.verifies
+        and _PENDING_ID.fullmatch(request.request_id) is not None
+        and request.request_id.endswith(f":{_short(request.tables[0])}")
+    )
+
+
+def _short(table: str) -> str:
+    return sha256(table.encode()).hexdigest()[:12]
 
 
 def _askable(keys: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...] | None:

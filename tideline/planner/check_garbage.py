@@ -1,15 +1,22 @@
 """Which verification parts may go: those that are older than the retention, and are not needed by a
-verification that is open: one whose request has not ended, or whose plan has no result yet."""
+verification that is open: its request has not ended, or it has ended lately and nobody has planned
+the comparison yet, or that has no result.
+
+A verification of a large table may be read for longer than parts are kept, and what it has read is
+to be merged that far before it is planned. So age alone never takes a part from under it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from tideline.contract import layout
-from tideline.contract.manifest import OpenState
+from tideline.contract.manifest import OpenRequest, OpenState
 from tideline.contract.verification import decode_verify_plan
 from tideline.settings import Settings
+from tideline.store.chain import Chain
 from tideline.store.objects import Entry, ObjectStore
 
 
@@ -19,41 +26,90 @@ def old_checks(
     """Every verification part, and whether it may go. ``state`` is the newest open state."""
     retention = settings.retention
     before = now - timedelta(days=retention.parts_days)
-    pinned = frozenset(_pinned(settings, store, now - timedelta(days=retention.plans_days)))
-    begun = _first_open(state)
-    for page in store.entries(layout.checks_prefix(settings.pipeline)):
-        for entry in page:
-            number = layout.parse_check_key(entry.key)
-            if number is None:
-                continue
-            needed = entry.key in pinned or (begun is not None and number > begun)
-            yield entry, entry.modified < before and not needed
-
-
-def _first_open(state: OpenState) -> int | None:
-    """The last manifest before any verification that is open began to be read; None without one."""
-    begun = [
-        dump.first_manifest
-        for item in state.requests
-        if item.request.verifies
-        for dump in item.dumps
-        if dump.first_manifest is not None
+    entries = [
+        (entry, number)
+        for page in store.entries(layout.checks_prefix(settings.pipeline))
+        for entry in page
+        if (number := layout.parse_check_key(entry.key)) is not None
     ]
-    return min(begun, default=None)
+    old = [number for entry, number in entries if entry.modified < before]
+    since = now - timedelta(days=retention.plans_days)
+    plans = _plans(settings, store, since) if old else _Plans()
+    needed = list(_open(state))
+    if old:
+        needed += _ended(settings, store, state, plans, (min(old), since))
+    for entry, number in entries:
+        within = any(first < number <= last for first, last in needed)
+        pinned = entry.key in plans.pinned
+        yield entry, entry.modified < before and not within and not pinned
 
 
-def _pinned(settings: Settings, store: ObjectStore, since: datetime) -> Iterator[str]:
-    """What plans name that were made after ``since`` and have no result."""
+_Span = tuple[int, float]
+"""Parts behind this manifest, and up to the other one."""
+
+
+def _open(state: OpenState) -> Iterator[_Span]:
+    """Where verifications are being read."""
+    for item in state.requests:
+        first = _began(item)
+        if first is not None:
+            yield first, float("inf")
+
+
+def _ended(
+    settings: Settings,
+    store: ObjectStore,
+    state: OpenState,
+    plans: _Plans,
+    since: tuple[int, datetime],
+) -> Iterator[_Span]:
+    """Where verifications were read that ended behind manifest ``since``, and not before the time
+    in it, and of which there is no plan yet. An answer does not say what was asked for; the open
+    state before it does."""
+    chain = Chain(store, settings.pipeline)
+    for answer in state.recent:
+        number = answer.manifest_number
+        if number is None or number <= since[0] or answer.request_id in plans.requests:
+            continue
+        end, link = chain.read(number), chain.read(number - 1)
+        at_us = None if end is None else end.manifest.written_at_us
+        if link is None or (at_us is not None and at_us < since[1].timestamp() * 1_000_000):
+            continue
+        for item in chain.open_state(link).requests:
+            first = _began(item)
+            if item.request.request_id == answer.request_id and first is not None:
+                yield first, number
+
+
+def _began(item: OpenRequest) -> int | None:
+    """The last manifest before the request, if it is to verify, began to be read."""
+    numbers = [dump.first_manifest for dump in item.dumps if dump.first_manifest is not None]
+    return min(numbers, default=None) if item.request.verifies else None
+
+
+@dataclass(slots=True)
+class _Plans:
+    """The ``requests`` of which there are plans, and the keys that plans name which were made
+    lately and have no result."""
+
+    requests: set[str] = field(default_factory=set)
+    pinned: set[str] = field(default_factory=set)
+
+
+def _plans(settings: Settings, store: ObjectStore, since: datetime) -> _Plans:
     keys = {
         entry.key: entry
         for page in store.entries(layout.verifications_prefix(settings.pipeline))
         for entry in page
     }
+    found = _Plans()
     for key, entry in keys.items():
         folder, _, name = key.rpartition("/")
-        if name != "plan.json" or entry.modified < since or f"{folder}/result.json" in keys:
+        raw = store.get(key) if name == "plan.json" and entry.modified >= since else None
+        if raw is None:
             continue
-        raw = store.get(key)
-        if raw is not None:
-            plan = decode_verify_plan(raw)
-            yield from (c.key for table in plan.tables for c in table.checks if c.key is not None)
+        plan = decode_verify_plan(raw)
+        found.requests.add(plan.request_id)
+        if f"{folder}/result.json" not in keys:
+            found.pinned |= {c.key for t in plan.tables for c in t.checks if c.key is not None}
+    return found

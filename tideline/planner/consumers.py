@@ -2,25 +2,29 @@
 
 Every consumer is on record in the store, beside the chain, before it is given its first plan: no
 part is removed that one of them has not applied. Whoever is gone for good is struck off by removing
-its record.
+its record. A rebuild's is written anew with every step, and counts no more once none was taken for
+as long as an open plan keeps its parts: it was killed, and nobody has gone on with it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Protocol
 
 import msgspec
 
 from tideline.contract import layout
 from tideline.contract.document import DocumentReader, written_features, written_version
-from tideline.contract.errors import CorruptData
-from tideline.contract.manifest import Manifest, OpenState
+from tideline.contract.errors import CorruptData, Unavailable
+from tideline.contract.manifest import Manifest, OpenState, TableState
 from tideline.contract.rebuild import RebuildRecord
+from tideline.contract.schema import parse_table
 from tideline.planner.progress import foreign_owner, target_of
+from tideline.planner.targets import read_target
 from tideline.settings import Settings
-from tideline.store.objects import ObjectStore
+from tideline.store.objects import Entry, ObjectStore
 
 _VERSION = 1
 _WAREHOUSE = "warehouse"
@@ -39,13 +43,21 @@ class Consumer(Protocol):
         cannot be told."""
         ...
 
+    def needs(self, table: str, tail: Manifest, state: OpenState) -> bool:
+        """Whether ``table`` may have to be built anew here. Raises as `applied` does."""
+        ...
+
 
 class Warehouse:
-    """The tables at one ``warehouse.url``."""
+    """The tables at one ``warehouse.url``. ``ended``: tables that had no more to be applied when
+    the source had them no longer, with their generations then."""
 
-    def __init__(self, settings: Settings, url: str) -> None:
+    def __init__(
+        self, settings: Settings, url: str, ended: Mapping[str, int] | None = None
+    ) -> None:
         warehouse = settings.warehouse.model_copy(update={"url": url})
         self._settings = settings.model_copy(update={"warehouse": warehouse})
+        self._ended = ended or {}
         self.name = f"the warehouse at {url}"
 
     def applied(self, tail: Manifest, state: OpenState) -> Mapping[str, int]:
@@ -57,7 +69,14 @@ class Warehouse:
             sound = foreign_owner(target, tail, name) is None and not target.went_back
             if sound and target.applied is not None:
                 found[name] = target.applied
+            if not target.exists and _over(name, table, self._ended):
+                found[name] = tail.manifest_number
         return found
+
+    def needs(self, table: str, tail: Manifest, state: OpenState) -> bool:
+        now = state.tables[table]
+        over = _over(table, now, self._ended)
+        return not over or target_of(self._settings, tail, table, now).exists
 
 
 class Rebuilding:
@@ -74,11 +93,15 @@ class Rebuilding:
         own = self._warehouse.applied(tail, state)
         return found | ({self._table: own[self._table]} if self._table in own else {})
 
+    def needs(self, table: str, tail: Manifest, state: OpenState) -> bool:
+        return table == self._table
+
 
 class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str
     url: str
     table: str = ""
+    ended: Mapping[str, int] = msgspec.field(default_factory=dict)
     version: int = written_version(_VERSION)
     requires: tuple[str, ...] = written_features()
 
@@ -86,29 +109,67 @@ class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
 _READER = DocumentReader(_Record, version=_VERSION, features=frozenset(), name="consumer")
 
 
-def register_warehouse(settings: Settings, store: ObjectStore) -> None:
-    """Put the settings' warehouse on record, if it is not. Idempotent."""
-    url = settings.warehouse.url
-    name = f"{_WAREHOUSE}-{hashlib.sha256(url.encode()).hexdigest()[:16]}"
-    key = layout.consumer_key(settings.pipeline, name)
-    if not store.exists(key):
-        store.create(key, msgspec.json.encode(_Record(_WAREHOUSE, url)))
+def register_warehouse(
+    settings: Settings, store: ObjectStore, ended: Mapping[str, int] | None = None
+) -> None:
+    """Put the settings' warehouse on record, if it is not, and which tables have ``ended`` there:
+    the source has them no longer (by generation), and their targets all there was. Idempotent."""
+    key = _warehouse_key(settings)
+    raw = store.get(key)
+    if raw is None:
+        store.create(key, msgspec.json.encode(_Record(_WAREHOUSE, settings.warehouse.url)))
+        raw = store.get(key)
+    known = _Record(_WAREHOUSE, settings.warehouse.url) if raw is None else _READER.read(raw)
+    now = {**known.ended, **(ended or {})}
+    if now != known.ended:
+        store.put(key, msgspec.json.encode(msgspec.structs.replace(known, ended=now)))
+
+
+def let_go(
+    settings: Settings, store: ObjectStore, missing: Mapping[str, TableState]
+) -> frozenset[str]:
+    """Those of the tables, whose targets are ``missing``, that had ended: somebody has removed
+    their targets."""
+    gone = {name: table for name, table in missing.items() if table.gone}
+    raw = store.get(_warehouse_key(settings)) if gone else None
+    ended = {} if raw is None else _READER.read(raw).ended
+    return frozenset(name for name, table in gone.items() if _over(name, table, ended))
+
+
+def _over(name: str, table: TableState, ended: Mapping[str, int]) -> bool:
+    return table.gone and ended.get(name) == table.generation
+
+
+def _warehouse_key(settings: Settings) -> str:
+    digest = hashlib.sha256(settings.warehouse.url.encode()).hexdigest()[:16]
+    return layout.consumer_key(settings.pipeline, f"{_WAREHOUSE}-{digest}")
 
 
 def register_rebuild(settings: Settings, store: ObjectStore, record: RebuildRecord) -> None:
-    """Put a rebuild on record, in the place of an earlier one of the table. Idempotent."""
+    """Put a rebuild on record from now on, in the place of an earlier one of the table."""
     url = layout.beside_url(settings.warehouse.url, record.build)
-    raw = msgspec.json.encode(_Record(_REBUILD, url, record.table))
-    key = _rebuild_key(settings, record)
-    if store.get(key) != raw:
-        store.put(key, raw)
+    store.put(
+        _rebuild_key(settings, record), msgspec.json.encode(_Record(_REBUILD, url, record.table))
+    )
 
 
-def strike_rebuild(settings: Settings, store: ObjectStore, record: RebuildRecord) -> None:
-    """A rebuild that has ended needs no part any more. Idempotent."""
+def strike_rebuild(
+    settings: Settings, store: ObjectStore, record: RebuildRecord, *, unless_built: bool = False
+) -> None:
+    """A rebuild that has ended, or (``unless_built``) has built nothing yet, needs no part.
+    Idempotent."""
     key = _rebuild_key(settings, record)
-    if store.exists(key):
+    if not (unless_built and _built(settings, record)) and store.exists(key):
         store.delete(key)
+
+
+def _built(settings: Settings, record: RebuildRecord) -> bool:
+    """Whether there may be a table beside."""
+    url = layout.beside_url(settings.warehouse.url, record.build)
+    try:
+        return read_target(layout.table_path(url, parse_table(record.table)), "").exists
+    except Unavailable:
+        return True
 
 
 def _rebuild_key(settings: Settings, record: RebuildRecord) -> str:
@@ -117,21 +178,39 @@ def _rebuild_key(settings: Settings, record: RebuildRecord) -> str:
     return layout.consumer_key(settings.pipeline, f"{_REBUILD}-{digest}")
 
 
-def known_consumers(settings: Settings, store: ObjectStore) -> list[Consumer]:
-    """All that are on record; CorruptData for a record that says nothing known here."""
+def known_consumers(
+    settings: Settings, store: ObjectStore, since: datetime | None = None
+) -> list[Consumer]:
+    """All that are on record, but for rebuilds that took no step after ``since``; CorruptData for a
+    record that says nothing known here."""
     found: list[Consumer] = []
-    for key in store.list(layout.consumers_prefix(settings.pipeline)):
-        raw = store.get(key)
-        if raw is None:
-            continue
-        record = _READER.read(raw)
-        if record.kind == _REBUILD:
+    for entry, record in _records(settings, store):
+        if record.kind == _WAREHOUSE:
+            found.append(Warehouse(settings, record.url, record.ended))
+        elif since is None or entry.modified >= since:
             found.append(Rebuilding(settings, record.url, record.table))
-            continue
-        if record.kind != _WAREHOUSE:
-            raise CorruptData(
-                f"{key} is of the unknown kind {record.kind!r}",
-                hint="upgrade this program, or remove the record of a consumer that is gone",
-            )
-        found.append(Warehouse(settings, record.url))
     return found
+
+
+def left_behind(settings: Settings, store: ObjectStore, since: datetime) -> list[Entry]:
+    """The records of rebuilds that took no step after ``since``."""
+    return [
+        entry
+        for entry, record in _records(settings, store)
+        if record.kind == _REBUILD and entry.modified < since
+    ]
+
+
+def _records(settings: Settings, store: ObjectStore) -> Iterator[tuple[Entry, _Record]]:
+    for page in store.entries(layout.consumers_prefix(settings.pipeline)):
+        for entry in page:
+            raw = store.get(entry.key)
+            if raw is None:
+                continue
+            record = _READER.read(raw)
+            if record.kind not in (_WAREHOUSE, _REBUILD):
+                raise CorruptData(
+                    f"{entry.key} is of the unknown kind {record.kind!r}",
+                    hint="upgrade this program, or remove the record of a consumer that is gone",
+                )
+            yield entry, record

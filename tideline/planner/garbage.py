@@ -20,14 +20,16 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from tideline.contract import layout
-from tideline.contract.block import Block, block_of, manifests_of, raw_manifests
+from tideline.contract.block import block_of, manifests_of
 from tideline.contract.errors import CorruptData
-from tideline.contract.manifest import Part, decode_manifest
+from tideline.contract.manifest import Manifest, OpenState, Part
 from tideline.contract.plan import decode_plan
 from tideline.contract.receipt import Outcome, decode_receipt
+from tideline.planner.block_facts import BlockFacts, block_of_key
 from tideline.planner.check_garbage import old_checks
-from tideline.planner.consumers import known_consumers
+from tideline.planner.consumers import Consumer, known_consumers
 from tideline.planner.past import Past
+from tideline.planner.record_garbage import old_records
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import Entry, ObjectStore
@@ -48,11 +50,13 @@ class Fate(StrEnum):
     PINNED = "kept: an open plan names it"
     VERIFIED = "removed: a verification part that is compared"
     VERIFYING = "kept: a verification part that is young, or still to be compared"
+    RECORD_OLD = "removed: a record of a run that is over"
+    RECORD = "kept: a record of a run that is young"
     UPLOADING = "kept: its upload may still be under way"
 
     @property
     def removed(self) -> bool:
-        return self in (Fate.UNNEEDED, Fate.ORPHAN, Fate.VERIFIED)
+        return self in (Fate.UNNEEDED, Fate.ORPHAN, Fate.VERIFIED, Fate.RECORD_OLD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,7 @@ class Garbage:
         self._past = Past(self._chain)
         self._stopping = stopping
         self._newest = 0
-        self._facts: dict[int, _Facts] = {}
+        self._facts: dict[int, BlockFacts] = {}
         self._after: dict[str, str] = {}
         self._ended: set[str] = set()
 
@@ -129,10 +133,19 @@ class Garbage:
         answer, and CorruptData for a chain, block or record that does not hold.
         """
         found = Found()
-        self._collect_checks(found, now, dry_run=dry_run)
-        rules = self._rules(now)
+        tail = self._chain.tail(manifests_of(self._newest)[1])
+        if tail is None:
+            return found
+        state = self._chain.open_state(tail)
+        for entries, (over, stays) in (
+            (old_checks(self._settings, self._store, state, now), (Fate.VERIFIED, Fate.VERIFYING)),
+            (old_records(self._settings, self._store, now), (Fate.RECORD_OLD, Fate.RECORD)),
+        ):
+            ours = [(entry, over if goes else stays) for entry, goes in entries]
+            self._settle(found, ours, dry_run=dry_run)
+        rules = self._rules(tail.manifest, state, now)
         self._newest = self._chain.newest_block(self._newest)
-        if rules is None or not self._newest:
+        if not self._newest:
             return found
         pipeline = self._settings.pipeline
         read = 0
@@ -140,29 +153,19 @@ class Garbage:
             for page in self._pages(prefix):
                 fates = [(entry, self._fate(entry, rules)) for entry in page]
                 judged = [(entry, fate) for entry, fate in fates if fate is not None]
-                for entry, fate in judged:
-                    found.add(entry, fate)
-                if not dry_run:
-                    self._remove([entry.key for entry, fate in judged if fate.removed])
-                read += len({block for entry, _ in judged if (block := _block_of(entry.key))})
+                self._settle(found, judged, dry_run=dry_run)
+                read += len({block for entry, _ in judged if (block := block_of_key(entry.key))})
                 self._after[prefix] = page[-1].key
                 if blocks_max is not None and read >= blocks_max:
                     return found
             self._after.pop(prefix, None)
         return found
 
-    def _collect_checks(self, found: Found, now: datetime, *, dry_run: bool) -> None:
-        tail = self._chain.tail(manifests_of(self._newest)[1])
-        if tail is None:
-            return
-        state = self._chain.open_state(tail)
-        going = []
-        for entry, goes in old_checks(self._settings, self._store, state, now):
-            found.add(entry, Fate.VERIFIED if goes else Fate.VERIFYING)
-            if goes:
-                going.append(entry.key)
+    def _settle(self, found: Found, judged: Sequence[tuple[Entry, Fate]], *, dry_run: bool) -> None:
+        for entry, fate in judged:
+            found.add(entry, fate)
         if not dry_run:
-            self._remove(going)
+            self._remove([entry.key for entry, fate in judged if fate.removed])
 
     def _pages(self, prefix: str) -> Iterator[Sequence[Entry]]:
         """What lies in blocks, by key, from where the last look stopped."""
@@ -170,23 +173,21 @@ class Garbage:
             if self._stopping():
                 return
             yield page
-            if (_block_of(page[-1].key) or 0) > self._newest + 1:
+            if (block_of_key(page[-1].key) or 0) > self._newest + 1:
                 return
 
-    def _rules(self, now: datetime) -> Rules | None:
-        """None for a pipeline that has not begun."""
-        tail = self._chain.tail(manifests_of(self._newest)[1])
-        if tail is None:
-            return None
+    def _rules(self, tail: Manifest, state: OpenState, now: datetime) -> Rules:
         retention = self._settings.retention
-        state = self._chain.open_state(tail)
-        number = tail.manifest.manifest_number
+        number = tail.manifest_number
         dumps = {name: self._past.full_dump(name, t, number) for name, t in state.tables.items()}
-        consumers = known_consumers(self._settings, self._store)
+        floors = {name: dump.first_low_seq for name, dump in dumps.items() if dump is not None}
+        plans_since = now - timedelta(days=retention.plans_days)
+        consumers = known_consumers(self._settings, self._store, plans_since)
+        over = _over(consumers, tail, state)
         return Rules(
-            applied=[consumer.applied(tail.manifest, state) for consumer in consumers],
-            floors={name: dump.first_low_seq for name, dump in dumps.items() if dump is not None},
-            pinned=frozenset(self._pinned(now - timedelta(days=retention.plans_days))),
+            applied=[consumer.applied(tail, state) for consumer in consumers],
+            floors={**floors, **dict.fromkeys(over, tail.last_seq)},
+            pinned=frozenset(self._pinned(plans_since)),
             parts_before=now - timedelta(days=retention.parts_days),
             orphans_before=now - timedelta(days=retention.orphans_days),
         )
@@ -217,7 +218,7 @@ class Garbage:
 
     def _fate(self, entry: Entry, rules: Rules) -> Fate | None:
         """None for an object that is not ours to judge: not a part, or not in a block yet."""
-        block = _block_of(entry.key)
+        block = block_of_key(entry.key)
         if block is None or block > self._newest:
             return None
         if entry.modified >= max(rules.parts_before, rules.orphans_before):
@@ -248,7 +249,7 @@ class Garbage:
             return fate_of(named[1], named[0], entry.modified, rules)
         return Fate.UPLOADING
 
-    def _block(self, number: int) -> _Facts:
+    def _block(self, number: int) -> BlockFacts:
         """The block's facts; a few are kept, because neighbours ask for the same ones."""
         facts = self._facts.get(number)
         if facts is None:
@@ -257,7 +258,7 @@ class Garbage:
                 raise CorruptData(f"block {number} is missing, although later ones are there")
             if len(self._facts) >= _BLOCKS_KEPT:
                 self._facts.pop(next(iter(self._facts)))
-            facts = self._facts[number] = _Facts.of(block)
+            facts = self._facts[number] = BlockFacts.of(block)
         return facts
 
     def _remove(self, keys: Sequence[str]) -> None:
@@ -266,35 +267,12 @@ class Garbage:
                 list(pool.map(self._store.delete, keys))
 
 
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """What a block says of objects: its ``files``, what its manifests name (with their number),
-    and which prefixes each lists as uploading."""
-
-    first_manifest: int
-    last_manifest: int
-    files: Mapping[str, Part]
-    named: Mapping[str, tuple[int, Part]]
-    uploading: Mapping[int, frozenset[int]]
-
-    @classmethod
-    def of(cls, block: Block) -> _Facts:
-        manifests = [decode_manifest(raw) for raw, _ in raw_manifests(block)]
-        return cls(
-            block.first_manifest,
-            block.last_manifest,
-            {file.key: file for file in block.files},
-            {part.key: (m.manifest_number, part) for m in manifests for part in m.parts},
-            {m.manifest_number: frozenset(m.uploading) for m in manifests if m.uploading},
-        )
-
-    def settled(self, prefix: int) -> bool:
-        """Whether a manifest at or behind the prefix does not list it: nothing is named later."""
-        numbers = range(max(prefix, self.first_manifest), self.last_manifest + 1)
-        return any(prefix not in self.uploading.get(number, ()) for number in numbers)
-
-
-def _block_of(key: str) -> int | None:
-    """The block that a part's prefix, or a roll-up, lies in."""
-    prefix = layout.parse_part_key(key)
-    return layout.parse_rollup_key(key) if prefix is None else block_of(prefix)
+def _over(consumers: Sequence[Consumer], tail: Manifest, state: OpenState) -> list[str]:
+    """The tables that the source has no longer and nobody will have built anew."""
+    return [
+        name
+        for name, table in state.tables.items()
+        if table.gone
+        and consumers
+        and not any(consumer.needs(name, tail, state) for consumer in consumers)
+    ]

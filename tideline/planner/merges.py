@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
 from tideline.contract import layout
 from tideline.contract.errors import CorruptData, Misconfigured
-from tideline.contract.manifest import (
-    Manifest,
-    OpenState,
-    TableCondition,
-    TableState,
-    tables_in,
-)
-from tideline.contract.modes import Mode
-from tideline.contract.parking import FOLLOW_ALL, Policy, Stop, first_stop
-from tideline.contract.plan import (
-    Applied,
-    Plan,
-    PlanScope,
-    TablePlan,
-    decode_plan,
-    encode_plan,
-    start_of,
-)
+from tideline.contract.manifest import Manifest, OpenState, TableState
+from tideline.contract.parking import Stop
+from tideline.contract.plan import Plan, PlanScope, TablePlan, decode_plan, encode_plan
 from tideline.contract.planning import make_plan
 from tideline.contract.receipt import Receipt, decode_receipt
 from tideline.contract.schema import TableSchema, parse_table
 from tideline.planner.consumers import register_warehouse
-from tideline.planner.gather import MANIFESTS_MAX, Gathered, Wanted, gather
-from tideline.planner.kept import parts_lost, past_lost
-from tideline.planner.past import Past
+from tideline.planner.gather import Gathered, gather
 from tideline.planner.policies import policy_of
-from tideline.planner.progress import foreign_owner, target_of
-from tideline.planner.targets import Target
+from tideline.planner.starts import Start, Starts
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore, open_store
@@ -58,8 +39,9 @@ def plan_merge(settings: Settings, *, plan_id: str, tables: Sequence[str] | None
     stored = store.get(key)
     if stored is not None:
         return decode_plan(stored)
-    plan = Planning(settings, store).plan(plan_id, tables)
-    register_warehouse(settings, store)
+    planning = Planning(settings, store)
+    plan = planning.plan(plan_id, tables)
+    register_warehouse(settings, store, planning.ended)
     if store.create(key, encode_plan(plan)):
         return plan
     raced = store.get(key)
@@ -79,42 +61,6 @@ def read_receipt(settings: Settings, plan_id: str) -> Receipt | None:
     return None if raw is None else decode_receipt(raw)
 
 
-@dataclass(frozen=True, slots=True)
-class _Start:
-    """What is applied of a table, and the first manifest that a plan needs (None: none).
-
-    ``stop``: the schema event that it stands before, and must not reach. ``counted``: it has no
-    key; a copy of such a table is not cut.
-    """
-
-    applied: Applied
-    first: int | None
-    policy: Policy = FOLLOW_ALL
-    stop: Stop | None = None
-    counted: bool = False
-
-    @property
-    def waits(self) -> bool:
-        return self.first is not None
-
-    def wanted(self, table: TableState) -> Wanted:
-        """What is to be read for the table."""
-        applied = self.applied
-        begins = max(applied.begin_seq, table.generation_seq) if applied.manifest is None else 0
-        return Wanted(
-            a=start_of(table, applied.manifest, applied.begin_manifest),
-            begin_seq=begins,
-            uncut=applied.went_back or applied.columns_seq > applied.seq or self.counted,
-            before_seq=table.since_seq if table.condition is TableCondition.BLOCKED else None,
-            policy=self.policy,
-            stops_above=max(applied.seq, begins, applied.columns_seq),
-        )
-
-    def starved(self, b: int) -> bool:
-        """Whether a plan that ends at ``b`` gives this table nothing although something waits."""
-        return self.first is not None and self.first > b
-
-
 class Planning:
     """One plan in the making. A table that is made new is made as rebuild ``build``; with
     ``since_dump`` it begins with the latest full dump, whatever its mode."""
@@ -130,9 +76,11 @@ class Planning:
         self._settings = settings
         self._store = store
         self._build = build
-        self._since_dump = since_dump
         self._chain = Chain(store, settings.pipeline)
-        self._past = Past(self._chain)
+        self._starts = Starts(settings, store, build=build, since_dump=since_dump)
+        self.ended: Mapping[str, int] = {}
+        """Of the last plan: the tables that the source has no longer, and of which the targets have
+        all that there was, with their generations."""
 
     def plan(self, plan_id: str, tables: Sequence[str] | None, until: int | None = None) -> Plan:
         """The plan of ``tables``, as if the chain ended with manifest ``until``."""
@@ -145,7 +93,8 @@ class Planning:
             )
         tail, state = link.manifest, self._chain.open_state(link)
         chosen = _chosen(state, tables)
-        starts = self._starts(chosen, tail)
+        starts = self._starts.of(chosen, tail, tables or ())
+        self.ended = _ended(chosen, starts)
         stopped = {name: str(start.stop) for name, start in starts.items() if start.stop}
         plans: list[Plan] = []
         group: Sequence[str] = tuple(chosen)
@@ -169,14 +118,18 @@ class Planning:
             held={name: why for plan in plans for name, why in plan.held.items()} | stopped,
         )
 
-    def stops(self) -> Mapping[str, Stop]:
-        """The tables that stand before a change which somebody is to decide on."""
+    def stops(self, tables: Collection[str]) -> Mapping[str, Stop]:
+        """Those of ``tables`` that stand before a change which somebody is to decide on."""
         link = self._chain.tail()
         state = OpenState() if link is None else self._chain.open_state(link)
-        parking = {n: t for n, t in state.tables.items() if policy_of(self._settings, n).parks}
-        if link is None or not parking:
+        stopping = {
+            name: table
+            for name, table in state.tables.items()
+            if name in tables and policy_of(self._settings, name).parks
+        }
+        if link is None or not stopping:
             return {}
-        starts = self._starts(parking, link.manifest)
+        starts = self._starts.of(stopping, link.manifest)
         return {name: start.stop for name, start in starts.items() if start.stop is not None}
 
     def _judged(self, table: TablePlan) -> TablePlan:
@@ -189,7 +142,7 @@ class Planning:
         return msgspec.structs.replace(table, within_us=round(within_s * 1_000_000))
 
     def _group(
-        self, scope: PlanScope, starts: Mapping[str, _Start], state: OpenState, tail: Manifest
+        self, scope: PlanScope, starts: Mapping[str, Start], state: OpenState, tail: Manifest
     ) -> Plan:
         """The plan of the scope's tables, which share one ``b``."""
         names = set(scope.tables or ())
@@ -213,125 +166,6 @@ class Planning:
             blocks=found.blocks,
         )
 
-    def _starts(self, tables: Mapping[str, TableState], tail: Manifest) -> dict[str, _Start]:
-        earlier = self._earlier_state(tail)
-        targets = {
-            name: target_of(self._settings, tail, name, table)
-            for name, table in tables.items()
-            if table.schema is not None
-        }
-        owners = [foreign_owner(target, tail, name) for name, target in targets.items()]
-        foreign = [owner for owner in owners if owner is not None]
-        if foreign:
-            raise Misconfigured(
-                f"{len(foreign)} targets belong to another history than pipeline {tail.pipeline},"
-                f" incarnation {tail.incarnation}: {'; '.join(foreign)}",
-                hint="remove or move these tables to have them built anew, or name another"
-                " warehouse.url",
-            )
-        return {
-            name: self._start(name, tables[name], target, tail, earlier.tables.get(name))
-            for name, target in targets.items()
-        }
-
-    def _start(
-        self,
-        name: str,
-        table: TableState,
-        target: Target,
-        tail: Manifest,
-        earlier: TableState | None,
-    ) -> _Start:
-        begin = None
-        mode = self._mode(name, target)
-        if target.applied is None:
-            begin = self._past.full_dump(name, table, tail.manifest_number)
-        if begin is not None and mode.keeps_past and not self._since_dump:
-            lost = parts_lost(self._chain, self._store, name, table, begin.begin_manifest)
-            if lost is not None:
-                seq = begin.first_low_seq
-                problem = past_lost(name, mode, lost, seq, rebuilding=self._build > 0)
-                return _Start(Applied(exists=target.exists, problem=problem), None)
-            begin = None
-        a = start_of(table, target.applied, 0 if begin is None else begin.begin_manifest)
-        if a > tail.manifest_number:
-            problem = (
-                f"the target has applied manifest {a}, which the chain does not reach: it was set"
-                " back, or this is another store; remove the table to have it built anew"
-            )
-            return _Start(Applied(manifest=a, exists=True, problem=problem), None)
-        if target.went_back and tail.manifest_number - a > MANIFESTS_MAX:
-            problem = "the target was set back (RESTORE) and is far behind: remove the table"
-            return _Start(Applied(manifest=a, exists=True, problem=problem), None)
-        clear_until = 0
-        last = table.last_data_manifest
-        if tail.state_at is not None and (earlier is None or earlier.last_data_manifest <= a):
-            clear_until = tail.state_at
-        elif a < last:
-            clear_until = self._past.clear_until(name, a, last)
-        if self._stands_at_block(table, a):
-            clear_until = tail.manifest_number
-        applied = Applied(
-            manifest=target.applied,
-            seq=0 if a == 0 else self._past.manifest(a).last_seq,
-            exists=target.exists,
-            clear_until=clear_until,
-            went_back=target.went_back,
-            begin_manifest=0 if begin is None else begin.begin_manifest,
-            begin_seq=0 if begin is None else begin.first_low_seq,
-            columns_seq=target.columns_seq if target.applied is not None else 0,
-            mode=mode,
-            build=target.build if target.exists else self._build,
-        )
-        policy = policy_of(self._settings, name)
-        stop = None
-        if policy.parks and max(a, clear_until) < last:
-            begins = table.generation_seq if target.applied is None else 0
-            above = max(applied.seq, applied.begin_seq, applied.columns_seq, begins)
-            stop = self._next_stop(name, policy, above, (max(a, clear_until), last))
-        if stop is not None:
-            clear_until = tail.manifest_number
-            applied = msgspec.structs.replace(applied, clear_until=clear_until)
-        moved = last > a and clear_until < tail.manifest_number
-        counted = moved and self._is_counted(name, table)
-        first = max(a, clear_until) + 1 if moved else None
-        return _Start(applied, first, policy, stop, counted)
-
-    def _is_counted(self, name: str, table: TableState) -> bool:
-        """Whether the table has no key; looked up only where the settings allow for that."""
-        if table.schema is None or self._settings.of_table(parse_table(name)).keyless == "refuse":
-            return False
-        return not self._chain.read_schema(table.schema).key
-
-    def _next_stop(
-        self, name: str, policy: Policy, above: int, within: tuple[int, int]
-    ) -> Stop | None:
-        """The event after sequence ``above`` that the table must not reach, if it is in the next
-        manifest that holds anything of it; ``within`` are a manifest before that one, and one at or
-        behind it."""
-        for stretch in self._chain.stretches(within[0] + 1, within[1]):
-            for link in stretch.links:
-                if name in tables_in(link.manifest):
-                    return first_stop([link.manifest], name, policy, above)
-        return None
-
-    def _mode(self, name: str, target: Target) -> Mode:
-        """A target keeps the mode that it was made in; a new one has the mode of the settings."""
-        if target.applied is not None:
-            return target.mode
-        return self._settings.of_table(parse_table(name)).mode
-
-    def _stands_at_block(self, table: TableState, a: int) -> bool:
-        """Whether the next manifest is the one that a blocked table stops before."""
-        if table.condition is not TableCondition.BLOCKED or table.since_seq is None:
-            return False
-        following = self._chain.read(a + 1)
-        return following is not None and following.manifest.last_seq >= table.since_seq
-
-    def _earlier_state(self, tail: Manifest) -> OpenState:
-        """The newest full open state behind the tail: what had data by then is known from it."""
-        return OpenState() if tail.state_at is None else self._past.known(tail.state_at)[1]
-
     def _schemas(self, tables: Mapping[str, TableState], found: Gathered) -> dict[str, TableSchema]:
         wanted = {table.schema for table in tables.values()}
         for manifest in found.manifests:
@@ -341,7 +175,18 @@ class Planning:
                     wanted |= {event.before, event.after}
         for block in found.blocks:
             wanted |= {file.schema for files in block.files.values() for file in files}
-        return {name: self._chain.read_schema(name) for name in sorted(filter(None, wanted))}
+        return {name: self._starts.schema(name) for name in sorted(filter(None, wanted))}
+
+
+def _ended(tables: Mapping[str, TableState], starts: Mapping[str, Start]) -> dict[str, int]:
+    """The tables that the source has no longer and whose targets have all, by generation."""
+    found = {}
+    for name, start in starts.items():
+        table, applied = tables[name], start.applied
+        whole = applied.manifest is not None and applied.manifest >= table.last_data_manifest
+        if table.gone and whole and applied.problem is None and not applied.went_back:
+            found[name] = table.generation
+    return found
 
 
 def _chosen(state: OpenState, tables: Sequence[str] | None) -> dict[str, TableState]:

@@ -11,9 +11,10 @@ from tideline.contract.layout import table_path
 from tideline.contract.manifest import Manifest, TableCondition, TableState
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Stamp, app_id
-from tideline.contract.planning import complete_through
 from tideline.contract.receipt import decode_receipt
 from tideline.contract.schema import parse_table
+from tideline.contract.table_plans import complete_through
+from tideline.planner.kept import anew_loses
 from tideline.planner.targets import Target, read_target
 from tideline.settings import Settings
 from tideline.store.chain import Chain
@@ -83,6 +84,8 @@ def _progress(settings: Settings, tail: Manifest, name: str, table: TableState) 
     problem = foreign_owner(target, tail, name)
     if target.went_back:
         problem = "the target was set back behind what is applied (RESTORE)"
+    wanted = settings.of_table(parse_table(name)).mode
+    problem = problem or anew_loses(name, table, target, wanted)
     stamp = target.stamp
     waiting = target.applied is None or target.applied < table.last_data_manifest
     if waiting or table.condition is TableCondition.PARKED:
@@ -93,8 +96,7 @@ def _progress(settings: Settings, tail: Manifest, name: str, table: TableState) 
     else:
         manifest, seq, through = tail.manifest_number, tail.last_seq, complete_through(table, tail)
     pending = 0 if stamp is None or not stamp.pending else _pending(settings, name, stamp)
-    wanted = settings.of_table(parse_table(name)).mode
-    unproven = (*(() if stamp is None else stamp.unproven), *target.foreign)
+    unproven = (*target.unproven, *target.foreign)
     return TableProgress(
         table=name,
         manifest=manifest,
@@ -105,7 +107,7 @@ def _progress(settings: Settings, tail: Manifest, name: str, table: TableState) 
         problem=problem,
         pending=pending,
         mode=target.mode if target.exists else wanted,
-        mode_wanted=wanted if target.applied is not None and wanted is not target.mode else None,
+        mode_wanted=wanted if target.exists and wanted is not target.mode else None,
     )
 
 

@@ -14,6 +14,7 @@ from tideline.contract.errors import Unavailable
 from tideline.contract.evolution import COLUMNS_PROPERTY, TargetColumns
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Stamp, of_build
+from tideline.contract.unproven import UNPROVEN_PROPERTY, Unproven
 
 COMMITS_MAX = 1_000
 """Commits of others that are looked through for our last one."""
@@ -48,7 +49,8 @@ class Target:
     ``applied`` is the transaction version under the app id asked for, ``stamp`` what our last
     commit says. ``went_back``: a RESTORE set the content back behind that commit, which Delta's
     transaction versions do not follow. ``owner`` names the history that the table belongs to.
-    ``foreign`` names what others have committed since, that may have changed values.
+    ``foreign`` names what others have committed that it did not know of, and that may have changed
+    values; ``unproven`` what they did before, and nothing has healed.
     ``version`` is the newest one, which all this is said of. ``columns_seq``: the steps of schema
     changes up to it are taken. ``mode`` is how the table is kept, ``build`` which rebuild made it.
     """
@@ -60,6 +62,7 @@ class Target:
     stamp: Stamp | None = None
     went_back: bool = False
     foreign: tuple[str, ...] = ()
+    unproven: tuple[str, ...] = ()
     version: int = -1
     columns_seq: int = 0
     mode: Mode = Mode.CURRENT
@@ -99,6 +102,7 @@ def read_target(url: str, app: str) -> Target:
         stamp=stamp,
         went_back=went_back,
         foreign=foreign,
+        unproven=_unproven(stamp, found.get(UNPROVEN_PROPERTY)),
         version=table.version(),
         columns_seq=TargetColumns.parse(found.get(COLUMNS_PROPERTY)).seq,
         mode=Mode(found.get("tideline.mode") or Mode.CURRENT),
@@ -107,22 +111,39 @@ def read_target(url: str, app: str) -> Target:
 
 
 def _last_of_ours(table: DeltaTable, app: str) -> _Since:
-    """Our newest commit's stamp, whether a RESTORE since went behind it, and what else others did
-    since (newest first; not told where the log has no commit of ours)."""
+    """Our newest commit's stamp, whether a RESTORE that it did not know of went behind it, and what
+    else others did (newest first; not told where the log has no commit of ours).
+
+    A commit knows what came up to the version that its run had looked at.
+    """
     restored: list[int | None] = []
     for limit in (1, COMMITS_MAX):
         restored, foreign = [], list[str]()
-        for commit in table.history(limit):
-            stamp = Stamp.parse(commit.get("userMetadata"))
-            if stamp is not None and stamp.app_id == app:
-                ours = int(commit["version"])
-                return stamp, any(to is None or to < ours for to in restored), tuple(foreign)
+        stamp, ours, judged = None, -1, -1
+        commits = table.history(limit)
+        for commit in commits:
+            version = int(commit["version"])
+            if stamp is not None and version <= judged:
+                break
+            found = Stamp.parse(commit.get("userMetadata"))
+            if found is not None and found.app_id == app:
+                if stamp is None:
+                    stamp, ours = found, version
+                    judged = version - 1 if found.looked_at is None else found.looked_at
+                continue
             operation = str(commit.get("operation", "unknown"))
             if operation == "RESTORE":
                 restored.append(_restored_to(commit.get("operationParameters") or {}))
             if operation not in HARMLESS:
                 foreign.append(f"version {commit['version']}: {operation}")
+        if stamp is not None and (limit > 1 or judged >= ours - 1):
+            return stamp, any(to is None or to < ours for to in restored), tuple(foreign)
     return None, bool(restored), ()
+
+
+def _unproven(stamp: Stamp | None, noted: str | None) -> tuple[str, ...]:
+    """As our last commit says, or the table's property where the log has lost that."""
+    return Unproven.parse(noted).changes if stamp is None else stamp.unproven
 
 
 def _restored_to(parameters: Mapping[str, Any]) -> int | None:

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from tideline.contract import layout
 from tideline.contract.errors import CorruptData, Misconfigured
 from tideline.contract.manifest import Check, Manifest, OpenState, Part, TableCondition, TableState
-from tideline.contract.plan import app_id
-from tideline.contract.planning import planned_part
+from tideline.contract.plan import Plan, app_id
 from tideline.contract.request import DumpRequest
 from tideline.contract.schema import TableSchema
+from tideline.contract.table_plans import planned_part
 from tideline.contract.verification import (
     Scope,
     TableCheck,
@@ -26,6 +26,7 @@ from tideline.contract.verification import (
     encode_verify_plan,
 )
 from tideline.planner.meanwhile import Held, Meanwhile
+from tideline.planner.merges import Planning
 from tideline.planner.progress import foreign_owner, target_of
 from tideline.planner.targets import Target
 from tideline.settings import Settings
@@ -77,6 +78,22 @@ def plan_verification(
     return Planned(plan, ())
 
 
+def stuck(settings: Settings, tables: Sequence[str]) -> Mapping[str, str]:
+    """Those of ``tables``, where these are names that the chain knows, that cannot be compared as
+    they stand, because no merge brings them any further, and why. Nothing need be read of them."""
+    store = open_store(settings.store)
+    chain = Chain(store, settings.pipeline)
+    tail = chain.tail()
+    known = {} if tail is None else chain.open_state(tail).tables
+    chosen = [name for name in tables if name in known]
+    return _held(Planning(settings, store).plan("look", chosen)) if chosen else {}
+
+
+def _held(plan: Plan) -> dict[str, str]:
+    moving = {table.table for table in plan.tables}
+    return {name: why for name, why in plan.held.items() if name not in moving}
+
+
 class _Waits(Exception):
     """The table is to be merged first."""
 
@@ -107,6 +124,8 @@ class _Planning:
                 held[name] = str(why)
             except _Waits:
                 waiting.append(name)
+        stuck = self._stuck(verify_id, waiting)
+        held |= stuck
         plan = VerifyPlan(
             verify_id=verify_id,
             pipeline=self._settings.pipeline,
@@ -116,7 +135,13 @@ class _Planning:
             tables=tuple(made),
             held=held,
         )
-        return Planned(plan, tuple(waiting))
+        return Planned(plan, tuple(name for name in waiting if name not in stuck))
+
+    def _stuck(self, verify_id: str, waiting: Sequence[str]) -> dict[str, str]:
+        """Those of the ``waiting`` tables that no merge brings any further, and why."""
+        if not waiting:
+            return {}
+        return _held(Planning(self._settings, self._store).plan(verify_id, waiting))
 
     def _checks(
         self, request_id: str, finished_in: int, tables: Sequence[str]

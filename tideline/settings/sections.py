@@ -156,7 +156,8 @@ class Retention(Section):
     """When parts that nobody needs any more are removed from the store, by the active worker.
 
     Nothing is removed that a known warehouse has not applied, or that a table built anew from its
-    latest finished full dump would need. Manifests, blocks and schemas are kept for ever.
+    latest finished full dump would need. Manifests, blocks and schemas are kept for ever, and plans
+    and receipts.
     """
 
     remove: bool = True
@@ -166,7 +167,11 @@ class Retention(Section):
     orphans_days: Days = 1.0
     """Of parts that no manifest names: how long an upload may still be under way, at the least."""
     plans_days: Days = 7.0
-    """How long the parts of a plan are kept that was made and never ended well."""
+    """How long the parts of a plan are kept that was made and never ended well, of a verification
+    that was read and not compared, and of a rebuild that takes no step any more."""
+    runs_days: Days = 90.0
+    """How long it is on record which merges and maintenance have run; those in ``slo.window_s`` in
+    any case."""
     interval_s: Seconds = 21_600.0
     """Between two looks for what may go; the first comes soon after the worker became active."""
 

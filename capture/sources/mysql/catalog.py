@@ -71,6 +71,12 @@ SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, DATA_TYPE FROM information_schema.
 WHERE (TABLE_SCHEMA, TABLE_NAME) IN %s AND DATA_TYPE IN ('uuid', 'inet4', 'inet6')
 """
 
+_GENERATED = """
+SELECT 1 FROM information_schema.COLUMNS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
+  AND COALESCE(GENERATION_EXPRESSION, '') <> '' LIMIT 1
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class CatalogTable:
@@ -155,6 +161,12 @@ def natives(cursor: Any, tables: Sequence[TableId]) -> dict[TableId, dict[str, s
     if not tables:
         return {}
     return {table: dict(rows) for table, rows in _rows_of(cursor, _NATIVES, set(tables)).items()}
+
+
+def has_generated_columns(cursor: Any, table: TableId) -> bool:
+    """Whether columns of the table are generated from others."""
+    cursor.execute(_GENERATED, (table.schema, table.name))
+    return cursor.fetchone() is not None
 
 
 def _is_meant(table: TableId, include: Sequence[str]) -> bool:

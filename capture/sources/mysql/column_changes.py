@@ -29,6 +29,9 @@ _FLAGS = (
 )  # fmt: skip
 _VALUED = ("COMMENT", "COLUMN_FORMAT", "STORAGE", "AFTER")
 _TYPE = re.compile(f"{TYPES}|TIMESTAMP")
+_CODED = re.compile("N?(?:VAR)?CHAR|(?:TINY|MEDIUM|LONG)?TEXT|ENUM|SET|JSON")
+"""Types whose columns have a character set; one that the definition does not name is the table's.
+"""
 _PLAIN = re.compile(r"[ !#-&(-\[\]-~]*")
 """Letters that every character set has, and that no rule of quoting changes."""
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
@@ -37,47 +40,52 @@ _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 @dataclass(frozen=True, slots=True)
 class Alteration:
     """``steps`` are all that is done to columns. ``converts``: some columns are defined anew, and
-    where that cannot hold their values, only a strict server refuses it."""
+    where that cannot hold their values, only a strict server refuses it. ``recodes``: some of
+    these are texts, which may have another character set now; what is generated from the bytes of
+    such a column (LENGTH) is another value then, and in no row event."""
 
     steps: tuple[ColumnStep, ...]
     converts: bool
+    recodes: bool
 
 
 def read_changes(parts: Sequence[Words]) -> Alteration | None:
     """What all of the clauses do to columns; None where one is not understood."""
     steps: list[ColumnStep] = []
-    converts = False
+    redefined: list[str] = []
     try:
         for clause in parts:
-            found, redefines = _clause(clause)
+            found, kind = _clause(clause)
             steps += found
-            converts |= redefines
+            redefined += [kind] if kind else []
     except Unclear:
         return None
-    return Alteration(tuple(steps), converts)
+    recodes = any(_CODED.fullmatch(kind) for kind in redefined)
+    return Alteration(tuple(steps), bool(redefined), recodes)
 
 
-def _clause(clause: Words) -> tuple[list[ColumnStep], bool]:
+def _clause(clause: Words) -> tuple[list[ColumnStep], str]:
+    """What it does to columns, and the type (one word) of the one that it defines anew."""
     tokens = clause.rest()
     if clause.accept("RENAME", "COLUMN"):
-        return [_rename(clause)], False
+        return [_rename(clause)], ""
     if clause.accept("DROP"):
         if is_harmless(tokens):
-            return [], False
-        return [_drop(clause)], False
+            return [], ""
+        return [_drop(clause)], ""
     if clause.any_of("CHANGE", "MODIFY"):
         changes = tokens[0].upper == "CHANGE"
         clause.accept("COLUMN")
         was = clause.name() if changes else ""
-        name = _Definition.read(clause).name
-        step = ColumnStep(StepKind.RENAME, name, was=was)
-        return [step] if changes and name != was else [], True
+        defined = _Definition.read(clause)
+        step = ColumnStep(StepKind.RENAME, defined.name, was=was)
+        return [step] if changes and defined.name != was else [], defined.kind
     if clause.accept("ADD") and not _adds_no_column(clause.rest()):
         clause.accept("COLUMN")
         clause.accept("IF", "NOT", "EXISTS")
-        return list(_added(clause)), False
+        return list(_added(clause)), ""
     if is_harmless(tokens):
-        return [], False
+        return [], ""
     raise Unclear
 
 

@@ -78,6 +78,7 @@ def read_alter(words: Words) -> Statement:
         neutral=not ignores and all(is_harmless(part) for part in parts),
         steps=None if changes is None else changes.steps,
         converts=changes is not None and changes.converts,
+        recodes=changes is not None and changes.recodes,
     )
 
 

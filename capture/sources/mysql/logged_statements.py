@@ -99,6 +99,8 @@ class LoggedStatements:
         neutral = statement.neutral or made
         if statement.steps is not None:
             neutral |= query.strict or not statement.converts
+        if statement.recodes:
+            neutral &= not any(map(self._rules.derives, statement.tables))
         return (StatementSeen(text, tables, neutral, statement.schema or None, statement.steps),)
 
     def _is_emptied(self, query: Query) -> bool:

@@ -24,7 +24,8 @@ class Rules:
     otherwise it is a stop. ``holds_xa``: prepared transactions wait for their end; otherwise the
     first one is a stop. ``open_replay`` reads the log once more from a place in it.
     ``children_of`` are the tables that changes of one are carried over to, unlogged. ``images``: of
-    which tables rows come with the row before."""
+    which tables rows come with the row before. ``derives``: whether a table has columns that are
+    generated from others, by the catalog, which may be newer than the log."""
 
     goes_on: bool
     holds_xa: bool
@@ -32,6 +33,7 @@ class Rules:
     open_replay: Callable[[MysqlPosition], BinlogStream]
     children_of: Callable[[TableId], frozenset[str]]
     images: Callable[[TableId], bool] = lambda table: False
+    derives: Callable[[TableId], bool] = lambda table: True
 
     def gap(
         self,

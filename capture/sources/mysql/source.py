@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ from capture.sources.choices import choices_of
 from capture.sources.mysql.board import Board, PlacedMarks
 from capture.sources.mysql.catalog import (
     Flavour,
+    has_generated_columns,
     is_chosen,
     list_tables,
     natives,
@@ -273,6 +274,7 @@ class MysqlSource:
             open_replay=lambda place: self._open_replay(place, f"{incarnation} replay"),
             children_of=self._cascades.children_of,
             images=lambda table: self._choices(table).image,
+            derives=self._derives,
         )
         rare = RareEvents(
             state, tables, self._board, incarnation=incarnation, held=held, rules=rules
@@ -318,6 +320,10 @@ class MysqlSource:
             cascades=self._cascades,
             choices=self._choices,
         )
+
+    def keep_copies(self, tokens: Collection[str]) -> None:
+        """See `Source.keep_copies`."""
+        self._streams.keep(tokens)
 
     def _marks(self, incarnation: str) -> Marks:
         connection = self._connect("marks", SESSION)
@@ -387,6 +393,13 @@ class MysqlSource:
         with closing(self._connect("types")) as connection, connection.cursor() as cursor:
             try:
                 return natives(cursor, [table]).get(table, {})
+            except pymysql.Error as error:
+                raise query_failed(error) from None
+
+    def _derives(self, table: TableId) -> bool:
+        with closing(self._connect("types")) as connection, connection.cursor() as cursor:
+            try:
+                return has_generated_columns(cursor, table)
             except pymysql.Error as error:
                 raise query_failed(error) from None
 

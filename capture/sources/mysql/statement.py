@@ -52,7 +52,8 @@ class Statement:
     after another. ``schema`` is the database that was dropped, ``savepoint`` the one rolled back
     to. ``one_phase``, of XA_COMMIT: it was never prepared. ``steps``, of ALTER_TABLE, are all that
     is done to the columns of its table (without types), None where that is not known; ``converts``:
-    values of columns are converted, which only a strict server does without changing them.
+    values of columns are converted, which only a strict server does without changing them, and
+    ``recodes``: among them texts, perhaps to another character set.
     """
 
     kind: Kind
@@ -67,3 +68,4 @@ class Statement:
     one_phase: bool = False
     steps: tuple[ColumnStep, ...] | None = None
     converts: bool = False
+    recodes: bool = False

@@ -85,6 +85,7 @@ def _classify(found: Iterator[Token], schema: str) -> Statement:
         neutral=statement.neutral and bare.neutral,
         steps=statement.steps if same else None,
         converts=statement.converts or bare.converts,
+        recodes=statement.recodes or bare.recodes,
     )
 
 

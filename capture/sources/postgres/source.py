@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing, suppress
 from typing import Any
 
@@ -175,6 +175,10 @@ class PostgresSource:
             exclude=self._settings.source.exclude,
             choices=self._choices,
         )
+
+    def keep_copies(self, tokens: Collection[str]) -> None:
+        """See `Source.keep_copies`."""
+        self._streams.keep(tokens)
 
     def _connect(self, role: str, settings: dict[str, str] | None = None) -> Any:
         connection = connect(

@@ -10,7 +10,7 @@ from capture.sources.choices import Choice
 from capture.sources.mysql.catalog_problems import Key, Suspect, problem_of
 from capture.sources.mysql.catalog_types import ColumnRow
 from capture.sources.mysql.columns import Code, MysqlColumn, MysqlTable
-from capture.sources.postgres.catalog import _Parts, _with_named_key
+from capture.sources.postgres.catalog_problems import Parts, with_named_key
 from tideline.contract.schema import TableId
 
 INDEX, PRIMARY = 50, 40
@@ -22,11 +22,11 @@ def postgres(
     identity: str = "i",
     unique: tuple[tuple[int, bool, tuple[int, ...]], ...] = ((INDEX, True, (2, 1)),),
     firm: tuple[int, ...] = (1, 2),
-) -> _Parts:
+) -> Parts:
     row: list[Any] = [16384, "public", "t", "r", "p", identity, 1, PRIMARY, "m", False, 10]
     columns = [(1, "a", 23, -1, False, 0, "int", "int"), (2, "b", 23, -1, False, 0, "int", "int")]
-    return _with_named_key(
-        _Parts(row, columns, [], []), key, list(unique), [(number,) for number in firm]
+    return with_named_key(
+        Parts(row, columns, [], []), key, list(unique), [(number,) for number in firm]
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, cast
 
 import numpy as np
@@ -113,6 +113,7 @@ class FakeSource:
         self.reader = FakeReader()
         self.watching = FakeWatch()
         self.opened = False
+        self.kept: list[Collection[str]] = []
 
     def identity(self) -> SourceIdentity:
         return IDENTITY
@@ -129,6 +130,9 @@ class FakeSource:
 
     def watch(self, incarnation: str) -> FakeWatch:
         return self.watching
+
+    def keep_copies(self, tokens: Collection[str]) -> None:
+        self.kept.append(tokens)
 
 
 class FakeDesk:
@@ -254,6 +258,11 @@ def test_a_stop_makes_durable_what_is_whole(rig: Rig) -> None:
     assert rig.wait() is None
     assert "r" in {one for link in rig.chain.links(1, 3) for one in link.manifest.accepted}
     assert rig.source.reader.closed
+
+
+def test_the_source_is_told_again_and_again_which_snapshots_are_wanted(rig: Rig) -> None:
+    rig.start()
+    eventually(lambda: len(rig.source.kept) > 1)
 
 
 class TestAcknowledged:

@@ -40,3 +40,21 @@ def test_one_that_nobody_reads_is_ended() -> None:
     streams.put("bag", "one", left)
     assert left.closed.wait(30)
     assert streams.take("bag", "one") is None
+
+
+def test_one_that_is_wanted_outlives_any_pause() -> None:
+    """Its dump waits for longer than nobody reading from it is borne, by its delay or its turn."""
+    clock = [100.0]
+    streams: Streams[Snapshot] = Streams(idle_s=0.01, clock=lambda: clock[0])
+    wanted = Snapshot()
+    streams.keep(["one"])
+    streams.put("bag", "one", wanted)
+    for number in range(20):
+        left = Snapshot()
+        streams.put("other", f"left {number}", left)
+        assert left.closed.wait(30)
+    assert not wanted.closed.is_set()
+    assert streams.take("bag", "one") is wanted
+    streams.put("bag", "one", wanted)
+    clock[0] += 1
+    assert wanted.closed.wait(30), "nobody has said for long that it is"

@@ -168,7 +168,7 @@ def asked(
         return 0
 
     monkeypatch.setattr("console.dump.run", note)
-    monkeypatch.setattr(entry, "_settings", lambda _config: None)
+    monkeypatch.setattr("console.commands.requests.settings_at", lambda _config: None)
     result = CliRunner().invoke(entry.app, ["dump", *words], stdin, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return sent[0]
@@ -232,7 +232,7 @@ def told(monkeypatch: pytest.MonkeyPatch, *words: str) -> Command:
         return 0
 
     monkeypatch.setattr("console.steer.run", note)
-    monkeypatch.setattr(entry, "_settings", lambda _config: None)
+    monkeypatch.setattr("console.commands.requests.settings_at", lambda _config: None)
     result = CliRunner().invoke(entry.app, list(words), catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return sent[0]

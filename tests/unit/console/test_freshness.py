@@ -8,9 +8,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from console.freshness import Chain, Lateness, Stage, Watch
-from console.status_document import Merged, Status, TableStatus, make_status
+from console.status_document import Status, TableStatus
+from console.status_making import Merged, make_status
 from console.status_metrics import metrics
 from console.status_watch import watched
 from tideline.contract.manifest import (
@@ -24,6 +26,7 @@ from tideline.contract.manifest import (
 from tideline.contract.position import PostgresPosition, SourceIdentity
 from tideline.contract.timeliness import MergeRun, Objective, TableFigures, Timeliness
 from tideline.control import WorkerStatus
+from tideline.planner.verified import VerifiedThrough
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "METRICS.md"
 SECOND = 1_000_000
@@ -257,5 +260,11 @@ def test_the_objective_and_the_metrics() -> None:
     served = set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE))
     page = PAGE.read_text().partition("# Metrics of the warehouse's tables")[2]
     assert served == set(re.findall(r"^\| `(tideline_\w+)`", page, re.MULTILINE))
+    assert "tideline_table_verified_through_seconds{" not in text
+    proven = (replace(made.tables[0], verified=VerifiedThrough(7, 3, 5 * SECOND)),)
+    gone = (replace(made.tables[0], verified=VerifiedThrough(7, 3, 5 * SECOND, invalid="RESTORE")),)
+    line = f"tideline_table_verified_through_seconds{{{labels}}} 5.0"
+    assert line in metrics(replace(made, tables=proven), watch)
+    assert line not in metrics(replace(made, tables=gone), watch)
     unknown, watch = status(LIVE, Merged(31, 700, NOW, problem="set back"))
     assert "tideline_table_complete_through_seconds{" not in metrics(unknown, watch)

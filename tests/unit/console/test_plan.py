@@ -84,8 +84,8 @@ def test_what_parks_and_why(history: History, capsys: pytest.CaptureFixture[str]
     react(history, rename="park", add="park")
     shown = text(history, capsys)
     assert "nothing to merge up to manifest" in shown
-    assert "public.t is held: parked before sequence 4: column 'a' was renamed to 'b'" in shown
-    assert "public.t will park before the next: add, rename" in shown
+    assert "public.t is held: blocked before sequence 4: column 'a' was renamed to 'b'" in shown
+    assert "public.t will stop before the next: add, rename" in shown
 
 
 def test_columns_of_the_key_follow_whatever_is_ignored(

@@ -95,11 +95,24 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TableProof]:
         assert jobs.stored == [result]
         assert len({plan.verify_id for plan in jobs.plans}) == len(jobs.plans)
         assert len({request.request_id for request in jobs.asked}) == len(jobs.asked)
-        assert {request.priority for request in jobs.asked} == {3}
+        assert {request.priority for request in jobs.asked} <= {3}
         [table] = result.tables
         return table
 
     return run
+
+
+def test_what_no_merge_brings_on_is_not_even_read(
+    run: Callable[..., TableProof], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Said at once; but a pattern, or one of several, is read with the others."""
+    jobs = Jobs(lambda _: EQUAL)
+    monkeypatch.setattr(proving, "stuck", lambda *_: {T: "blocked before sequence 7"})
+    found = run(jobs)
+    assert (found.proof, found.reason) == (Proof.UNPROVEN, "blocked before sequence 7")
+    assert (jobs.asked, jobs.merged, jobs.plans) == ([], [], [])
+    monkeypatch.setattr(proving, "stuck", lambda *_: {"public.u": "blocked"})
+    assert run(Jobs(lambda _: EQUAL)) == EQUAL
 
 
 def test_one_pass_is_enough_where_nothing_moves(run: Callable[..., TableProof]) -> None:

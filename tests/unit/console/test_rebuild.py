@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from console import rebuild
 from console.rebuild import Options, make_options, run
-from tests.fixtures.parts import History
+from tests.fixtures.parts import History, schema_of
 from tideline.contract.errors import Misconfigured
 from tideline.contract.modes import Mode
-from tideline.contract.plan import Plan
+from tideline.contract.plan import Plan, PlannedSwap
 from tideline.contract.rebuild import RebuildRecord
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
 
@@ -91,6 +92,22 @@ def test_a_table_that_is_held_ends_it(
     assert run(History(tmp_path).settings, T, Options()) == 1
     assert script.ran == 0
     assert "parts are removed" in capsys.readouterr().out
+
+
+def test_what_is_not_compared_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = schema_of(T, {"id": "int32"}, ["id"])
+    swap = PlannedSwap(T, "live", "beside", schema, 5, 9, "app", "app", 3)
+    behind = replace(swap, live_b=2)
+    Script(
+        monkeypatch, step(swaps=(swap,)), answer(Outcome.REFUSED, error="it moved on"),
+        step(swaps=(behind,)), answer(Outcome.APPLIED), None,
+    )  # fmt: skip
+    assert run(History(tmp_path).settings, T, Options()) == 0
+    said = capsys.readouterr().out
+    assert "comparing and swapping at manifest 5" in said
+    assert "without comparing: the live table cannot go on from manifest 2" in said
 
 
 def test_a_mode_that_is_none_is_refused_by_name() -> None:

@@ -12,17 +12,14 @@ import pytest
 from console.freshness import Lateness, Stage
 from console.status_document import (
     ChainStatus,
-    Merged,
     Status,
     TableStage,
     TableStatus,
     Through,
     WorkerState,
-    dumps_under_way,
     json_schema,
-    make_status,
-    worker_state,
 )
+from console.status_making import Merged, dumps_under_way, make_status, worker_state
 from tideline.contract.manifest import (
     Manifest,
     ManifestKind,

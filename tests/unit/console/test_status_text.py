@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from console.status import ENDED_SHOWN, _print_dumps
 from console.status_document import Status, WorkerState
+from console.status_text import ENDED_SHOWN, _print_dumps
 from tideline.contract.request import Answer, RequestState, TableProgress
 
 SLOWED = TableProgress(

@@ -15,6 +15,7 @@ from tideline.contract.evolution import (
     Refill,
     TargetColumns,
     ancestors,
+    filled_since,
     follow,
     names_before,
 )
@@ -208,6 +209,30 @@ def test_what_is_past_keeps_its_values(mode: Mode) -> None:
     assert followed.places["a"] == Ancestor("a")
     assert followed.columns.kept == {"a": Kept(10, "a", carried=False)}
     assert bool(followed.columns.refill.fills) is (mode is Mode.HISTORY)
+
+
+@pytest.mark.parametrize("mode", [Mode.CURRENT, Mode.SOFT_DELETES, Mode.HISTORY, Mode.APPEND])
+def test_a_row_carries_what_its_owner_ignores_the_drop_of_but_a_log_has_no_rows(mode: Mode) -> None:
+    dropped = plan("id", change(10, drop("a")), mode=mode, ignored=(DROP,))
+    carried = mode is not Mode.APPEND
+    kept = {"a": Kept(10, "a", carried=carried)}
+    assert follow(["id", "a"], TargetColumns(), dropped).columns.kept == kept
+    renamed = plan("id b", change(10, rename("a", "b")), mode=mode, ignored=(RENAME,))
+    assert follow(["id", "a"], TargetColumns(), renamed).columns.kept == kept
+
+
+def test_since_when_columns_have_their_defaults() -> None:
+    made = plan(
+        "id c d",
+        change(10, add("a", "1"), add("b", "1"), add("d")),
+        change(20, rename("a", "c"), drop("b")),
+        change(30, add("e", "1"), drop("c")),
+        change(40, rename("e", "c")),
+    )
+    assert filled_since(made, TargetColumns()) == {"c": 30}
+    kept = {"b": Kept(20, "b"), "c_until_30": Kept(30, "c"), "old": Kept(5, "old")}
+    stands = TargetColumns(kept=kept, away=("c",))
+    assert filled_since(made, stands) == {"b": 10, "c_until_30": 10}
 
 
 def test_no_plan_crosses_a_new_type() -> None:

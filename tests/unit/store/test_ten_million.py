@@ -34,7 +34,7 @@ from tideline.contract.manifest import (
 from tideline.contract.plan import Plan
 from tideline.contract.position import PostgresPosition
 from tideline.contract.schema import encode_schema
-from tideline.planner import merges
+from tideline.planner import merges, starts
 from tideline.planner.merges import plan_merge
 from tideline.planner.past import Past
 from tideline.planner.targets import Target
@@ -285,7 +285,7 @@ def planned(
         at = applied[name]
         return Target("u", exists=at is not None, owner=owner, applied=at)
 
-    monkeypatch.setattr(merges, "target_of", target_of)
+    monkeypatch.setattr(starts, "target_of", target_of)
     return plan_merge(settings(**merge), plan_id="p", tables=list(applied)), client
 
 

@@ -4,10 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from capture.core.events import CascadeSeen, MarkKind, SchemaSeen, StatementSeen
-from tests.fixtures.core import FACTS, LIMITS, TABLE, Driver, facts_with, make_core, started
+from capture.core.events import (
+    CascadeSeen,
+    CommandArrived,
+    MarkKind,
+    SchemaSeen,
+    StatementSeen,
+)
+from tests.fixtures.core import (
+    FACTS,
+    LIMITS,
+    SCHEMA,
+    TABLE,
+    Driver,
+    facts_with,
+    make_core,
+    started,
+)
 from tideline.contract.manifest import ColumnNumbers, TableCondition
-from tideline.contract.request import RequestState
+from tideline.contract.request import Action, Command, RequestState
 from tideline.contract.schema import Column, TableSchema
 from tideline.contract.steps import ColumnStep, StepKind
 
@@ -126,6 +141,58 @@ def test_what_they_say_of_another_kind_is_not_meant() -> None:
     assert open_ids(driver) == []
 
 
+def test_a_dump_that_was_asked_for_between_two_changes_starts_nothing() -> None:
+    """Who asked for it knew of the first change only; one that is asked for now does."""
+    driver = blocked()
+    driver.ask("between")
+    driver.dump([(1, None)], facts=NEW, complete=False)
+    keyed = TableSchema(TABLE, RETYPED.columns, ("id", "v"))
+    driver.log(None, SchemaSeen(keyed))
+    again = facts_with(keyed, key_definition="1:k2")
+    driver.dump([], facts=again)
+    driver.dump([], facts=again)
+    assert "between" not in driver.core.requests
+    assert state_of(driver) == (TableCondition.BLOCKED, 0)
+    since = driver.core.tables.states[TABLE].since_seq
+    driver.ask("behind")
+    driver.dump([], facts=again)
+    assert state_of(driver) == (TableCondition.LIVE, 1)
+    assert since is not None
+    assert driver.core.tables.states[TABLE].generation_seq > since
+
+
+def test_the_workers_own_follows_the_last_of_two_changes() -> None:
+    driver = blocked(applying(StepKind.RETYPE, StepKind.KEY))
+    driver.dump([(1, None)], facts=NEW, complete=False)
+    keyed = TableSchema(TABLE, RETYPED.columns, ("id", "v"))
+    driver.log(None, SchemaSeen(keyed))
+    assert open_ids(driver) == ["anew"]
+    driver.dump([], facts=facts_with(keyed))
+    assert state_of(driver) == (TableCondition.LIVE, 1)
+    assert open_ids(driver) == []
+
+
+def test_who_cancels_the_workers_own_wants_the_table_left_as_it_is() -> None:
+    driver = blocked(applying(StepKind.RETYPE))
+    driver.catalog(NEW)
+    command = Command("c", Action.CANCEL)
+    driver.core.commands.on_command(CommandArrived("m", command))
+    driver.catalog(NEW)
+    driver.catalog(NEW)
+    assert open_ids(driver) == []
+    later = Driver(make_core(driver.seal().state, driver.core.limits))
+    later.core.tables.schemas |= {RETYPED.fingerprint: RETYPED}
+    later.core.sequencer.take(driver.core.sequencer.last)
+    later.catalog(NEW)
+    later.catalog(NEW)
+    assert open_ids(later) == []
+    later.log(None, SchemaSeen(SCHEMA))
+    assert open_ids(later) == ["anew"], "another change is another matter"
+    driver.ask("by hand")
+    driver.dump([], facts=NEW)
+    assert state_of(driver) == (TableCondition.LIVE, 1)
+
+
 def test_another_change_that_they_say_to_park_at_ends_that_dump() -> None:
     """Else the dump that follows the one change would start the target anew for the other."""
     driver = blocked(applying(StepKind.RETYPE))
@@ -164,6 +231,20 @@ class TestGone:
         driver.core.dumps.orders.readings.clear()
         driver.dump([(7, "another")])
         assert state_of(driver) == (TableCondition.LIVE, 1)
+
+    def test_it_is_another_one_even_if_it_came_back_unfit(self) -> None:
+        """With a reason of its own to be parked, it is no less another table."""
+        driver = started()
+        driver.catalog()
+        driver.catalog()
+        driver.catalog(facts_with(None, problem="it has no key"))
+        assert driver.core.tables.states[TABLE].reason == "it has no key"
+        later = Driver.of(driver.seal().state, FACTS)
+        later.core.sequencer.take(driver.core.sequencer.last)
+        later.catalog(FACTS)
+        assert state_of(later) == (TableCondition.BLOCKED, 0)
+        assert open_ids(later) == ["anew"]
+        assert not later.core.tables.states[TABLE].was_gone
 
     def test_even_when_it_was_blocked(self) -> None:
         driver = blocked()

@@ -91,18 +91,24 @@ class TestFormAndVisibility:
         assert condition(driver) is TableCondition.LIVE
 
     @pytest.mark.parametrize(
-        ("changed_by", "found"),
-        [(7, TableCondition.LIVE), (0, TableCondition.LIVE), (8, TableCondition.UNPROVEN)],
-        ids=["the truncate", "not told", "another"],
+        ("changed_by", "columns_too", "found"),
+        [
+            (7, False, TableCondition.LIVE),
+            (0, False, TableCondition.LIVE),
+            (8, False, TableCondition.UNPROVEN),
+            (7, True, TableCondition.UNPROVEN),
+        ],
+        ids=["the truncate", "not told", "another", "the same transaction"],
     )
     def test_rows_that_were_stored_anew_behind_a_truncate_are_in_doubt(
-        self, changed_by: int, found: TableCondition
+        self, changed_by: int, columns_too: bool, found: TableCondition
     ) -> None:
         """TRUNCATE; INSERT; ALTER COLUMN … TYPE … USING: new storage either way."""
         driver = started()
         driver.log(None, Truncated((TABLE,), xid=7))
         driver.change(("c", 1, "as it was"))
-        driver.catalog(facts_with(storage="12", changed_by=changed_by))
+        facts = facts_with(storage="12", changed_by=changed_by, columns_too=columns_too)
+        driver.catalog(facts)
         assert condition(driver) is found
 
     def test_one_that_saw_it_is(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,13 +11,22 @@ import pytest
 from msgspec.structs import replace
 
 from capture.core.copies import SEEN_MAX, Place, Pulse, place_of
-from capture.core.events import Chunk, Rows, SchemaSeen, Snapshot, TableFacts
+from capture.core.events import (
+    Chunk,
+    ChunkFailed,
+    MarkKind,
+    Rows,
+    SchemaSeen,
+    Snapshot,
+    TableFacts,
+)
 from tests.fixtures.core import SCHEMA as KEYED
 from tests.fixtures.core import Driver, facts_with
 from tideline.contract.schema import Column, TableSchema
 
 SCHEMA = TableSchema("public.bag", (Column("a", "int32", "int"),), ())
 FACTS = TableFacts(SCHEMA.table, SCHEMA, 1, "1", (), "", "", "m")
+BAG = facts_with(replace(KEYED, key=()))
 LOW = 100
 
 
@@ -97,14 +107,61 @@ def test_between_pulses(seed: int) -> None:
         assert place is not None and counted(place, [s for s, _ in changes]) == hidden
 
 
+def copying(**fields: Any) -> Driver:
+    """A copy whose snapshot was taken, by the chunk ``token``."""
+    driver = Driver()
+    driver.catalog(BAG)
+    driver.dump([], facts=BAG)
+    driver.ask("copy", **fields)
+    driver.dump([], facts=BAG, last_key=("token", "0", "0"), complete=False)
+    return driver
+
+
+def test_a_copy_that_fails_again_and_again_is_tried_less_and_less_often() -> None:
+    driver = copying()
+    waited = []
+    for _ in range(9):
+        driver.now += 1000
+        order = driver.core.next_order(now=driver.now)
+        assert order is not None and order.after_key is not None
+        failed = ChunkFailed(order.token, "its snapshot is gone", None, retry=True, anew=True)
+        driver.core.on_chunk(failed, now=driver.now)
+        (told,) = driver.core.answers(now=driver.now)
+        assert "begins anew" in str(told.tables[0].waiting)
+        failed_at = driver.now
+        while (order := driver.core.next_order(now=driver.now)) is None:
+            driver.now += 0.5
+        assert order.after_key is None, "from the beginning"
+        waited.append(driver.now - failed_at)
+        driver.mark(MarkKind.LOW, order.token)
+        driver.answer(order, [], facts=BAG, last_key=("token", "0", "0"), complete=False)
+        driver.mark(MarkKind.HIGH, order.token)
+    assert waited == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+@pytest.mark.parametrize("delay_ms", [0, 3_600_000])
+def test_its_snapshot_is_wanted_however_long_the_next_chunk_is_in_coming(delay_ms: int) -> None:
+    driver = copying(delay_ms=delay_ms)
+    assert driver.core.dumps.copies == {"token"}
+    driver.now += 4000
+    order = driver.order()
+    assert order.after_key == ("token", "0", "0")
+    assert driver.core.dumps.copies == {"token"}
+    driver.core.requests.pause(None, paused=True)
+    driver.answer(order, [], facts=BAG, last_key=("token", "1", "0"), complete=False)
+    assert driver.core.dumps.copies == {"token"}, "a chunk is still under way"
+    driver.mark(MarkKind.LOW, order.token)
+    driver.mark(MarkKind.HIGH, order.token)
+    assert driver.core.dumps.copies == frozenset(), "a pause may last for ever"
+    driver.core.requests.pause(None, paused=False)
+    driver.now += 4000
+    driver.dump([], facts=BAG, last_key=("token", "2", "0"))
+    assert driver.core.dumps.copies == frozenset(), "the copy is whole"
+
+
 def test_a_table_that_gets_a_key_is_read_from_its_beginning() -> None:
     """Where its copy stood is no key: a chunk behind that could never be read."""
-    bag = facts_with(replace(KEYED, key=()))
-    driver = Driver()
-    driver.catalog(bag)
-    driver.dump([], facts=bag)
-    driver.ask("before")
-    driver.dump([], facts=bag, last_key=("token", "0", "0"), complete=False)
+    driver = copying()
     driver.log(None, SchemaSeen(KEYED))
     order = driver.order()
     assert (order.keyless, order.after_key) == (False, None)

@@ -36,6 +36,7 @@ from tests.fixtures.core import (
 )
 from tideline.contract.errors import Unavailable
 from tideline.contract.manifest import TableCondition
+from tideline.contract.receipt import reread_request
 from tideline.contract.request import DumpRequest, RequestState
 from tideline.contract.schema import Column, TableSchema
 
@@ -287,10 +288,31 @@ def test_a_request_that_cannot_be_understood_stops_nobody_else(pattern: str) -> 
     assert refused.state is RequestState.REFUSED and "not a pattern" in str(refused.error)
 
 
-def test_the_workers_own_ids_are_not_to_be_had() -> None:
+@pytest.mark.parametrize(
+    "request_id",
+    [
+        "reread:1",
+        "initial:1:a",
+        "anew:1:a",
+        "follow-up:1:a",
+        "unproven:1:a",
+        "pending:mine",
+        "pending:i:3:0123456789ab",
+    ],
+)
+def test_ids_that_mean_something_to_us_are_not_to_be_had(request_id: str) -> None:
     driver = started()
-    driver.ask("reread:1")
-    assert "worker's own" in str(driver.seal().refused[0].error)
+    driver.ask(request_id, keys=(("1",),))
+    begins = f"{request_id.partition(':')[0]}:"
+    assert f"begin with {begins!r}" in str(driver.seal().refused[0].error)
+    assert request_id not in driver.core.requests
+
+
+def test_rows_that_a_merge_left_pending_may_be_asked_for() -> None:
+    driver = started()
+    request = reread_request(TABLE, (("1",),), incarnation="incarnation", applied=3)
+    driver.core.intake.on_request(RequestArrived("m", request))
+    assert request.request_id in driver.core.requests
 
 
 class TestUnknownTable:

@@ -86,6 +86,30 @@ def test_a_dump_that_begins_anew_takes_nothing_of_it() -> None:
     assert driver.order().after_key is None
 
 
+def test_one_whose_window_is_older_than_the_dump_that_began_anew_is_read_again() -> None:
+    """The new first chunk ends where the old one did, so that the old second one follows again. But
+    a row that it left to an event of its window would lie behind the floor, and be deleted."""
+    driver = started()
+    first, second = two_chunks(driver)
+    rewritten = facts_with(storage="11")
+    driver.catalog(rewritten)
+    driver.mark(MarkKind.HIGH, first.token)
+    driver.mark(MarkKind.LOW, second.token)
+    driver.change(("u", 3, "new"))
+    again = driver.order()
+    assert again.after_key is None
+    driver.mark(MarkKind.LOW, again.token)
+    driver.answer(again, [(1, "a"), (2, "b")], facts=rewritten, complete=False)
+    driver.mark(MarkKind.HIGH, again.token)
+    driver.answer(second, [(3, "new")], facts=rewritten)
+    driver.mark(MarkKind.HIGH, second.token)
+    if driver.core.requests.open:
+        driver.dump([(3, "new")], facts=rewritten)
+    sealed = driver.seal()
+    (floor,) = sealed.floors
+    assert {row[2] for row in emitted(sealed) if row[0] > floor.seq} == {1, 2, 3}
+
+
 @pytest.mark.parametrize("shown_by", ["the next chunk", "a snapshot"])
 def test_what_it_shows_is_not_forgotten_for_the_one_before(shown_by: str) -> None:
     """The first chunk missed a transaction that ended before its low mark. That the next chunk, or

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
+from capture.core.checked import CheckRows
 from capture.core.draft import Draft
 from capture.core.roller import Roll, flush_due, roll
-from tests.fixtures.core import LIMITS, make_rows
+from tests.fixtures.core import LIMITS, SCHEMA, TABLE, make_rows
+from tideline.contract.manifest import Check
 
 NOW = 100.0
 
@@ -16,8 +19,14 @@ def filled(
 ) -> Draft:
     draft = Draft(1, opened_at=opened_at, urgent=urgent)
     draft.add(make_rows([("c", 1, "a")], 1))
-    draft.bytes = draft.bytes if size is None else size
+    draft.row_bytes = draft.row_bytes if size is None else size
     return draft
+
+
+def verified() -> CheckRows:
+    """A chunk that was read to verify, of more bytes than a segment is to hold."""
+    rows = pa.RecordBatch.from_arrays([pa.array(range(1 << 18), pa.int64())], names=["id"])
+    return CheckRows(Check("v", TABLE, "f", 0, 1, 1, rows=rows.num_rows), SCHEMA, rows)
 
 
 def rolled(draft: Draft, *, now: float = NOW, inside: bool = False) -> Roll:
@@ -51,6 +60,17 @@ def test_between_transactions(draft: Draft, now: float, expected: Roll) -> None:
 )
 def test_inside_a_transaction_nothing_closes(draft: Draft, expected: Roll) -> None:
     assert rolled(draft, now=NOW + 1000, inside=True) is expected
+
+
+def test_what_was_read_to_verify_counts_until_a_manifest_names_it() -> None:
+    """It is not spilled: then it would spill whatever comes, row by row."""
+    draft = filled()
+    draft.check(verified())
+    assert rolled(draft, inside=True) is Roll.KEEP
+    assert rolled(draft) is Roll.CLOSE
+    draft.take_rows()
+    assert draft.bytes == draft.checks[0].bytes >= 1 << 20
+    assert rolled(draft) is Roll.CLOSE
 
 
 def test_a_position_that_moved_is_carried_on_once_per_heartbeat() -> None:

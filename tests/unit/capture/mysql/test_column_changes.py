@@ -129,3 +129,23 @@ def test_rows_of_an_ignoring_statement_are_thrown_away() -> None:
 )
 def test_only_what_defines_a_column_anew_converts_values(clauses: str, converts: bool) -> None:
     assert read(clauses).converts is converts
+
+
+@pytest.mark.parametrize(
+    ("clauses", "recodes"),
+    [
+        ("MODIFY a VARCHAR(20) CHARACTER SET utf8mb4", True),
+        ("MODIFY a VARCHAR(20)", True),
+        ("CHANGE a b MEDIUMTEXT, ADD c INT", True),
+        ("MODIFY a ENUM('x', 'y')", True),
+        ("MODIFY a JSON", True),
+        ("MODIFY a NVARCHAR(9)", True),
+        ("MODIFY a BIGINT, MODIFY b VARBINARY(20)", False),
+        ("RENAME COLUMN a TO b, ADD c VARCHAR(9)", False),
+    ],
+)
+def test_texts_that_are_defined_anew_may_get_another_character_set(
+    clauses: str, recodes: bool
+) -> None:
+    """One that a definition does not name is the table's own."""
+    assert read(clauses).recodes is recodes

@@ -14,6 +14,7 @@ from capture.sources.mysql.board import Board
 from capture.sources.mysql.event_codes import EventCode
 from capture.sources.mysql.executed import make_executed
 from capture.sources.mysql.framing import packet
+from capture.sources.mysql.log_events import STRICT
 from capture.sources.mysql.log_state import LogState
 from capture.sources.mysql.rare import RareEvents
 from capture.sources.mysql.rules import Rules
@@ -75,8 +76,9 @@ def event(code: int, body: bytes, *, at: int, flags: int = 0) -> bytes:
     return struct.pack("<IBIIIH", 1, code, 7, size, at & 0xFFFFFFFF, flags) + body
 
 
-def query(text: bytes, *, at: int) -> bytes:
-    body = struct.pack("<IIBHH", 1, 0, 1, 0, 0) + b"d\0" + text
+def query(text: bytes, *, at: int, sql_mode: int | None = None) -> bytes:
+    status = b"" if sql_mode is None else struct.pack("<BQ", 1, sql_mode)
+    body = struct.pack("<IIBHH", 1, 0, 1, 0, len(status)) + status + b"d\0" + text
     return event(EventCode.QUERY, body, at=at)
 
 
@@ -91,8 +93,10 @@ def reader_of(
     at: int = 4,
     goes_on: bool = False,
     held: Mapping[str, SourcePosition] | None = None,
+    derives: bool = True,
 ) -> BinlogReader:
-    """A reader that captures every table; nothing is replayed."""
+    """A reader that captures every table; nothing is replayed. ``derives``: they have generated
+    columns."""
     start = MysqlPosition("binlog.000001", at)
     connection = Connection(b"".join(packet(one) for one in sent))
     state = LogState(over(connection, start), make_executed(flavour, ""))
@@ -101,7 +105,12 @@ def reader_of(
         raise SourceLost("nothing is replayed")
 
     rules = Rules(
-        goes_on, True, lambda table: "other" not in table, refuse, lambda table: frozenset()
+        goes_on,
+        True,
+        lambda table: "other" not in table,
+        refuse,
+        lambda table: frozenset(),
+        derives=lambda table: derives,
     )
     tables = TableCache(lambda table: Role.CHOSEN, lambda table: {}, lambda table: True)
     rare = RareEvents(
@@ -305,6 +314,16 @@ def test_statements_of_the_log() -> None:
     ]
     with pytest.raises(SourceLost, match="DELETE"):
         read_all(reader_of([anonymous(48), query(b"DELETE FROM `d`.`t`", at=99)]))
+
+
+@pytest.mark.parametrize(("derives", "neutral"), [(False, True), (True, False)])
+def test_a_text_that_is_recoded_is_harmless_unless_others_are_derived_from_it(
+    derives: bool, neutral: bool
+) -> None:
+    text = b"ALTER TABLE t MODIFY v VARCHAR(50) CHARACTER SET utf8mb4"
+    reader = reader_of([anonymous(48), query(text, at=200, sql_mode=STRICT)], derives=derives)
+    controls = [control for batch in read_all(reader) for control in batch.controls]
+    assert [one.neutral for one in controls if isinstance(one, StatementSeen)] == [neutral]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,56 @@
+"""The pipeline itself: whether it can run, its worker, how it stands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from console.commands.options import Config, settings_at
+
+
+def doctor(config: Config = None) -> None:
+    """Check source, store, queue and warehouse; every finding names what fixes it.
+
+    Exits with 0 when capture may start.
+    """
+    settings = settings_at(config)
+    from console.doctor import run
+
+    raise typer.Exit(run(settings))
+
+
+def capture(
+    config: Config = None,
+    until_idle: Annotated[
+        float | None,
+        typer.Option(
+            "--until-idle",
+            min=0.0,
+            help="Stop after the log was quiet, requests done and all durable for S seconds.",
+            metavar="S",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Run the capture worker until SIGTERM or SIGINT."""
+    settings = settings_at(config)
+    from console.capture import run
+
+    run(settings, config, until_idle_s=until_idle)
+
+
+def status(
+    config: Config = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON document; its schema is in docs/schemas.")
+    ] = False,
+    as_metrics: Annotated[
+        bool, typer.Option("--metrics", help="The tables' freshness in Prometheus' text format.")
+    ] = False,
+) -> None:
+    """Show the worker, the tables, dumps under way, and the lag."""
+    settings = settings_at(config)
+    from console.status import run
+
+    run(settings, as_json=as_json, as_metrics=as_metrics)

@@ -1,0 +1,189 @@
+"""The status as people read it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from console.freshness import Lateness
+from console.status_document import Status, TableStage, TableStatus
+from console.tables import moment, print_table
+from tideline.contract.request import Answer, TableProgress
+
+ENDED_SHOWN = 10
+"""Of the requests that ended; the document has all that the chain remembers."""
+
+
+def print_status(status: Status) -> None:
+    chain = status.chain
+    lag = None if chain is None else _seconds(chain.lag_s)
+    print(f"pipeline {status.pipeline}: worker {status.worker.value}, captured {lag or '-'} ago")
+    for error in (status.control_error, status.warehouse_error):
+        if error is not None:
+            print(f"not known: {error}")
+    if status.workers:
+        _print_workers(status)
+    if chain is None:
+        print("nothing is captured yet; run `tideline capture`")
+        return
+    print_table(
+        ("manifest", "term", "last seq", "position", "source time", "writer"),
+        [
+            (
+                chain.manifest_number,
+                chain.term,
+                chain.last_seq,
+                chain.position,
+                moment(chain.source_time_us),
+                chain.writer,
+            )
+        ],
+    )
+    _print_tables(status.tables)
+    _print_freshness(status)
+    _print_verified(status)
+    _print_dumps(status)
+
+
+def _print_workers(status: Status) -> None:
+    print_table(
+        ("worker", "state", "host", "pid", "manifest", "heard of", "note"),
+        (
+            (
+                one.writer,
+                one.state,
+                one.host,
+                str(one.pid),
+                one.manifest_number,
+                moment(one.updated_at_us),
+                one.note,
+            )
+            for one in status.workers
+        ),
+    )
+
+
+def _print_tables(tables: tuple[TableStatus, ...]) -> None:
+    print_table(
+        ("table", "state", "captured seq", "merged seq", "complete through", "lag", "waiting"),
+        (
+            (
+                one.table,
+                one.state.value,
+                one.captured.seq,
+                None if one.merged is None else one.merged.seq,
+                None if one.merged is None else moment(one.merged.source_time_us),
+                _seconds(one.lag_s),
+                "no" if one.up_to_date else "yes",
+            )
+            for one in tables
+        ),
+    )
+    for one in tables:
+        if one.state is not TableStage.LIVE and one.reason is not None:
+            since = "" if one.since_seq is None else f" since seq {one.since_seq}"
+            hint = "" if one.hint is None else f"; {one.hint}"
+            print(f"{one.table} {one.state.value}{since}: {one.reason}{hint}")
+        if one.mode is not None and one.mode_wanted is not None:
+            print(
+                f"{one.table} is kept as {one.mode.value}, the settings say"
+                f" {one.mode_wanted.value}: `tideline rebuild {one.table}` switches it"
+            )
+
+
+def _print_freshness(status: Status) -> None:
+    for one in status.tables:
+        if one.late is not None:
+            print(f"{one.table} is late by {one.late.stage.value}: {_why_late(one, one.late)}")
+    for whose, kept in (("all tables", status.slo), *((t.table, t.slo) for t in status.tables)):
+        if kept is None or kept.percent is None or (whose != "all tables" and not kept.late):
+            continue
+        print(
+            f"{whose}: {kept.percent:g} % of {kept.changes:,} changes within {kept.within_s:g} s"
+            f" since {moment(kept.since_us)} (objective {kept.objective_percent:g} %,"
+            f" budget burn {kept.burn:g}×, slowest {kept.slowest_s:.0f} s)"
+        )
+
+
+def _why_late(table: TableStatus, late: Lateness) -> str:
+    """Why, unless it was just said of the table's state."""
+    if table.state is not TableStage.LIVE and table.reason and table.reason in late.reason:
+        return f"it is {table.state.value}, as said above"
+    return late.reason if late.hint is None else f"{late.reason}; {late.hint}"
+
+
+def _print_verified(status: Status) -> None:
+    for one in status.tables:
+        found = one.verified
+        if found is None:
+            continue
+        at = f"seq {found.seq}"
+        if found.source_time_us is not None:
+            at += f" (source time {moment(found.source_time_us)})"
+        if found.invalid is None:
+            print(f"{one.table} verified through {at}")
+        else:
+            print(f"{one.table} was verified at {at}; that holds no more: {found.invalid}")
+
+
+def _print_dumps(status: Status) -> None:
+    if status.paused:
+        print("all dumps are paused: `tideline resume --all` goes on with them")
+    if status.dumps:
+        print_table(
+            (
+                "request",
+                "table",
+                "state",
+                "chunk",
+                "of about",
+                "rows",
+                "of about",
+                "a second",
+                "left",
+                "held up by",
+            ),
+            (
+                (answer.request_id, *_progress(table))
+                for answer in status.dumps
+                for table in answer.tables
+            ),
+        )
+    if status.ended:
+        print_table(
+            ("ended lately", "state", "tables", "rows", "manifest", "why"),
+            (_end(answer) for answer in status.ended[-ENDED_SHOWN:]),
+        )
+
+
+def _progress(table: TableProgress) -> tuple[object, ...]:
+    return (
+        table.table,
+        table.state.value,
+        table.chunks,
+        table.chunks_estimate,
+        table.rows,
+        table.rows_estimate,
+        table.rows_per_s,
+        _span(table.remaining_s),
+        table.error or table.waiting,
+    )
+
+
+def _end(answer: Answer) -> tuple[object, ...]:
+    reasons = [reason for reason in (answer.error, answer.hint) if reason is not None]
+    return (
+        answer.request_id,
+        answer.state.value,
+        len(answer.tables),
+        sum(table.rows for table in answer.tables),
+        answer.manifest_number,
+        "; ".join(reasons) or None,
+    )
+
+
+def _span(seconds: float | None) -> str | None:
+    return None if seconds is None else str(timedelta(seconds=round(seconds)))
+
+
+def _seconds(value: float | None) -> str | None:
+    return None if value is None else f"{value:.1f} s"

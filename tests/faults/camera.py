@@ -1,0 +1,114 @@
+"""Deaths of Spark's process, many of one run: each is a copy of what it would have left behind.
+
+What a process that is killed leaves are its files as they are at that moment: what it had in mind
+is gone, and nothing more of it happens. So the process is stopped (SIGSTOP, every thread of it),
+the files are copied, and it goes on. A job that is taken up on such a copy cannot tell it from what
+SIGKILL leaves, and the start of a JVM (8 s) is paid once instead of for each death.
+
+The calls that write files without Spark (plans, receipts) are the caller's: it makes them under
+`Camera.still`, so that no copy is made half before and half after one of them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_STOPPED = "Tt"
+_PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One death: at which ``moment``, and what was left, in ``folder``."""
+
+    moment: str
+    folder: Path
+
+
+class Camera:
+    """Takes images of ``root`` into ``album``, a folder that is not in it."""
+
+    def __init__(self, spark: SparkSession, root: Path, album: Path) -> None:
+        self._spark = spark
+        self._root = root
+        self._album = album
+        self._pid = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
+        self.still = threading.RLock()
+        self._taken: list[Image] = []
+        self._count = 0
+
+    def shoot(self, moment: str) -> None:
+        """An image of this moment; whoever calls waits for it."""
+        with self.still:
+            self._count += 1
+            folder = self._album / f"{self._count:04d}"
+            with self._stopped():
+                shutil.copytree(self._root, folder)
+            self._taken.append(Image(moment, folder))
+
+    @contextmanager
+    def rolling(self, random_: Random, *, images_max: int, pause_s: float) -> Iterator[None]:
+        """Images at random moments too, ``images_max`` of them at most, about ``pause_s`` apart."""
+        over = threading.Event()
+
+        def roll() -> None:
+            for _ in range(images_max):
+                if over.wait(random_.uniform(0, 2 * pause_s)):
+                    return
+                self.shoot("any moment")
+
+        thread = threading.Thread(target=roll, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def album(self) -> list[Image]:
+        """The images since the last call, which are the caller's to remove."""
+        taken, self._taken = self._taken, []
+        return taken
+
+    def restore(self, image: Image) -> None:
+        """Go back to that death; Spark forgets what came after it."""
+        for place in self._root.iterdir():
+            shutil.rmtree(place)
+        shutil.copytree(image.folder, self._root, dirs_exist_ok=True)
+        self._spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+
+    @contextmanager
+    def _stopped(self) -> Iterator[None]:
+        os.kill(self._pid, signal.SIGSTOP)
+        try:
+            deadline = time.monotonic() + _PATIENCE_S
+            while not all(state in _STOPPED for state in _states(self._pid)):
+                if time.monotonic() > deadline:
+                    raise AssertionError("the JVM does not stop")
+                time.sleep(0.001)
+            yield
+        finally:
+            os.kill(self._pid, signal.SIGCONT)
+
+
+def _states(pid: int) -> Iterator[str]:
+    """The state of every thread, as Linux tells it."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            text = (task / "stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        yield text.rpartition(")")[2].split()[0]

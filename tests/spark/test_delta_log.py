@@ -1,0 +1,78 @@
+"""What a table's log is taken to say: no Spark is started here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from spark_jobs.formats.delta_log import (
+    Commit,
+    SinceOurs,
+    foreign_before,
+    foreign_since,
+    since_ours,
+)
+from tideline.contract.plan import Stamp
+
+APP = "shop/one/public.t/0"
+
+
+def ours(version: int, *, looked_at: int | None = None, numbered: bool = True) -> Commit:
+    stamp = Stamp(APP, "shop", "one", "p", 0, version, version, looked_at=looked_at)
+    return Commit(version, "MERGE", None, True, {APP: version} if numbered else {}, stamp, 0)
+
+
+def theirs(version: int, operation: str = "UPDATE", to: int | None = None) -> Commit:
+    changes = operation not in ("OPTIMIZE", "SET TBLPROPERTIES")
+    return Commit(version, operation, to, changes, {}, None, 0)
+
+
+def since(*commits: Commit) -> SinceOurs:
+    return since_ours(commits, APP, lambda version: ["id", "a" if version % 2 else "b"])
+
+
+@pytest.mark.parametrize(
+    ("commits", "foreign", "went_back"),
+    [
+        ([ours(2)], (), False),
+        ([theirs(4), theirs(3, "OPTIMIZE"), ours(2), theirs(1)], ("version 4: UPDATE",), False),
+        # What came while the run was under way, which knew version 1; its own commits aside.
+        (
+            [ours(5, looked_at=1), theirs(4), ours(3, numbered=False), theirs(2), theirs(1)],
+            ("version 4: UPDATE", "version 2: UPDATE"),
+            False,
+        ),
+        # A run that took the columns' steps and was killed.
+        ([ours(4, looked_at=2, numbered=False), theirs(3), ours(2)], ("version 3: UPDATE",), False),
+        ([theirs(4, "RESTORE", 3), theirs(3), ours(2)], ("4: RESTORE", "3: UPDATE"), False),
+        ([theirs(4, "RESTORE", 1), ours(2)], ("version 4: RESTORE",), True),
+        ([theirs(4, "RESTORE", None), ours(2)], ("version 4: RESTORE",), True),
+        ([ours(5, looked_at=3), theirs(4, "RESTORE", 1), ours(3)], ("version 4: RESTORE",), True),
+        ([theirs(3, "RESTORE", 1), theirs(2)], ("3: RESTORE", "2: UPDATE"), True),
+    ],
+)
+def test_what_others_did_since_our_last_commit_looked(
+    commits: Sequence[Commit], foreign: Sequence[str], went_back: bool
+) -> None:
+    found = since(*commits)
+    assert len(found.foreign) == len(foreign)
+    assert all(one.endswith(said) for one, said in zip(found.foreign, foreign, strict=True))
+    assert found.went_back is went_back
+    assert found.stamp == next((one.stamp for one in commits if one.stamp is not None), None)
+
+
+def test_columns_that_came_back_are_those_that_our_commit_did_not_leave() -> None:
+    assert since(theirs(3, "RESTORE", 1), ours(2)).came_back == ("a",)
+    assert since(theirs(4, "RESTORE", 1), ours(2)).came_back == ()
+    assert since(theirs(3, "RESTORE", 2), ours(2)).came_back == ()
+
+
+def test_what_slips_in_before_a_commit_and_what_comes_behind_a_look() -> None:
+    commits = [ours(6, looked_at=2), theirs(5), theirs(4, "OPTIMIZE"), ours(3), theirs(2)]
+    assert foreign_before(commits, APP) == ("version 5: UPDATE",)
+    assert foreign_before([ours(6), theirs(5)], APP) == ()
+    assert foreign_since(commits, 4, APP) == ("version 5: UPDATE",)
+    assert foreign_since(commits, 5, APP) == ()

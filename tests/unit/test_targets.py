@@ -1,0 +1,77 @@
+"""What a target's log is taken to say, on real Delta logs without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from tideline.contract.errors import CorruptData
+from tideline.contract.plan import Stamp, app_id
+from tideline.contract.unproven import UNPROVEN_PROPERTY, Unproven
+from tideline.planner.targets import Target, read_target
+
+APP = app_id("shop", "one", "public.t", 0)
+ROWS = pa.table({"id": pa.array([1], pa.int32())})
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    noted = Unproven(("version 7: UPDATE",), 5).text()
+    properties = {"tideline.table": "public.t", UNPROVEN_PROPERTY: noted}
+    folder = tmp_path / "t"
+    DeltaTable.create(folder, ROWS.schema, configuration=properties, raise_if_key_not_exists=False)
+    return folder
+
+
+def ours(path: Path, number: int, *, looked_at: int | None = None, says: bool = True) -> None:
+    """A commit of a merge; one that does not say anything is as if the log had lost it."""
+    unproven = ("version 2: DELETE",)
+    stamp = Stamp(APP, "shop", "one", "p", 0, number, number, None, unproven, looked_at=looked_at)
+    metadata = {"userMetadata": msgspec.json.encode(stamp).decode()} if says else {}
+    write_deltalake(
+        path,
+        ROWS,
+        mode="append",
+        commit_properties=CommitProperties(
+            custom_metadata=metadata, app_transactions=[Transaction(APP, number)]
+        ),
+    )
+
+
+def theirs(path: Path) -> None:
+    write_deltalake(path, ROWS, mode="append")
+
+
+def read(path: Path) -> Target:
+    return read_target(path.as_uri(), APP)
+
+
+def test_what_a_merge_did_not_look_at_is_told_as_what_came_behind_it(path: Path) -> None:
+    theirs(path)
+    ours(path, 1)
+    theirs(path)
+    ours(path, 2, looked_at=2)
+    found = read(path)
+    assert (found.applied, found.foreign) == (2, ("version 3: WRITE",))
+    assert found.unproven == ("version 2: DELETE",), "the stamp's word, not the older property's"
+    theirs(path)
+    assert read(path).foreign == ("version 5: WRITE", "version 3: WRITE")
+    ours(path, 3, looked_at=5)
+    assert read(path).foreign == ()
+
+
+def test_what_the_log_has_lost_is_noted_in_the_tables_properties(path: Path) -> None:
+    ours(path, 1, says=False)
+    found = read(path)
+    assert (found.applied, found.stamp) == (1, None)
+    assert found.unproven == ("version 7: UPDATE",)
+
+
+def test_a_note_that_somebody_changed_is_named() -> None:
+    assert Unproven.parse(None) == Unproven()
+    with pytest.raises(CorruptData, match="others have changed"):
+        Unproven.parse("[]")

@@ -1,0 +1,173 @@
+"""What a rebuild does next: bring the table beside to where the live one stands, then swap them.
+
+A live table that cannot go on is not where they meet: one that stands before a change which it does
+not take, or is of an older generation and keeps a past that nobody may lose by accident. It gives
+way, without comparison, to a table that begins behind what it holds, once the full dump that this
+one begins with is whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from tideline.contract import layout
+from tideline.contract.errors import Misconfigured, Unavailable
+from tideline.contract.manifest import Manifest, TableState
+from tideline.contract.parking import first_stop
+from tideline.contract.plan import Plan, PlannedSwap, app_id
+from tideline.contract.rebuild import RebuildRecord
+from tideline.contract.schema import parse_table
+from tideline.planner.merges import Planning
+from tideline.planner.past import FullDump, Past
+from tideline.planner.policies import policy_of
+from tideline.planner.progress import foreign_owner, target_of
+from tideline.planner.targets import Target
+from tideline.settings import Settings
+from tideline.settings.tables import TableSettings
+from tideline.store.chain import Chain
+from tideline.store.objects import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The table at the chain's tail, and the live target, which has ``applied`` something, of the
+    ``generation`` that it is of."""
+
+    tail: Manifest
+    state: TableState
+    live: Target
+    applied: int
+    generation: int
+
+
+def look(settings: Settings, store: ObjectStore, table: str) -> Now:
+    """How things are. Misconfigured where there is nothing to be rebuilt."""
+    chain = Chain(store, settings.pipeline)
+    link = chain.tail()
+    state = None if link is None else chain.open_state(link).tables.get(table)
+    if link is None or state is None or state.schema is None:
+        raise Misconfigured(
+            f"the chain of this pipeline has no table {table}",
+            hint="`tideline status` lists the tables; a new one appears once it is captured",
+        )
+    for generation in range(state.generation, -1, -1):
+        then = replace(state, generation=generation)
+        live = target_of(settings, link.manifest, table, then)
+        foreign = foreign_owner(live, link.manifest, table)
+        if foreign is not None:
+            raise Misconfigured(foreign, hint="name another warehouse.url")
+        if live.applied is not None:
+            return Now(link.manifest, state, live, live.applied, generation)
+        if not live.exists:
+            break
+    raise Misconfigured(
+        f"{table} has no warehouse table yet: nothing is to be rebuilt",
+        hint="run `tideline merge`",
+    )
+
+
+def step(
+    settings: Settings, store: ObjectStore, record: RebuildRecord, now: Now, plan_id: str
+) -> Plan:
+    """The plan of the next step. Raises Unavailable where it has to wait for something."""
+    beside = settings_beside(settings, record)
+    made = target_of(beside, now.tail, record.table, now.state)
+    dump = _gives_way_to(settings, store, record, now)
+    until = now.applied if dump is None else max(dump.finished_in, made.applied or 0)
+    if made.applied is not None and made.applied > until:
+        raise Unavailable(
+            f"the table beside {record.table} is built up to manifest {made.applied}, the live one"
+            f" stands at {now.applied} and can go on by now",
+            hint=f"run `tideline merge {record.table}`, then this again; --anew begins once more",
+        )
+    planning = Planning(beside, store, build=record.build, since_dump=record.since_dump)
+    plan = planning.plan(plan_id, [record.table], until)
+    if plan.tables or plan.held:
+        return plan
+    if made.applied is None:
+        raise Unavailable(f"nothing of {record.table} is in the chain up to {until}")
+    return _swap(settings, store, record, now, made, replace(plan, b=until))
+
+
+def _gives_way_to(
+    settings: Settings, store: ObjectStore, record: RebuildRecord, now: Now
+) -> FullDump | None:
+    """The full dump behind what the live table cannot pass; None where it can go on, or where the
+    rebuild would begin before that as well."""
+    chain = Chain(store, settings.pipeline)
+    dump = Past(chain).full_dump(record.table, now.state, now.tail.manifest_number)
+    if now.generation < now.state.generation:
+        if dump is None:
+            raise Unavailable(
+                f"no dump of generation {now.state.generation} of {record.table} has ended yet",
+                hint=f"run `tideline dump {record.table}`, and this again when that has ended",
+            )
+        return dump
+    if dump is None or (record.mode.keeps_past and not record.since_dump):
+        return None
+    policy = policy_of(settings, record.table)
+    if not policy.parks or dump.begin_manifest < now.applied:
+        return None
+    at = chain.read(now.applied)
+    above = max(now.live.columns_seq, 0 if at is None else at.manifest.last_seq)
+    links = chain.links(now.applied + 1, dump.finished_in)
+    stop = first_stop((link.manifest for link in links), record.table, policy, above)
+    return dump if stop is not None and stop.seq <= dump.first_low_seq else None
+
+
+def _swap(
+    settings: Settings,
+    store: ObjectStore,
+    record: RebuildRecord,
+    now: Now,
+    made: Target,
+    empty: Plan,
+) -> Plan:
+    """The two tables change places at the manifest that ``empty``, which has no tables, ends at."""
+    chain = Chain(store, settings.pipeline)
+    link = chain.read(empty.b)
+    then = None if link is None else chain.open_state(link).tables.get(record.table)
+    if link is None or then is None or then.schema is None:
+        raise Unavailable(f"manifest {empty.b} does not know {record.table}")
+    dump = Past(chain).full_dump(record.table, then, empty.b)
+    name = parse_table(record.table)
+    base = (now.tail.pipeline, now.tail.incarnation, record.table)
+    meets = now.applied == empty.b and now.generation == record.generation
+    swap = PlannedSwap(
+        table=record.table,
+        target=now.live.url,
+        beside=made.url,
+        schema=chain.read_schema(then.schema),
+        b=empty.b,
+        b_seq=link.manifest.last_seq,
+        app_id=app_id(*base, record.generation, record.build),
+        live_app_id=app_id(*base, now.generation, now.live.build),
+        build=record.build,
+        live_build=now.live.build,
+        mode=record.mode,
+        live_mode=now.live.mode,
+        floor=None if dump is None else dump.first_low_seq,
+        # The live table's own among them: a run that was killed behind its swap has left it.
+        superseded=tuple(
+            layout.table_path(layout.beside_url(settings.warehouse.url, build), name)
+            for build in range(max(1, now.live.build), record.build)
+        ),
+        live_b=None if meets else now.applied,
+    )
+    return replace(empty, swaps=(swap,))
+
+
+def settings_beside(settings: Settings, record: RebuildRecord) -> Settings:
+    """The settings under which the rebuild's table is made: elsewhere, and in its mode."""
+    url = layout.beside_url(settings.warehouse.url, record.build)
+    pattern = "*.*"
+    while pattern in settings.tables:
+        pattern += "*"
+    return settings.model_copy(
+        update={
+            "warehouse": settings.warehouse.model_copy(update={"url": url}),
+            "tables": {**settings.tables, pattern: TableSettings(mode=record.mode)},
+        }
+    )

@@ -1,0 +1,231 @@
+"""Where each table's plan starts: what its target has applied, and what it must not reach.
+
+What a target holds that nothing can bring back is never dropped here. So a table that keeps a past
+is not made anew as another generation, and one that the source has no longer, and whose target
+somebody removed, is not made anew at all, unless that is asked for by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from tideline.contract.errors import Misconfigured
+from tideline.contract.manifest import Manifest, OpenState, TableCondition, TableState, tables_in
+from tideline.contract.modes import Mode
+from tideline.contract.parking import FOLLOW_ALL, Policy, Stop, first_stop
+from tideline.contract.plan import Applied, start_of
+from tideline.contract.schema import TableSchema, parse_table
+from tideline.planner.consumers import let_go
+from tideline.planner.gather import MANIFESTS_MAX, Wanted
+from tideline.planner.kept import anew_loses, gone_for_good, parts_lost, past_lost
+from tideline.planner.past import Past
+from tideline.planner.policies import policy_of
+from tideline.planner.progress import foreign_owner, target_of
+from tideline.planner.targets import Target
+from tideline.settings import Settings
+from tideline.store.chain import Chain
+from tideline.store.objects import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What is applied of a table, and the first manifest that a plan needs (None: none).
+
+    ``stop``: the schema event that it stands before, and must not reach. ``counted``: it has no
+    key; a copy of such a table is not cut.
+    """
+
+    applied: Applied
+    first: int | None
+    policy: Policy = FOLLOW_ALL
+    stop: Stop | None = None
+    counted: bool = False
+
+    @property
+    def waits(self) -> bool:
+        return self.first is not None
+
+    def wanted(self, table: TableState) -> Wanted:
+        """What is to be read for the table."""
+        applied = self.applied
+        begins = max(applied.begin_seq, table.generation_seq) if applied.manifest is None else 0
+        return Wanted(
+            a=start_of(table, applied.manifest, applied.begin_manifest),
+            begin_seq=begins,
+            uncut=applied.went_back or applied.columns_seq > applied.seq or self.counted,
+            before_seq=table.since_seq if table.condition is TableCondition.BLOCKED else None,
+            policy=self.policy,
+            stops_above=max(applied.seq, begins, applied.columns_seq),
+        )
+
+    def starved(self, b: int) -> bool:
+        """Whether a plan that ends at ``b`` gives this table nothing although something waits."""
+        return self.first is not None and self.first > b
+
+
+class Starts:
+    """The starts of one plan's tables. A table that is made new is made as rebuild ``build``; with
+    ``since_dump`` it begins with the latest full dump, whatever its mode."""
+
+    def __init__(
+        self, settings: Settings, store: ObjectStore, *, build: int = 0, since_dump: bool = False
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._build = build
+        self._since_dump = since_dump
+        self._chain = Chain(store, settings.pipeline)
+        self._past = Past(self._chain)
+        self._schemas: dict[str, TableSchema] = {}
+
+    def schema(self, fingerprint: str) -> TableSchema:
+        """The schema of that fingerprint, which is read once."""
+        if fingerprint not in self._schemas:
+            self._schemas[fingerprint] = self._chain.read_schema(fingerprint)
+        return self._schemas[fingerprint]
+
+    def of(
+        self, tables: Mapping[str, TableState], tail: Manifest, named: Collection[str] = ()
+    ) -> dict[str, Start]:
+        """By table; those without a schema have none. ``named``: the ones that were asked for.
+
+        Raises Misconfigured, naming all of them, for targets that belong to another history.
+        """
+        earlier = self._earlier_state(tail)
+        targets = {
+            name: target_of(self._settings, tail, name, table)
+            for name, table in tables.items()
+            if table.schema is not None
+        }
+        owners = [foreign_owner(target, tail, name) for name, target in targets.items()]
+        foreign = [owner for owner in owners if owner is not None]
+        if foreign:
+            raise Misconfigured(
+                f"{len(foreign)} targets belong to another history than pipeline {tail.pipeline},"
+                f" incarnation {tail.incarnation}: {'; '.join(foreign)}",
+                hint="remove or move these tables to have them built anew, or name another"
+                " warehouse.url",
+            )
+        missing = {n: tables[n] for n, target in targets.items() if not target.exists}
+        ended = let_go(self._settings, self._store, missing)
+        return {
+            name: Start(Applied(problem=gone_for_good(name)), None)
+            if name in ended and name not in named
+            else self._start(name, tables[name], target, tail, earlier.tables.get(name))
+            for name, target in targets.items()
+        }
+
+    def _start(
+        self,
+        name: str,
+        table: TableState,
+        target: Target,
+        tail: Manifest,
+        earlier: TableState | None,
+    ) -> Start:
+        wanted = self._settings.of_table(parse_table(name)).mode
+        # A target keeps the mode that it was made in; only a new one has that of the settings.
+        mode = target.mode if target.exists else wanted
+        loses = anew_loses(name, table, target, wanted)
+        if loses is not None:
+            return Start(Applied(exists=True, problem=loses), None)
+        begin = None
+        if target.applied is None:
+            begin = self._past.full_dump(name, table, tail.manifest_number)
+        if begin is not None and mode.keeps_past and not self._since_dump:
+            lost = parts_lost(self._chain, self._store, name, table, begin.begin_manifest)
+            if lost is not None:
+                seq = begin.first_low_seq
+                problem = past_lost(name, mode, lost, seq, rebuilding=self._build > 0)
+                return Start(Applied(exists=target.exists, problem=problem), None)
+            begin = None
+        a = start_of(table, target.applied, 0 if begin is None else begin.begin_manifest)
+        far = _too_far(target, a, tail)
+        if far is not None:
+            return Start(Applied(manifest=a, exists=True, problem=far), None)
+        clear_until = self._clear_until(name, table, tail, a, earlier)
+        applied = Applied(
+            manifest=target.applied,
+            seq=0 if a == 0 else self._past.manifest(a).last_seq,
+            exists=target.exists,
+            clear_until=clear_until,
+            went_back=target.went_back,
+            begin_manifest=0 if begin is None else begin.begin_manifest,
+            begin_seq=0 if begin is None else begin.first_low_seq,
+            columns_seq=target.columns_seq if target.applied is not None else 0,
+            mode=mode,
+            build=target.build if target.exists else self._build,
+        )
+        return self._stopped(name, table, tail, a, applied)
+
+    def _clear_until(
+        self, name: str, table: TableState, tail: Manifest, a: int, earlier: TableState | None
+    ) -> int:
+        """A manifest up to which none after ``a`` holds anything of the table that it may take."""
+        if self._stands_at_block(table, a):
+            return tail.manifest_number
+        if tail.state_at is not None and (earlier is None or earlier.last_data_manifest <= a):
+            return tail.state_at
+        last = table.last_data_manifest
+        return self._past.clear_until(name, a, last) if a < last else 0
+
+    def _stopped(
+        self, name: str, table: TableState, tail: Manifest, a: int, applied: Applied
+    ) -> Start:
+        """The start, unless it stands before an event that it must not reach."""
+        policy = policy_of(self._settings, name)
+        clear_until, last = applied.clear_until, table.last_data_manifest
+        stop = None
+        if policy.parks and max(a, clear_until) < last:
+            begins = table.generation_seq if applied.manifest is None else 0
+            above = max(applied.seq, applied.begin_seq, applied.columns_seq, begins)
+            stop = self._next_stop(name, policy, above, (max(a, clear_until), last))
+        if stop is not None:
+            clear_until = tail.manifest_number
+            applied = msgspec.structs.replace(applied, clear_until=clear_until)
+        moved = last > a and clear_until < tail.manifest_number
+        counted = moved and applied.mode is Mode.CURRENT and self._has_no_key(table)
+        first = max(a, clear_until) + 1 if moved else None
+        return Start(applied, first, policy, stop, counted)
+
+    def _has_no_key(self, table: TableState) -> bool:
+        """The schema alone tells: settings may have changed since the table was taken up."""
+        return table.schema is not None and not self.schema(table.schema).key
+
+    def _next_stop(
+        self, name: str, policy: Policy, above: int, within: tuple[int, int]
+    ) -> Stop | None:
+        """The event after sequence ``above`` that the table must not reach, if it is in the next
+        manifest that holds anything of it; ``within`` are a manifest before that one, and one at or
+        behind it."""
+        for stretch in self._chain.stretches(within[0] + 1, within[1]):
+            for link in stretch.links:
+                if name in tables_in(link.manifest):
+                    return first_stop([link.manifest], name, policy, above)
+        return None
+
+    def _stands_at_block(self, table: TableState, a: int) -> bool:
+        """Whether the next manifest is the one that a blocked table stops before."""
+        if table.condition is not TableCondition.BLOCKED or table.since_seq is None:
+            return False
+        following = self._chain.read(a + 1)
+        return following is not None and following.manifest.last_seq >= table.since_seq
+
+    def _earlier_state(self, tail: Manifest) -> OpenState:
+        """The newest full open state behind the tail: what had data by then is known from it."""
+        return OpenState() if tail.state_at is None else self._past.known(tail.state_at)[1]
+
+
+def _too_far(target: Target, a: int, tail: Manifest) -> str | None:
+    """Why the chain cannot bring a target on that stands at manifest ``a``."""
+    if a > tail.manifest_number:
+        return (
+            f"the target has applied manifest {a}, which the chain does not reach: it was set"
+            " back, or this is another store; remove the table to have it built anew"
+        )
+    if target.went_back and tail.manifest_number - a > MANIFESTS_MAX:
+        return "the target was set back (RESTORE) and is far behind: remove the table"
+    return None
