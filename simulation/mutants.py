@@ -82,14 +82,21 @@ def _no_before_keys(batch: pa.RecordBatch, key: tuple[str, ...]) -> pa.Array:
     return pa.array([], pa.large_string())
 
 
-def _judge_moving_floor(self: Any, reading: Any, window: Any, *given: Any, now: float) -> None:
+def _judge_noting_high(self: Any, reading: Any, window: Any, *given: Any, now: float) -> None:
     """The floor is where the first chunk's high mark is, not its low mark."""
-    requests, order = self._core.requests, reading.order
-    dump = requests.dump(order.request_id, order.table)
-    if dump is not None and dump.chunks == 0 and dump.first_low_seq is not None:
-        moved = replace(dump, first_low_seq=self._core.sequencer.last)
-        requests.update(order.request_id, moved)
+    core, order = self._core, reading.order
+    dump = core.requests.dump(order.request_id, order.table)
+    if dump is not None and dump.chunks == 0:
+        core.first_highs = {
+            **getattr(core, "first_highs", {}),
+            (order.request_id, order.table): core.sequencer.last,
+        }
     _JUDGE(self, reading, window, *given, now=now)
+
+
+def _floor_at_high(self: Any, order: Any, dump: Any, seq: int) -> Any:
+    highs = getattr(self._core, "first_highs", {})
+    return _FLOOR(self, order, dump, highs.get((order.request_id, order.table), seq))
 
 
 def _seen_until_high(self: Any, rows: Any) -> None:
@@ -117,6 +124,7 @@ def _by_name(old: Any, new: Any, *known: Any) -> Any:
 
 _MAKE = capture.core.orders.Orders._make
 _JUDGE = capture.core.dumps.Dumps._judge
+_FLOOR = capture.core.progress.Progress._floor
 _SAW_ROWS = capture.core.dumps.Dumps.saw_rows
 
 
@@ -263,7 +271,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "floor-at-high",
         "a dump's floor is taken at its first high mark",
-        ((_DUMPS.Dumps, "_judge", _judge_moving_floor),),
+        (
+            (_DUMPS.Dumps, "_judge", _judge_noting_high),
+            (capture.core.progress.Progress, "_floor", _floor_at_high),
+        ),
     ),
     Mutant(
         "no-rereads",

@@ -1,13 +1,14 @@
 """Rounds over the source's catalog: new tables, lost ones, and changes that no row event reports.
 
 A round reads the catalog between two of our marks, C and B. Tables whose schema the log changed,
-or that it truncated, between those marks are left for the next round: what was read may be older
-or newer than what the log says. So are tables that a transaction changed whose commit the log had
-before C, but which was not visible yet to the round.
+that it truncated, or that a statement in it named, between those marks are left for the next round:
+what was read may be older or newer than what the log says. So are tables that a transaction changed
+whose commit the log had before C, but which was not visible yet to the round.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,7 @@ from capture.core.events import CatalogRound, Mark, Snapshot, TableFacts
 from capture.core.tables import CATALOG
 from capture.core.visibility import invisible
 from tideline.contract.manifest import GONE, TableState
+from tideline.contract.schema import parse_table
 
 if TYPE_CHECKING:
     from capture.core.worker import Worker
@@ -38,6 +40,7 @@ class CatalogWatch:
         self._core = core
         self._low: str | None = None
         self._moving: set[str] = set()
+        self._stated: set[str] = set()
         self._moved_by: dict[str, int] = {}
         self._truncated: dict[str, int] = {}
         self._equal_at: dict[str, int] = {}
@@ -55,6 +58,7 @@ class CatalogWatch:
     def on_low(self, mark: Mark) -> None:
         self._low = mark.token
         self._moving.clear()
+        self._stated.clear()
 
     def on_high(self, mark: Mark) -> None:
         self.seen_token = mark.token
@@ -83,7 +87,8 @@ class CatalogWatch:
 
     def _is_settled(self, table: str, snapshot: Snapshot) -> bool:
         """Whether the round saw all that the log says of the table's form, and no more."""
-        if table in self._moving:
+        names = (table.lower(), parse_table(table).schema.lower())
+        if table in self._moving or not self._stated.isdisjoint(names):
             return False
         moved_by = np.array([self._moved_by.get(table, 0)], np.int64)
         return not (moved_by[0] and len(invisible(moved_by, snapshot)))
@@ -93,6 +98,11 @@ class CatalogWatch:
 
     def schema_changed(self, table: str) -> None:
         self._moving.add(table)
+
+    def stated(self, names: Iterable[str]) -> None:
+        """A statement in the log named these tables or schemas, in letters of its own. A table that
+        is not known yet has no other way to tell that it has changed since the round saw it."""
+        self._stated.update(name.lower() for name in names)
 
     def truncated(self, table: str, xid: int) -> None:
         self._moving.add(table)

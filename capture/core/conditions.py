@@ -102,6 +102,7 @@ class Conditions:
     def stated(self, seen: StatementSeen) -> None:
         """The log holds a DDL statement: record it, and doubt what it may have changed."""
         core = self._core
+        core.catalog.stated((*seen.tables, *((seen.schema,) if seen.schema else ())))
         named = {table.lower() for table in seen.tables}
         for table in list(core.tables.states):
             of_schema = seen.schema and parse_table(table).schema.lower() == seen.schema.lower()

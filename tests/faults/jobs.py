@@ -128,7 +128,7 @@ def proof_plan(tables: EveryMode, name: str) -> VerifyPlan:
     target = target_of(settings, tail, NOW, state)
     assert target.applied is not None
     columns = [one.name for one in schema.columns]
-    rows = sorted(zip_rows(tables, columns), key=lambda row: int(row["id"]))
+    rows = sorted(source_rows(tables, columns), key=lambda row: int(row["id"]))
     marked = [{"_tl_low": tail.last_seq, "_tl_op": "r", **row} for row in rows]
     fields = check_schema(schema)
     data = write_part(pa.Table.from_pylist(marked, schema=fields))
@@ -156,7 +156,7 @@ def proof_plan(tables: EveryMode, name: str) -> VerifyPlan:
     return VerifyPlan(f"{name}.1", settings.pipeline, history.incarnation, url, name, (check,))
 
 
-def zip_rows(tables: EveryMode, columns: list[str]) -> list[dict[str, Any]]:
+def source_rows(tables: EveryMode, columns: list[str]) -> list[dict[str, Any]]:
     """What the source holds of `NOW`: by name, without sequences."""
     names = ["id", "_tl_seq", *(name for name in columns if name != "id")]
     found = tables.expected(NOW)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import io
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -50,6 +51,26 @@ def keyed(kind: str, source_type: str, values: list[Any], before: list[Any] | No
         columns.append(pa.array(before, typed))
     fields = part_schema(schema, ("k",) if before else (), unchanged=False, overflow=False)
     return Rows(schema, pa.RecordBatch.from_arrays(columns, schema=fields))
+
+
+def test_no_bit_of_a_page_is_another_value_to_who_looks_at_checksums() -> None:
+    part = one(make_rows([("c", number, f"v{number * 7}") for number in range(1, 9)], 1))
+    whole, was = part.data, read_back(part)
+    pages = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    silent = found = 0
+    for at in range(4, pages):
+        raw = bytearray(whole)
+        raw[at] ^= 1 << at % 8
+        with suppress(OSError, pa.ArrowException, OverflowError):
+            silent += not pq.read_table(io.BytesIO(bytes(raw))).equals(was)
+        try:
+            checked = pq.ParquetFile(io.BytesIO(bytes(raw)), page_checksum_verification=True).read()
+        except (OSError, pa.ArrowException, OverflowError):
+            found += 1
+        else:
+            assert checked.equals(was), f"bit {at % 8} of byte {at}"
+    assert silent, "without them nobody would know"
+    assert found > silent
 
 
 def test_one_part_per_table_and_schema_version() -> None:

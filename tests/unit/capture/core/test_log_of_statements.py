@@ -13,11 +13,12 @@ from capture.core.events import (
     HeldSeen,
     Mark,
     MarkKind,
+    SchemaSeen,
     StatementSeen,
     Truncated,
 )
 from capture.core.worker import Worker
-from tests.fixtures.core import FACTS, SCHEMA, TABLE, Driver
+from tests.fixtures.core import FACTS, SCHEMA, TABLE, WIDER, Driver, facts_with
 from tideline.contract.manifest import OpenState, TableCondition, TableState
 from tideline.contract.position import MysqlPosition
 
@@ -55,6 +56,27 @@ def test_any_other_statement_has_its_tables_dumped(core: Worker) -> None:
     assert state.condition is TableCondition.UNPROVEN
     assert state.since_seq == core.draft.schema_events[0].seq
     assert open_dumps(core) == ["unproven"]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        StatementSeen("ALTER TABLE t ADD big INT", (TABLE.upper(),), True),
+        StatementSeen("ALTER DATABASE d …", (), False, schema=TABLE.partition(".")[0].upper()),
+    ],
+)
+def test_a_table_that_changes_while_it_is_first_seen_waits_for_the_next_round(
+    statement: StatementSeen,
+) -> None:
+    """The round may have read what was before, and rows of what came after are on their way."""
+    driver = Driver()
+    driver.begin_round("first")
+    driver.log(None, statement, SchemaSeen(WIDER))
+    driver.end_round("first", FACTS)
+    assert TABLE not in driver.core.tables.states
+    driver.begin_round("next")
+    driver.end_round("next", facts_with(WIDER, columns=("id", "v", "big")))
+    assert driver.core.tables.schema(TABLE) == WIDER
 
 
 def test_a_statement_about_a_database_concerns_all_of_its_tables(core: Worker) -> None:
