@@ -166,7 +166,7 @@ class BinlogServer(ABC):
 
     def freeze(self) -> None:
         """Stop it from doing anything (SIGSTOP): connections stay open and nothing answers."""
-        self._started().send(signal.SIGSTOP)
+        self._started().freeze()
 
     def thaw(self) -> None:
         """Let a frozen server go on."""

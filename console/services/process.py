@@ -130,6 +130,12 @@ class Child:
         """Send a signal to the child itself (SIGSTOP, SIGCONT, SIGHUP …), if it still runs."""
         self._started().send_signal(number)
 
+    def freeze(self) -> None:
+        """SIGSTOP to the child itself. Returns once it stands still, every thread of it, or ended.
+        SIGCONT lets it go on."""
+        self.send(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._started().pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
     def stop(self, timeout_s: float = STOP_TIMEOUT_S, *, how: int = signal.SIGTERM) -> int:
         """Ask it to end, end it by force after ``timeout_s``; returns its exit code.
 
