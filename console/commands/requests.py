@@ -11,6 +11,14 @@ from console.commands.options import Config, Tables, settings_at
 from console.errors import report
 from tideline.contract.errors import TidelineError
 
+KeyTo = Annotated[
+    str | None,
+    typer.Option("--to", help="… and before this key.", metavar="KEY", show_default=False),
+]
+Priority = Annotated[
+    int, typer.Option(min=-10, max=10, help="The higher one comes first, at the next chunk.")
+]
+
 
 def dump(  # noqa: PLR0913 - a command's options
     tables: Tables = None,
@@ -43,13 +51,8 @@ def dump(  # noqa: PLR0913 - a command's options
             show_default=False,
         ),
     ] = None,
-    key_to: Annotated[
-        str | None,
-        typer.Option("--to", help="… and before this key.", metavar="KEY", show_default=False),
-    ] = None,
-    priority: Annotated[
-        int, typer.Option(min=-10, max=10, help="The higher one comes first, at the next chunk.")
-    ] = 0,
+    key_to: KeyTo = None,
+    priority: Priority = 0,
     chunk_rows: Annotated[
         int | None, typer.Option(min=1, help="Rows per chunk.", show_default=False)
     ] = None,
@@ -92,10 +95,7 @@ def verify(  # noqa: PLR0913 - a command's options
             show_default=False,
         ),
     ] = None,
-    key_to: Annotated[
-        str | None,
-        typer.Option("--to", help="… and before this key.", metavar="KEY", show_default=False),
-    ] = None,
+    key_to: KeyTo = None,
     sample: Annotated[
         int | None,
         typer.Option(
@@ -106,9 +106,7 @@ def verify(  # noqa: PLR0913 - a command's options
             show_default=False,
         ),
     ] = None,
-    priority: Annotated[
-        int, typer.Option(min=-10, max=10, help="The higher one comes first, at the next chunk.")
-    ] = 0,
+    priority: Priority = 0,
     repair: Annotated[
         bool, typer.Option("--repair", help="Dump what differs, merge it, and prove it again.")
     ] = False,

@@ -5,23 +5,20 @@ It takes a slot of the same pool as merges: by default none runs beside it.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from tideline.contract.errors import Unavailable
 from tideline.contract.maintenance import MaintenanceReceipt, Upkeep
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
-from tideline_airflow.merge import CONNECTION_VARIABLE, LOCAL_SETTINGS, application
-from tideline_airflow.pools import SPARK_POOL
+from tideline_airflow.spark_job import SparkJobOperator, application
 
 APPLICATION_VARIABLE = "TIDELINE_MAINTAIN_APPLICATION"
 
 
-class MaintainOperator(SparkSubmitOperator):
+class MaintainOperator(SparkJobOperator):
     """Maintain all tables, or ``tables``, with spark-submit.
 
     Returns ``{table: {"outcome", "reason", "files", "vacuumed"}}``. The job's receipt decides: one
@@ -29,14 +26,10 @@ class MaintainOperator(SparkSubmitOperator):
     taken up by the next one, under the same order.
     """
 
-    template_fields = (*SparkSubmitOperator.template_fields, "tables", "config")
+    template_fields = (*SparkJobOperator.template_fields, "tables", "config")
 
     def __init__(self, *, tables: Any = None, config: str | None = None, **kwargs: Any) -> None:
-        kwargs.setdefault("pool", SPARK_POOL)
-        kwargs.setdefault("conn_id", os.environ.get(CONNECTION_VARIABLE, "spark_default"))
         kwargs.setdefault("name", "tideline_maintain")
-        # Our receipts tell what a killed try has done, in every deploy mode.
-        kwargs.setdefault("durable", False)
         super().__init__(**kwargs)
         self.tables = tables
         self.config = config
@@ -57,16 +50,10 @@ class MaintainOperator(SparkSubmitOperator):
 
     def _submit(self, hook: TidelineHook, name: str, context: Any) -> None:
         urls = hook.maintenance_urls(name)
-        merge = hook.settings.merge
-        self.application = self.application or application(APPLICATION_VARIABLE, "maintain.py")
-        self.application_args = ["--order", urls.plan, "--receipt", urls.receipt]
-        self.jars = self.jars or merge.jars
-        self._driver_memory = self._driver_memory or merge.driver_memory
-        local = self._get_hook()._connection["master"].startswith("local")
-        self.conf = {**(LOCAL_SETTINGS if local else {}), **(self.conf or {})}
-        self._hook = None
+        arguments = ["--order", urls.plan, "--receipt", urls.receipt]
+        program = self.application or application(APPLICATION_VARIABLE, "maintain.py")
         try:
-            super().execute(context)
+            self.submit(program, arguments, hook.settings.merge, context)
         except AirflowException:
             if hook.maintenance(name) is None:
                 raise

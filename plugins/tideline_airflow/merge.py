@@ -7,40 +7,21 @@ a table's part of the plan is refused by the job, planned anew and run, in the s
 
 from __future__ import annotations
 
-import os
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException
 
-from tideline.contract.errors import Misconfigured
 from tideline.contract.receipt import Outcome, Receipt, reread_requests
 from tideline.openlineage import Told
 from tideline_airflow.assets import MERGED, event_extra, table_asset
 from tideline_airflow.hooks import TidelineHook
-from tideline_airflow.pools import SPARK_POOL
+from tideline_airflow.spark_job import SparkJobOperator, application
 
-CONNECTION_VARIABLE = "TIDELINE_SPARK_CONN_ID"
 APPLICATION_VARIABLE = "TIDELINE_MERGE_APPLICATION"
 ROUNDS_MAX = 10
 
-LOCAL_SETTINGS = {
-    # The driver is all there is: nothing else may connect to it.
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "2",
-    # A merge of a few segments ends before the optimising compiler has paid for itself. Without
-    # it Java keeps 48 MB for compiled code, which merges of nine tables fill; Spark then dies.
-    "spark.driver.extraJavaOptions": (
-        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
-    ),
-}
-"""Of jobs on a local master, under ``conf``; what right values need, the job itself sets."""
 
-
-class MergeOperator(SparkSubmitOperator):
+class MergeOperator(SparkJobOperator):
     """Run what `PlanOperator` planned, with spark-submit; returns the ids of the plans it ran.
 
     Plans further ones, at most ``rounds_max`` in all, while tables are refused or a plan did not
@@ -50,7 +31,7 @@ class MergeOperator(SparkSubmitOperator):
     each table it merged.
     """
 
-    template_fields = (*SparkSubmitOperator.template_fields, "plan", "config")
+    template_fields = (*SparkJobOperator.template_fields, "plan", "config")
 
     def __init__(
         self,
@@ -60,12 +41,8 @@ class MergeOperator(SparkSubmitOperator):
         rounds_max: int = ROUNDS_MAX,
         **kwargs: Any,
     ) -> None:
-        kwargs.setdefault("pool", SPARK_POOL)
-        kwargs.setdefault("conn_id", os.environ.get(CONNECTION_VARIABLE, "spark_default"))
         kwargs.setdefault("name", "tideline_merge")
         kwargs.setdefault("outlets", [MERGED])
-        # Our receipts tell what a killed try has done, in every deploy mode.
-        kwargs.setdefault("durable", False)
         super().__init__(**kwargs)
         self.plan = plan
         self.config = config
@@ -119,41 +96,15 @@ class MergeOperator(SparkSubmitOperator):
 
     def _submit(self, hook: TidelineHook, plan_id: str, context: Any) -> None:
         urls = hook.urls(plan_id)
-        merge = hook.settings.merge
-        self.application = self.application or application()
-        patience = ["--retry-s", str(merge.retry_s)]
-        self.application_args = [*patience, "--plan", urls.plan, "--receipt", urls.receipt]
-        self.jars = self.jars or merge.jars
-        self._driver_memory = self._driver_memory or merge.driver_memory
-        local = self._get_hook()._connection["master"].startswith("local")
-        self.conf = {**(LOCAL_SETTINGS if local else {}), **(self.conf or {})}
-        self._hook = None
+        patience = ["--retry-s", str(hook.settings.merge.retry_s)]
+        arguments = [*patience, "--plan", urls.plan, "--receipt", urls.receipt]
+        program = self.application or application(APPLICATION_VARIABLE, "merge.py")
         try:
-            super().execute(context)
+            self.submit(program, arguments, hook.settings.merge, context)
         except AirflowException:
             if hook.receipt(plan_id) is None:
                 raise
             self.log.exception("spark-submit failed; the receipt of plan %s tells more", plan_id)
-
-
-def application(variable: str = APPLICATION_VARIABLE, program: str = "merge.py") -> str:
-    """The path of a job's program: what the environment's ``variable`` names, else the installed
-    one.
-
-    Found and not imported: it needs Spark.
-    """
-    named = os.environ.get(variable)
-    if named:
-        return named
-    spec = find_spec("spark_jobs")
-    folders = [] if spec is None else list(spec.submodule_search_locations or [])
-    for folder in folders:
-        if (path := Path(folder) / program).exists():
-            return str(path)
-    raise Misconfigured(
-        f"spark_jobs/{program} is not installed here",
-        hint=f"install the tideline package, or set {variable}",
-    )
 
 
 def _complete(receipt: Receipt) -> bool:

@@ -20,9 +20,10 @@ from tideline.contract.request import DumpRequest
 from tideline.contract.verification import Proof, TableProof, Verification, VerifyPlan
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
-from tideline_airflow.merge import LOCAL_SETTINGS, MergeOperator, application
+from tideline_airflow.merge import MergeOperator
 from tideline_airflow.operators import DumpOperator
 from tideline_airflow.scope import checked, number_of
+from tideline_airflow.spark_job import application
 
 APPLICATION_VARIABLE = "TIDELINE_VERIFY_APPLICATION"
 MERGES_MAX = 10
@@ -132,15 +133,11 @@ class CompareOperator(MergeOperator):
             layout.object_url(url, key(pipeline, plan.verify_id))
             for key in (layout.verification_plan_key, layout.verification_key)
         ]
-        self.jars = self.jars or hook.settings.merge.jars
-        self._driver_memory = self._driver_memory or hook.settings.merge.driver_memory
-        local = self._get_hook()._connection["master"].startswith("local")
-        self.conf = {**(LOCAL_SETTINGS if local else {}), **(self.conf or {})}
-        merging, self.application = self.application, application(APPLICATION_VARIABLE, "verify.py")
-        self.application_args = ["--plan", places[0], "--result", places[1]]
-        self._hook = None
+        merging = self.application
+        program = application(APPLICATION_VARIABLE, "verify.py")
+        arguments = ["--plan", places[0], "--result", places[1]]
         try:
-            super(MergeOperator, self).execute(context)
+            self.submit(program, arguments, hook.settings.merge, context)
         except AirflowException:
             self.log.exception("spark-submit failed; the result, if there is one, tells more")
         finally:

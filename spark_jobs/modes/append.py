@@ -10,7 +10,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from spark_jobs.modes.base import Counts, Work
+from spark_jobs.modes.base import Counts, Work, made
 from spark_jobs.schemas import (
     BEFORE,
     IMAGE,
@@ -48,7 +48,7 @@ class Append:
         else:
             covered = f"{quote(SEQUENCE)} > {table.a_seq} AND {quote(SEQUENCE)} <= {table.b_seq}"
             written = target.write_over(rows, covered, work.stamp)
-        return None if written is None else (written, 0, 0)
+        return made(written)
 
     def live(self) -> Column:
         return F.lit(True)

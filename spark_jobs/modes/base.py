@@ -69,6 +69,11 @@ class TableMode(Protocol):
         ...
 
 
+def made(written: int | None) -> Counts | None:
+    """The counts of a commit that wrote rows and changed none; None when Delta skipped it."""
+    return None if written is None else (written, 0, 0)
+
+
 def merged(rows: Mapping[str, int] | None) -> Counts | None:
     """The counts that a MERGE answers with."""
     if rows is None:

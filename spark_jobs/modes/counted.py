@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from spark_jobs.modes.base import Counts, Work, merged
+from spark_jobs.modes.base import Counts, Work, made, merged
 from spark_jobs.schemas import (
     BEFORE,
     IMAGE,
@@ -79,8 +79,7 @@ class Counted:
         if table.create:
             more.select(*_warehouse(table)).createOrReplaceTempView(VIEW)
             work.before_commit()
-            written = target.create(VIEW, table, work.stamp)
-            return None if written is None else (written, 0, 0)
+            return made(target.create(VIEW, table, work.stamp))
         view = more.withColumn(_GONE, F.lit(False))
         if sums.missing:
             view = view.unionByName(_surplus(work, sums), allowMissingColumns=True)

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from spark_jobs import parts
 from spark_jobs.fill import fill_moved, initial_rows, twins
 from spark_jobs.fold import Shape, fold
-from spark_jobs.modes.base import Counts, Work, merged
+from spark_jobs.modes.base import Counts, Work, made, merged
 from spark_jobs.statement import delete_statement, key_bounds, merge_statement
 
 VIEW = "tideline_changes"
@@ -28,8 +28,7 @@ class Current:
         if table.create:
             initial_rows(folded, shape).createOrReplaceTempView(VIEW)
             work.before_commit()
-            written = target.create(VIEW, table, work.stamp)
-            return None if written is None else (written, 0, 0)
+            return made(target.create(VIEW, table, work.stamp))
         if shape.moved and shape.fillable:
             folded = fill_moved(folded, work.session.table(target.name), shape)
         drop_twins(work, folded, shape)

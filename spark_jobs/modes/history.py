@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from spark_jobs.modes.base import Counts, Work, merged
+from spark_jobs.modes.base import Counts, Work, made, merged
 from spark_jobs.modes.versioned import ends_row, first_end, same_rows, versions_of
 from spark_jobs.schemas import SEQ, WAREHOUSE_COLUMNS, quote
 from spark_jobs.schemas import column as col
@@ -40,8 +40,7 @@ class History:
         rows.createOrReplaceTempView(_VIEW)
         work.before_commit()
         if table.create:
-            written = target.create(_VIEW, table, work.stamp)
-            return None if written is None else (written, 0, 0)
+            return made(target.create(_VIEW, table, work.stamp))
         return merged(target.merge(_statement(table, target.name, came), work.stamp))
 
     def live(self) -> Column:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from spark_jobs.modes.base import Counts, Work, merged
+from spark_jobs.modes.base import Counts, Work, made, merged
 from spark_jobs.modes.versioned import ends_row, first_end, same_rows, versions_of
 from spark_jobs.schemas import SEQ, TS, WAREHOUSE_COLUMNS, quote
 from spark_jobs.schemas import column as col
@@ -32,8 +32,7 @@ class SoftDeletes:
         _last(found, table).createOrReplaceTempView(_VIEW)
         work.before_commit()
         if table.create:
-            written = target.create(_VIEW, table, work.stamp)
-            return None if written is None else (written, 0, 0)
+            return made(target.create(_VIEW, table, work.stamp))
         return merged(target.merge(_statement(table, target.name), work.stamp))
 
     def live(self) -> Column:

@@ -24,8 +24,9 @@ from tideline.contract.schema import Column, TableSchema
 from tideline.planner.runs import recent_runs
 from tideline_airflow.assets import MERGED, table_asset
 from tideline_airflow.hooks import TidelineHook
-from tideline_airflow.merge import MergeOperator, application
+from tideline_airflow.merge import APPLICATION_VARIABLE, MergeOperator
 from tideline_airflow.operators import PlanOperator, ReportOperator, format_receipts
+from tideline_airflow.spark_job import application
 
 SUBMIT = """#!{python}
 import json, pathlib, sys
@@ -271,7 +272,10 @@ def test_a_plan_is_named_after_its_task(submit: Submit, config: Path) -> None:
 
 
 def test_the_job_is_the_installed_one() -> None:
-    assert Path(application()) == Path(__file__).resolve().parents[2] / "spark_jobs" / "merge.py"
+    assert (
+        Path(application(APPLICATION_VARIABLE, "merge.py"))
+        == Path(__file__).resolve().parents[2] / "spark_jobs" / "merge.py"
+    )
 
 
 def test_receipts_as_a_table() -> None:

@@ -53,6 +53,11 @@ def encode_name(name: str) -> str:
     return f"{kept}~~{hashlib.sha256(raw).hexdigest()[:16]}"
 
 
+def _file_name(table: TableId) -> str:
+    """The table within a file's name."""
+    return f"{encode_name(table.schema)}.{encode_name(table.name)}"
+
+
 def manifest_key(pipeline: str, manifest_number: int) -> str:
     return f"{encode_name(pipeline)}/log/{manifest_number:020d}.json"
 
@@ -74,7 +79,7 @@ def part_key(
     pipeline: str, manifest_number: int, table: TableId, fingerprint: str, nonce: str
 ) -> str:
     prefix = part_prefix(pipeline, manifest_number)
-    name = f"{encode_name(table.schema)}.{encode_name(table.name)}"
+    name = _file_name(table)
     return f"{prefix}/t-{name}-{fingerprint}-{nonce}.parquet"
 
 
@@ -104,7 +109,7 @@ def rollup_key(
     """Where a block's roll-up lies; its own ``digest`` is in its name, so that other bytes have
     another one."""
     folder = f"{encode_name(pipeline)}/blocks/{block_number:012d}"
-    name = f"{encode_name(table.schema)}.{encode_name(table.name)}"
+    name = _file_name(table)
     return f"{folder}/t-{name}-{fingerprint}-{digest[:16]}.parquet"
 
 
@@ -180,7 +185,7 @@ def rebuild_key(pipeline: str, table: TableId, build: int) -> str:
 
 def rebuilds_prefix(pipeline: str, table: TableId) -> str:
     """The folder of the records of a table's rebuilds, whose names sort by their numbers."""
-    name = f"{encode_name(table.schema)}.{encode_name(table.name)}"
+    name = _file_name(table)
     return f"{encode_name(pipeline)}/rebuilds/{name}"
 
 
@@ -189,7 +194,7 @@ def check_key(
 ) -> str:
     """Where a verification part lies whose upload began while ``manifest_number`` was the next."""
     folder = f"{checks_prefix(pipeline)}/{manifest_number:020d}"
-    name = f"{encode_name(table.schema)}.{encode_name(table.name)}"
+    name = _file_name(table)
     return f"{folder}/t-{name}-{fingerprint}-{nonce}.parquet"
 
 
@@ -219,7 +224,7 @@ def verifications_prefix(pipeline: str) -> str:
 
 def verified_key(pipeline: str, table: TableId) -> str:
     """Where it is kept up to where a table was last proven equal."""
-    name = f"{encode_name(table.schema)}.{encode_name(table.name)}"
+    name = _file_name(table)
     return f"{encode_name(pipeline)}/verified/{name}.json"
 
 
