@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 from weakref import WeakSet
 
@@ -37,6 +38,27 @@ def end(descriptor: int) -> None:
     """End the connection behind ``descriptor``: whoever waits for it, in whatever thread, gets an
     error. The descriptor stays its owner's, to be closed there."""
     with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as sock:
+        _shut(sock)
+
+
+@contextmanager
+def answered(descriptor: int, within_s: float) -> Iterator[None]:
+    """End the connection behind ``descriptor`` if the block is not over ``within_s`` from now.
+
+    The kernel's own time-outs do not see a server that is gone behind a proxy or a balancer, which
+    acknowledges everything."""
+    with socket.socket(fileno=os.dup(descriptor)) as sock:
+        timer = threading.Timer(within_s, _shut, (sock,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+def _shut(sock: socket.socket) -> None:
+    with suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)
 
 

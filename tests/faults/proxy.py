@@ -49,7 +49,8 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hold:
-    """From the first HTTP request on that holds ``request``, that connection gets no answer."""
+    """From the first HTTP request on that holds ``request``, that connection gets no answer. Of a
+    connection that speaks anything else it is the first piece of what the client says."""
 
     request: bytes
     met: threading.Event = field(default_factory=threading.Event)
@@ -97,8 +98,8 @@ class Proxy:
         self._wake()
 
     def hold(self, request: bytes) -> Hold:
-        """Hold back the answer to the next request that has ``request`` in its line, and all that
-        follows on that connection."""
+        """Hold back the answer to the next request that has ``request`` in its line (or in what is
+        said, where it is not HTTP), and all that follows on that connection."""
         hold = Hold(request)
         self.holds = (*self.holds, hold)
         return hold
@@ -278,12 +279,12 @@ class _Pair(threading.Thread):
         """What the client says: who it is, and what it asks for."""
         if len(self.head) < _HEAD_BYTES_MAX:
             self.head += data
-        for line in _REQUEST.findall(data):
-            self._proxy.requests.append(line.strip())
-            for hold in self._proxy.holds:
-                if hold.request in line and not hold.met.is_set():
-                    self._held = True
-                    hold.met.set()
+        lines = _REQUEST.findall(data)
+        self._proxy.requests += [line.strip() for line in lines]
+        for hold in self._proxy.holds:
+            if not hold.met.is_set() and any(hold.request in said for said in lines or [data]):
+                self._held = True
+                hold.met.set()
 
 
 def _reset(sock: socket.socket) -> None:

@@ -67,6 +67,19 @@ def recovers(shop: Shop, what: str) -> None:
     assert took < BOUND_S, f"it took {took:.1f} s after {what}"
 
 
+ASKED = {
+    "postgres": (
+        b"current_setting(w.name)",
+        b"IDENTIFY_SYSTEM",
+        b"pg_replication_slots",
+        b"START_REPLICATION",
+        b"format_type",
+    ),
+    "mariadb": (b"SET SESSION", b"server_id", b"BINLOG_GTID_POS"),
+}
+"""Parts of statements whose answers a session waits for before it reads, or while it does."""
+
+
 class TestSource:
     @both
     def test_every_connection_fails(
@@ -117,6 +130,23 @@ class TestSource:
             rounds = catalog_rounds(shop)
             poll("heartbeats come again", lambda: catalog_rounds(shop) > rounds)
             recovers(shop, "a half-open catalog")
+
+    @both
+    def test_what_is_asked_before_the_log_is_read_gets_no_answer(
+        self, conforming: ConformingSource, pipeline_of: PipelineFactory
+    ) -> None:
+        """The server is gone behind something that acknowledges everything."""
+        source = {"connect_timeout_s": 2.0}
+        shop = make_shop(conforming, pipeline_of, capture=IMPATIENT, source=source)
+        address = port_of(shop.pipeline.settings.source.url.get_secret_value())
+        with working(shop, "source", address) as (worker, proxy):
+            for asked in ASKED[shop.pipeline.settings.source.kind]:
+                gone = failures(worker)
+                hold = proxy.hold(asked)
+                proxy.cut()
+                assert hold.met.wait(BOUND_S), asked
+                poll(f"{asked!r} is given up", partial(has_failed, worker, gone + 1))
+                recovers(shop, f"{asked!r} without an answer")
 
 
 def failures(worker: WorkerProcess) -> int:

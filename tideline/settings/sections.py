@@ -113,7 +113,7 @@ class Capture(Section):
     """How long a chunk waits for the weakest lock there is, when DDL holds a stronger one."""
     mark_timeout_s: Seconds = 60.0
     """Without a word from the log for so long, though marks are written to it all the time, the
-    connection counts as dead."""
+    connection counts as dead; so does one that does not answer what is asked before reading."""
     catalog_interval_s: Seconds = 3.0
     """Between two looks at the source's catalog."""
     snapshot_interval_s: Seconds = 1.0

@@ -38,7 +38,7 @@ SESSION: Mapping[str, str] = {
 nothing is read, and the server would end the stream after its default of 60 s. ``sql_mode``: with
 PAD_CHAR_TO_FULL_LENGTH a CHAR would have another text than in the log."""
 
-_READ_TIMEOUT_S = 600
+ANSWER_S = 600.0
 _NO_TIME_LIMIT = {"mysql": "max_execution_time", "mariadb": "max_statement_time"}
 _BUSY = {
     ER.CON_COUNT_ERROR,
@@ -87,10 +87,15 @@ _INSECURE = "authority, ?ssl-mode=DISABLED goes without encryption on a trusted 
 
 
 def connect(
-    source: Source, *, application_name: str, settings: Mapping[str, str] | None = None
+    source: Source,
+    *,
+    application_name: str,
+    settings: Mapping[str, str] | None = None,
+    answer_s: float = ANSWER_S,
 ) -> Any:
     """A PyMySQL connection in autocommit, with `SESSION` and ``settings`` in force.
 
+    A statement that has no answer after ``answer_s`` seconds fails, and the connection with it.
     Raises Unavailable when the server is away or busy, Misconfigured when it refuses us.
     """
     address = source.mysql_address()
@@ -119,7 +124,7 @@ def connect(
         connection.close()
         raise query_failed(error) from None
     # Until here it was the login, to which the driver's own time-out for connecting does not apply.
-    connection._read_timeout = connection._write_timeout = _READ_TIMEOUT_S
+    connection._read_timeout = connection._write_timeout = answer_s
     return connection
 
 

@@ -23,7 +23,7 @@ from capture.sources.mysql.catalog import (
     read_tables,
 )
 from capture.sources.mysql.chunks import RowChunkReader
-from capture.sources.mysql.connect import connect, flavour, query_failed
+from capture.sources.mysql.connect import ANSWER_S, connect, flavour, query_failed
 from capture.sources.mysql.executed import make_executed
 from capture.sources.mysql.gtid import MariadbGtids
 from capture.sources.mysql.log_state import LogState
@@ -58,6 +58,8 @@ from tideline.settings import Settings
 _ANEW = "start the pipeline anew under another name, which dumps every table"
 _PARSE_ERROR = 1064
 _SENT_EARLY_S = 10
+_ANSWER_MIN_S = _SENT_EARLY_S + 5.0
+"""Nothing that a session waits for takes longer than a wait for what was sent early."""
 
 log = structlog.get_logger("tideline.mysql")
 
@@ -84,7 +86,7 @@ class MysqlSource:
 
     def identity(self) -> SourceIdentity:
         """The server, by its own name for itself."""
-        with closing(self._connect("identify")) as connection:
+        with closing(self._connect("identify", prompt=True)) as connection:
             return self._identify(connection)
 
     def begin(self) -> MysqlPosition:
@@ -98,7 +100,7 @@ class MysqlSource:
         self._end_opened()
         position = _binlog(tail.position)
         self._term = tail.term
-        with closing(self._connect("prepare")) as connection, connection.cursor() as cursor:
+        with closing(self._connect("prepare", prompt=True)) as connection, connection.cursor() as cursor:
             try:
                 identity = self._identify(connection)
                 databases = self._logged(cursor)
@@ -334,7 +336,7 @@ class MysqlSource:
 
     def _open_replay(self, place: MysqlPosition, name: str) -> BinlogStream:
         """The log once more, from where it has the rows of an XA transaction. Raises SourceLost."""
-        with closing(self._connect("replay")) as connection, connection.cursor() as cursor:
+        with closing(self._connect("replay", prompt=True)) as connection, connection.cursor() as cursor:
             if place.file not in _files(cursor):
                 raise SourceLost(
                     f"the server purged {place.file}, which held rows of an XA transaction that"
@@ -362,7 +364,7 @@ class MysqlSource:
         next one, or the two would end each other for ever."""
         known = self._server_ids.get((name, self._term))
         if known is None or known in self._rivals:
-            with closing(self._connect("server id")) as connection, connection.cursor() as cursor:
+            with closing(self._connect("server id", prompt=True)) as connection, connection.cursor() as cursor:
                 known = free_server_id(cursor, name, self._term, taken=self._rivals)
             self._server_ids[name, self._term] = known
         return known
@@ -371,7 +373,7 @@ class MysqlSource:
         """Before anything is read: the first look at the catalog comes later."""
         if self._source.cascades == "refuse":
             return
-        with closing(self._connect("cascades")) as connection, connection.cursor() as cursor:
+        with closing(self._connect("cascades", prompt=True)) as connection, connection.cursor() as cursor:
             try:
                 source = self._source
                 tables = list_tables(cursor, source.tables, source.exclude, ours=(self._ours,))
@@ -390,22 +392,32 @@ class MysqlSource:
     def _natives(self, table: TableId) -> Mapping[str, str]:
         if self._flavour != "mariadb":
             return {}
-        with closing(self._connect("types")) as connection, connection.cursor() as cursor:
+        with closing(self._connect("types", prompt=True)) as connection, connection.cursor() as cursor:
             try:
                 return natives(cursor, [table]).get(table, {})
             except pymysql.Error as error:
                 raise query_failed(error) from None
 
     def _derives(self, table: TableId) -> bool:
-        with closing(self._connect("types")) as connection, connection.cursor() as cursor:
+        with closing(self._connect("types", prompt=True)) as connection, connection.cursor() as cursor:
             try:
                 return has_generated_columns(cursor, table)
             except pymysql.Error as error:
                 raise query_failed(error) from None
 
-    def _connect(self, role: str, settings: Mapping[str, str] | None = None) -> Any:
-        name = f"{self._application} {role}"
-        connection = connect(self._source, application_name=name, settings=settings)
+    def _connect(
+        self, role: str, settings: Mapping[str, str] | None = None, *, prompt: bool = False
+    ) -> Any:
+        """A connection of its own for ``role``; ``prompt``: the session waits for its answers, and
+        nothing else would notice that they no longer come."""
+        connection = connect(
+            self._source,
+            application_name=f"{self._application} {role}",
+            settings=settings,
+            answer_s=max(self._settings.capture.mark_timeout_s, _ANSWER_MIN_S)
+            if prompt
+            else ANSWER_S,
+        )
         self._opened.add(connection)
         return connection
 

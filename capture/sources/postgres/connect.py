@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import psycopg2
 import psycopg2.errors
+import psycopg2.extensions
 
 from capture.sources.postgres.types import PINNED
 from capture.sources.sockets import (
@@ -19,6 +21,7 @@ from capture.sources.sockets import (
     KEEPALIVE_IDLE_S,
     KEEPALIVE_INTERVAL_S,
     UNACKNOWLEDGED_MAX_S,
+    answered,
 )
 from tideline.contract.errors import (
     InvariantBroken,
@@ -71,22 +74,37 @@ _ADDRESS = (
 )
 
 
+class _PromptCursor(psycopg2.extensions.cursor):
+    """A cursor whose connection ends when a statement has no answer after ``answer_s``."""
+
+    def __init__(self, connection: Any, *rest: Any, answer_s: float) -> None:
+        super().__init__(connection, *rest)
+        self._answer_s = answer_s
+
+    def execute(self, query: Any, vars: Any = None) -> None:
+        with answered(self.connection.fileno(), self._answer_s):
+            super().execute(query, vars)
+
+
 def connect(
     source: Source,
     *,
     application_name: str,
     settings: Mapping[str, str] = PINNED,
     factory: Any = None,
+    answer_s: float | None = None,
 ) -> Any:
     """A psycopg2 connection in autocommit, with ``settings`` in force from its start.
 
+    With ``answer_s`` a statement that has no answer after so many seconds ends the connection.
     Raises Unavailable when the server is away or busy, Misconfigured when it refuses us.
     """
     dsn = source.dsn()
+    patience_s = max(2, round(source.connect_timeout_s))
     try:
         connection = psycopg2.connect(
             dsn,
-            connect_timeout=max(2, round(source.connect_timeout_s)),
+            connect_timeout=patience_s,
             application_name=application_name,
             client_encoding="UTF8",
             options=" ".join(
@@ -101,7 +119,10 @@ def connect(
         raise _not_an_address() from None
     if factory is None:
         connection.autocommit = True
-    _check_settings(connection)
+    if answer_s is not None:
+        connection.cursor_factory = partial(_PromptCursor, answer_s=answer_s)
+    with answered(connection.fileno(), patience_s):
+        _check_settings(connection)
     return connection
 
 

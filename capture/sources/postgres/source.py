@@ -9,6 +9,7 @@ from contextlib import closing, suppress
 from typing import Any
 
 import psycopg2
+import psycopg2.extensions
 import structlog
 from psycopg2.extras import LogicalReplicationConnection
 
@@ -24,7 +25,7 @@ from capture.sources.postgres.snapshot_copy import SnapshotCopy
 from capture.sources.postgres.transactions import TransactionReader
 from capture.sources.postgres.types import PINNED
 from capture.sources.postgres.watch import CatalogWatch
-from capture.sources.sockets import Opened, end
+from capture.sources.sockets import Opened, answered, end
 from capture.sources.streams import Streams
 from tideline.contract.errors import Misconfigured, SourceLost, TidelineError, Unavailable
 from tideline.contract.manifest import Manifest
@@ -71,6 +72,7 @@ class PostgresSource:
         self._publication = publication_name(settings)
         self._application = f"tideline {settings.pipeline}"
         self._opened = Opened()
+        self._answer_s = settings.capture.mark_timeout_s
 
     def identity(self) -> SourceIdentity:
         """The server and database, as the replication protocol names them."""
@@ -95,7 +97,7 @@ class PostgresSource:
                 f" the chain is of {_name(tail.identity)}",
                 hint=f"point source.url at the right server, or {_ANEW}",
             )
-        with closing(self._connect("prepare")) as connection, connection.cursor() as cursor:
+        with closing(self._connect("prepare", prompt=True)) as connection, connection.cursor() as cursor:
             try:
                 ensure_publication(cursor, self._publication)
                 if tail.position == self.begin():
@@ -124,20 +126,21 @@ class PostgresSource:
         )
         cursor = connection.cursor()
         try:
-            cursor.start_replication(
-                slot_name=self._slot,
-                decode=False,
-                start_lsn=begin.end_lsn,
-                status_interval=_FEEDBACK_S,
-                options={
-                    "proto_version": "1",
-                    "publication_names": quoted(self._publication),
-                    "messages": "true",
-                },
-            )
+            with answered(connection.fileno(), self._answer_s):
+                cursor.start_replication(
+                    slot_name=self._slot,
+                    decode=False,
+                    start_lsn=begin.end_lsn,
+                    status_interval=_FEEDBACK_S,
+                    options={
+                        "proto_version": "1",
+                        "publication_names": quoted(self._publication),
+                        "messages": "true",
+                    },
+                )
         except psycopg2.Error as error:
             raise replication_failed(error) from None
-        catalog = self._connect("types").cursor()
+        catalog = self._connect("types", prompt=True).cursor()
         relations = Relations(catalog, self._publication, self._choices)
         return TransactionReader(
             cursor,
@@ -180,11 +183,16 @@ class PostgresSource:
         """See `Source.keep_copies`."""
         self._streams.keep(tokens)
 
-    def _connect(self, role: str, settings: dict[str, str] | None = None) -> Any:
+    def _connect(
+        self, role: str, settings: dict[str, str] | None = None, *, prompt: bool = False
+    ) -> Any:
+        """A connection of its own for ``role``; ``prompt``: the session waits for its answers, and
+        nothing else would notice that they no longer come."""
         connection = connect(
             self._settings.source,
             application_name=f"{self._application} {role}",
             settings=PINNED if settings is None else settings,
+            answer_s=self._answer_s if prompt else None,
         )
         self._opened.add(connection)
         return connection
@@ -205,7 +213,7 @@ class PostgresSource:
             factory=LogicalReplicationConnection,
         )
         try:
-            with connection.cursor() as cursor:
+            with connection.cursor() as cursor, answered(connection.fileno(), self._answer_s):
                 cursor.execute("IDENTIFY_SYSTEM")
                 system_id, timeline, written, database = cursor.fetchone()
         except psycopg2.Error as error:
@@ -265,8 +273,9 @@ class PostgresSource:
             "making the replication slot; this waits for transactions that are running now",
             slot=self._slot,
         )
+        patient = cursor.connection.cursor(cursor_factory=psycopg2.extensions.cursor)
         try:
-            self._execute(cursor, _MAKE_SLOT, on_waiting)
+            self._execute(patient, _MAKE_SLOT, on_waiting)
         except (
             psycopg2.errors.ObjectNotInPrerequisiteState,
             psycopg2.errors.ConfigurationLimitExceeded,
@@ -276,7 +285,7 @@ class PostgresSource:
                 hint="set wal_level = logical and a max_replication_slots that leaves one free, and"
                 " restart the server; `tideline doctor` shows what is set",
             ) from None
-        return PostgresPosition(parse_lsn(cursor.fetchone()[0]))
+        return PostgresPosition(parse_lsn(patient.fetchone()[0]))
 
     def _execute(self, cursor: Any, query: str, on_waiting: Callable[[str], None]) -> None:
         """Run ``query``, however long it takes, and tell what it waits for meanwhile."""
