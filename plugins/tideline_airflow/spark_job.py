@@ -25,6 +25,7 @@ LOCAL_SETTINGS = {
     # it Java keeps 48 MB for compiled code, which merges of nine tables fill; Spark then dies.
     "spark.driver.extraJavaOptions": (
         "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
+        " -XX:MetaspaceSize=400m"
     ),
 }
 """Of jobs on a local master, under ``conf``; what right values need, the job itself sets."""

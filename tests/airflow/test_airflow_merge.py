@@ -120,7 +120,8 @@ def test_one_run_of_the_plan(merge: MergeOperator, submit: Submit, config: Path)
     for setting in (
         "spark.driver.bindAddress=127.0.0.1",
         "spark.driver.extraJavaOptions="
-        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m",
+        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
+        " -XX:MetaspaceSize=400m",
     ):
         assert setting in call
     assert not any("hush-source" in word or "redis://" in word for word in call)
