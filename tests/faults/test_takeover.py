@@ -71,7 +71,7 @@ class Shop:
         return worker
 
     def writers(self) -> Writers:
-        return Writers(self.source, "busy", "ledger", keys=KEYS)
+        return Writers(self.source, "busy", "ledger", keys=KEYS, pause_s=0.02)
 
     def progress(self, request_id: str) -> OpenRequest | None:
         """How far the open request is by the chain."""

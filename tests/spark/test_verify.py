@@ -299,7 +299,7 @@ def test_under_load_no_difference_is_told_that_is_none(
     worker = pipeline.start()
     jobs = SharedJobs(pipeline, spark)
     pipeline.ask(DumpRequest("first", (table,)))
-    with Writers(conforming, "t", "ledger", keys=300) as writers:
+    with Writers(conforming, "t", "ledger", keys=300, pause_s=0.02) as writers:
         for number in range(2):
             proof = verified(jobs, f"v-{number}", table)[table]
             assert proof.proof in (Proof.EQUAL, Proof.MOVING), proof
