@@ -83,10 +83,11 @@ class MysqlSource:
         self._server_ids: dict[tuple[str, int], int] = {}
         self._rivals: set[int] = set()
         self._opened = Opened()
+        self._answer_s = max(settings.capture.mark_timeout_s, _ANSWER_MIN_S)
 
     def identity(self) -> SourceIdentity:
         """The server, by its own name for itself."""
-        with closing(self._connect("identify", prompt=True)) as connection:
+        with self._asking("identify") as connection:
             return self._identify(connection)
 
     def begin(self) -> MysqlPosition:
@@ -100,7 +101,7 @@ class MysqlSource:
         self._end_opened()
         position = _binlog(tail.position)
         self._term = tail.term
-        with closing(self._connect("prepare", prompt=True)) as connection, connection.cursor() as cursor:
+        with self._asking("prepare") as connection, connection.cursor() as cursor:
             try:
                 identity = self._identify(connection)
                 databases = self._logged(cursor)
@@ -336,7 +337,7 @@ class MysqlSource:
 
     def _open_replay(self, place: MysqlPosition, name: str) -> BinlogStream:
         """The log once more, from where it has the rows of an XA transaction. Raises SourceLost."""
-        with closing(self._connect("replay", prompt=True)) as connection, connection.cursor() as cursor:
+        with self._asking("replay") as connection, connection.cursor() as cursor:
             if place.file not in _files(cursor):
                 raise SourceLost(
                     f"the server purged {place.file}, which held rows of an XA transaction that"
@@ -364,7 +365,7 @@ class MysqlSource:
         next one, or the two would end each other for ever."""
         known = self._server_ids.get((name, self._term))
         if known is None or known in self._rivals:
-            with closing(self._connect("server id", prompt=True)) as connection, connection.cursor() as cursor:
+            with self._asking("server id") as connection, connection.cursor() as cursor:
                 known = free_server_id(cursor, name, self._term, taken=self._rivals)
             self._server_ids[name, self._term] = known
         return known
@@ -373,7 +374,7 @@ class MysqlSource:
         """Before anything is read: the first look at the catalog comes later."""
         if self._source.cascades == "refuse":
             return
-        with closing(self._connect("cascades", prompt=True)) as connection, connection.cursor() as cursor:
+        with self._asking("cascades") as connection, connection.cursor() as cursor:
             try:
                 source = self._source
                 tables = list_tables(cursor, source.tables, source.exclude, ours=(self._ours,))
@@ -392,31 +393,34 @@ class MysqlSource:
     def _natives(self, table: TableId) -> Mapping[str, str]:
         if self._flavour != "mariadb":
             return {}
-        with closing(self._connect("types", prompt=True)) as connection, connection.cursor() as cursor:
+        with self._asking("types") as connection, connection.cursor() as cursor:
             try:
                 return natives(cursor, [table]).get(table, {})
             except pymysql.Error as error:
                 raise query_failed(error) from None
 
     def _derives(self, table: TableId) -> bool:
-        with closing(self._connect("types", prompt=True)) as connection, connection.cursor() as cursor:
+        with self._asking("types") as connection, connection.cursor() as cursor:
             try:
                 return has_generated_columns(cursor, table)
             except pymysql.Error as error:
                 raise query_failed(error) from None
 
+    def _asking(self, role: str) -> closing[Any]:
+        """A connection that the session waits for: nothing else would notice that answers no longer
+        come."""
+        return closing(self._connect(role, answer_s=self._answer_s))
+
     def _connect(
-        self, role: str, settings: Mapping[str, str] | None = None, *, prompt: bool = False
+        self,
+        role: str,
+        settings: Mapping[str, str] | None = None,
+        *,
+        answer_s: float = ANSWER_S,
     ) -> Any:
-        """A connection of its own for ``role``; ``prompt``: the session waits for its answers, and
-        nothing else would notice that they no longer come."""
+        name = f"{self._application} {role}"
         connection = connect(
-            self._source,
-            application_name=f"{self._application} {role}",
-            settings=settings,
-            answer_s=max(self._settings.capture.mark_timeout_s, _ANSWER_MIN_S)
-            if prompt
-            else ANSWER_S,
+            self._source, application_name=name, settings=settings, answer_s=answer_s
         )
         self._opened.add(connection)
         return connection

@@ -97,7 +97,7 @@ class PostgresSource:
                 f" the chain is of {_name(tail.identity)}",
                 hint=f"point source.url at the right server, or {_ANEW}",
             )
-        with closing(self._connect("prepare", prompt=True)) as connection, connection.cursor() as cursor:
+        with closing(self._asking("prepare")) as connection, connection.cursor() as cursor:
             try:
                 ensure_publication(cursor, self._publication)
                 if tail.position == self.begin():
@@ -140,7 +140,7 @@ class PostgresSource:
                 )
         except psycopg2.Error as error:
             raise replication_failed(error) from None
-        catalog = self._connect("types", prompt=True).cursor()
+        catalog = self._asking("types").cursor()
         relations = Relations(catalog, self._publication, self._choices)
         return TransactionReader(
             cursor,
@@ -183,16 +183,23 @@ class PostgresSource:
         """See `Source.keep_copies`."""
         self._streams.keep(tokens)
 
+    def _asking(self, role: str) -> Any:
+        """A connection that the session waits for: nothing else would notice that answers no longer
+        come."""
+        return self._connect(role, answer_s=self._answer_s)
+
     def _connect(
-        self, role: str, settings: dict[str, str] | None = None, *, prompt: bool = False
+        self,
+        role: str,
+        settings: dict[str, str] | None = None,
+        *,
+        answer_s: float | None = None,
     ) -> Any:
-        """A connection of its own for ``role``; ``prompt``: the session waits for its answers, and
-        nothing else would notice that they no longer come."""
         connection = connect(
             self._settings.source,
             application_name=f"{self._application} {role}",
             settings=PINNED if settings is None else settings,
-            answer_s=self._answer_s if prompt else None,
+            answer_s=answer_s,
         )
         self._opened.add(connection)
         return connection

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from capture.sources.sockets import KEEPALIVE_IDLE_S, Opened, end, watch
+from capture.sources.sockets import KEEPALIVE_IDLE_S, Opened, answered, end, watch
 
 
 def test_whoever_waits_gets_an_end() -> None:
@@ -48,3 +48,25 @@ def test_what_nobody_has_any_more_is_forgotten() -> None:
     assert opened.take() == [kept]
     assert opened.take() == []
     kept.close()
+
+
+def test_an_answer_that_does_not_come_in_time_ends_the_connection() -> None:
+    ours, theirs = socket.socketpair()
+    ours.settimeout(10)
+    with answered(ours.fileno(), 0.05):
+        assert ours.recv(1) == b"", "it waits until its time is over"
+    theirs.close()
+    ours.close()
+
+
+def test_a_connection_that_answered_in_time_stays() -> None:
+    ours, theirs = socket.socketpair()
+    ours.settimeout(10)
+    with answered(ours.fileno(), 0.2):
+        theirs.send(b"1")
+        assert ours.recv(1) == b"1"
+    time.sleep(0.4)
+    theirs.send(b"2")
+    assert ours.recv(1) == b"2"
+    theirs.close()
+    ours.close()
