@@ -9,7 +9,7 @@ LINT_PATHS := $(wildcard tideline capture spark_jobs console plugins dags simula
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers demo test simulated-tests check quick-tests lint faults bench constraints clean
+.PHONY: help setup servers demo test long simulated-tests check quick-tests lint faults bench constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,10 +28,14 @@ demo: setup ## the main job on a sample shop, live; SOURCE=mariadb has the shop 
 	@$(BIN)/tideline demo $(if $(SOURCE),--source $(SOURCE))
 
 # Three processes on two cores: what waits for servers leaves the cores to what merges.
-test: setup servers ## every test
+test: setup servers ## every test but the long ones
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint simulated-tests
-	$(BIN)/pytest --ignore=tests/simulation --numprocesses=3 --dist=loadscope --no-loadscope-reorder \
+	$(BIN)/pytest --ignore=tests/simulation --ignore=tests/long --numprocesses=3 --dist=loadscope --no-loadscope-reorder \
 		--max-worker-restart=0 --durations=60
+
+long: setup servers ## tests that take minutes each: the demo on MariaDB, random histories
+	PARITY_HISTORIES=20 VERIFY_ROUNDS=10 $(BIN)/pytest --durations=10 \
+		tests/long tests/spark/test_parity.py tests/spark/test_verify.py
 
 simulated-tests:
 	$(BIN)/pytest tests/simulation --durations=10

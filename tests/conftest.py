@@ -52,7 +52,6 @@ LONGEST = (
     "spark and sources",
     "tests/demo/test_demo.py",
     "tests/airflow/test_airflow_scheduler.py",
-    "tests/demo/test_demo_mariadb.py",
     "tests/integration/test_by_hand.py",
 )
 

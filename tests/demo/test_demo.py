@@ -198,3 +198,10 @@ def _compare(command: list[str], folder: Path) -> subprocess.CompletedProcess[st
         timeout=120,
         check=False,
     )
+
+
+def test_a_source_that_there_is_not_is_named() -> None:
+    done = subprocess.run(
+        [str(PROGRAM), "demo", "--source", "oracle"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and "postgres, mariadb" in done.stderr, done.stderr

@@ -60,8 +60,8 @@ CASES = {
 own."""
 MODES = {"h": "history", "s": "soft_deletes"}
 FORMS = {
-    "public": ("h_each_most", "each_again"),
-    "": ("each_swap", "s_each_most"),
+    "public": ("h_each_most", "each_swap"),
+    "": ("s_each_most",),
 }
 """Besides one table of every case. What a table of the other kinds of source is made of comes from
 its steps, and these are compared for each kind alone: here every form is merged once."""

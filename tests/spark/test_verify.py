@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -99,6 +100,7 @@ def named_for(*chunks: int) -> str:
 
 
 ORDERS = "public.orders"
+ROUNDS = int(os.environ.get("VERIFY_ROUNDS", "1"))
 
 
 @pytest.fixture
@@ -300,7 +302,7 @@ def test_under_load_no_difference_is_told_that_is_none(
     jobs = SharedJobs(pipeline, spark)
     pipeline.ask(DumpRequest("first", (table,)))
     with Writers(conforming, "t", "ledger", keys=300, pause_s=0.02) as writers:
-        for number in range(2):
+        for number in range(ROUNDS):
             proof = verified(jobs, f"v-{number}", table)[table]
             assert proof.proof in (Proof.EQUAL, Proof.MOVING), proof
             assert proof.rows + proof.moving + proof.proven_later > 0

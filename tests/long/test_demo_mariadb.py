@@ -37,10 +37,3 @@ def test_the_same_scenes_end_in_equality(tmp_path: Path) -> None:
     changes = re.search(r"([\d,]+) changes: ", done.stdout)
     assert changes and int(changes[1].replace(",", "")) >= 20_000
     assert not list((tmp_path / "run").glob("**/*.pid.json"))
-
-
-def test_a_source_that_there_is_not_is_named() -> None:
-    done = subprocess.run(
-        [str(PROGRAM), "demo", "--source", "oracle"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2 and "postgres, mariadb" in done.stderr, done.stderr
