@@ -47,13 +47,16 @@ SPARK = (
     ("spark", ("tests/spark/",)),
 )
 """Tests that share one Spark application, in two groups so that both cores have one."""
-LONGEST = (
+FIRST = (
     "spark",
     "spark and sources",
     "tests/demo/test_demo.py",
+    "tests/conformance/test_source.py",
+    "tests/conformance/test_keyless.py",
     "tests/airflow/test_airflow_scheduler.py",
     "tests/integration/test_by_hand.py",
 )
+"""What takes longest, and beside it what waits for servers more than it computes."""
 
 
 def group_of(nodeid: str) -> str:
@@ -66,7 +69,7 @@ def group_of(nodeid: str) -> str:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest begins first."""
-    ranks = {name: rank for rank, name in enumerate(LONGEST)}
+    ranks = {name: rank for rank, name in enumerate(FIRST)}
     items.sort(key=lambda item: ranks.get(group_of(item.nodeid), len(ranks)))
 
 

@@ -47,7 +47,12 @@ def answered(descriptor: int, within_s: float) -> Iterator[None]:
 
     The kernel's own time-outs do not see a server that is gone behind a proxy or a balancer, which
     acknowledges everything."""
-    with socket.socket(fileno=os.dup(descriptor)) as sock:
+    try:
+        sock = socket.socket(fileno=os.dup(descriptor))
+    except OSError:  # It has ended already, and what is asked there will say so.
+        yield
+        return
+    with sock:
         timer = threading.Timer(within_s, _shut, (sock,))
         timer.daemon = True
         timer.start()

@@ -27,6 +27,7 @@ from spark_jobs.schemas import OP, UNCHANGED
 from spark_jobs.schemas import column as col
 from spark_jobs.session import SHORT_LIVED, make_session
 from spark_jobs.story import Story
+from tests.fixtures.spark import PLAIN
 from tests.spark.test_parity import compare
 from tideline.contract import evolution
 from tideline.contract.evolution import Ancestor
@@ -161,6 +162,7 @@ def main(names: list[str]) -> int:
             jars=delta_jars(),
             scratch=scratch,
             java_options=SHORT_LIVED,
+            others=PLAIN,
         )
         if not names:
             for mode in (Mode.CURRENT, Mode.SOFT_DELETES, Mode.HISTORY):

@@ -28,6 +28,8 @@ def test_whoever_waits_gets_an_end() -> None:
 
 def test_one_that_is_closed_is_no_error() -> None:
     end(-1)
+    with answered(-1, 0.0):
+        pass
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels name the options differently")
