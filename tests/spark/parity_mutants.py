@@ -37,7 +37,7 @@ from tideline.contract.steps import StepKind
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SEEDS = (10, 11, 12, 29)
+_SEEDS = (10, 11, 12, 13, 27, 29)
 
 
 def _without(name: str) -> Callable[..., str | None]:
