@@ -9,8 +9,7 @@ import time
 import pymysql
 import pytest
 
-from tests.faults.checks import Captured, check_equal, check_history
-from tests.faults.mysql_workload import NAMES, SCHEMA, VERSIONED, MysqlWorkload
+from tests.faults.mysql_workload import SCHEMA, MysqlWorkload, check
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.mysql_servers import Flavour, MysqlDatabase, ServerFactory, make_mysql_database
 
@@ -19,15 +18,6 @@ from tests.fixtures.mysql_servers import Flavour, MysqlDatabase, ServerFactory, 
 def shop(mysql_database: MysqlDatabase, pipeline_of: PipelineFactory) -> Pipeline[MysqlDatabase]:
     mysql_database.run(*SCHEMA)
     return pipeline_of(mysql_database, capture={"takeover_after_s": 1.0})
-
-
-def check(shop: Pipeline[MysqlDatabase]) -> Captured:
-    """All tables equal the source, nothing is there twice, no value ever went back."""
-    name = shop.database.name
-    captured = check_equal(shop.settings, shop.database, [f"{name}.{table}" for table in NAMES])
-    versioned = [f"{name}.{table}" for table in VERSIONED]
-    check_history(captured, ledger=f"{name}.ledger", versioned=versioned)
-    return captured
 
 
 def kill_streams(database: MysqlDatabase) -> int:
@@ -123,4 +113,4 @@ def test_the_server_crashes(
         traffic.wait_for(20)
     shop.finish(worker)
     assert traffic.counts["reconnects"] > 0
-    check(shop)
+    check(shop, crashed=True)
