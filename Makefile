@@ -30,8 +30,8 @@ demo: setup ## the main job on a sample shop, live; SOURCE=mariadb has the shop 
 # Four processes on two cores: what waits for servers leaves the cores to what merges.
 test: setup servers ## every test but the long ones
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint simulated-tests
-	$(BIN)/pytest --ignore=tests/simulation --ignore=tests/long --numprocesses=4 --dist=loadscope --no-loadscope-reorder \
-		--max-worker-restart=0 --durations=60
+	$(BIN)/pytest --ignore=tests/simulation --ignore=tests/long --numprocesses=4 \
+		--dist=loadscope --no-loadscope-reorder --max-worker-restart=0 --durations=60
 
 long: setup servers ## tests that take minutes each: the demo on MariaDB, random histories
 	PARITY_HISTORIES=20 VERIFY_ROUNDS=10 $(BIN)/pytest --durations=10 \

@@ -40,7 +40,6 @@ SPARK = (
             "tests/spark/test_mysql_warehouse.py",
             "tests/spark/test_verify.py",
             "tests/faults/test_jobs_",
-            "tests/long/test_merge_killed.py",
             "tests/integration/test_pending.py",
         ),
     ),

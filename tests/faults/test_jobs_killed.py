@@ -43,6 +43,6 @@ def test_a_warehouse_lives_through_everything(spark: SparkSession, tmp_path: Pat
     deaths.rebuild(twice=False)
     deaths.maintain(NOW)
     deaths.replay()
-    assert counts["images"] >= 10, counts
+    assert counts["images"] >= 15, counts
     assert counts["taken up"] == 5, counts
     assert counts["merge applied"] >= 1, counts

@@ -48,6 +48,18 @@ def working(shop: Shop, section: str, port: int) -> Iterator[tuple[WorkerProcess
     assert {m.term for m in shop.pipeline.manifests()} == {1, 2}
 
 
+@contextmanager
+def away(
+    conforming: ConformingSource, pipeline_of: PipelineFactory
+) -> Iterator[tuple[Shop, WorkerProcess, Proxy]]:
+    """As `working`, with the source behind the proxy, and a worker that soon gives it up."""
+    source = {"connect_timeout_s": 2.0}
+    shop = make_shop(conforming, pipeline_of, capture=IMPATIENT, source=source)
+    address = port_of(shop.pipeline.settings.source.url.get_secret_value())
+    with working(shop, "source", address) as (worker, proxy):
+        yield shop, worker, proxy
+
+
 def recovers(shop: Shop, what: str) -> None:
     """Return once changes that are made now are durable, which they must be soon."""
     begun, before = time.monotonic(), shop.pipeline.manifest()
@@ -86,10 +98,10 @@ class TestSource:
         self, conforming: ConformingSource, pipeline_of: PipelineFactory
     ) -> None:
         """One kind of failure after the other; a dump is under way all the time."""
-        source = {"connect_timeout_s": 2.0}
-        shop = make_shop(conforming, pipeline_of, capture=IMPATIENT, source=source)
-        address = port_of(shop.pipeline.settings.source.url.get_secret_value())
-        with working(shop, "source", address) as (worker, proxy), shop.asking() as asker:
+        with (
+            away(conforming, pipeline_of) as (shop, worker, proxy),
+            shop.asking() as asker,
+        ):
             request = DumpRequest("through-it-all", (shop.calm,), chunk_rows=5, delay_ms=50)
             asker.ask(request)
             shop.read_some("through-it-all", 2)
@@ -117,10 +129,7 @@ class TestSource:
         self, conforming: ConformingSource, pipeline_of: PipelineFactory
     ) -> None:
         """The log comes, and heartbeats and changes of tables' forms do not."""
-        source = {"connect_timeout_s": 2.0}
-        shop = make_shop(conforming, pipeline_of, capture=IMPATIENT, source=source)
-        address = port_of(shop.pipeline.settings.source.url.get_secret_value())
-        with working(shop, "source", address) as (worker, proxy):
+        with away(conforming, pipeline_of) as (shop, worker, proxy):
             name = f"tideline {shop.pipeline.settings.pipeline} catalog".encode()
             fault = proxy.begin(Fault(of=name, drop="server"))
             begun = time.monotonic()
@@ -136,10 +145,7 @@ class TestSource:
         self, conforming: ConformingSource, pipeline_of: PipelineFactory
     ) -> None:
         """The server is gone behind something that acknowledges everything."""
-        source = {"connect_timeout_s": 2.0}
-        shop = make_shop(conforming, pipeline_of, capture=IMPATIENT, source=source)
-        address = port_of(shop.pipeline.settings.source.url.get_secret_value())
-        with working(shop, "source", address) as (worker, proxy):
+        with away(conforming, pipeline_of) as (shop, worker, proxy):
             for asked in ASKED[shop.pipeline.settings.source.kind]:
                 gone = failures(worker)
                 hold = proxy.hold(asked)

@@ -60,11 +60,11 @@ CASES = {
 own."""
 MODES = {"h": "history", "s": "soft_deletes"}
 FORMS = {
-    "public": ("h_each_most", "each_swap"),
-    "": ("s_each_most",),
+    "public": ("h_each_most", "each_swap", "s_one_swap"),
+    "": ("s_each_most", "h_one_swap"),
 }
 """Besides one table of every case. What a table of the other kinds of source is made of comes from
-its steps, and these are compared for each kind alone: here every form is merged once."""
+its steps, and these are compared for each kind alone."""
 WIDE = {"public": "ALTER TABLE {t} ALTER COLUMN c TYPE BIGINT"}
 
 

@@ -28,8 +28,11 @@ def test_whoever_waits_gets_an_end() -> None:
 
 def test_one_that_is_closed_is_no_error() -> None:
     end(-1)
-    with answered(-1, 0.0):
-        pass
+
+
+def test_what_is_asked_of_one_that_is_closed_says_so_itself() -> None:
+    with pytest.raises(OSError, match="asked"), answered(-1, 0.0):
+        raise OSError("asked")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels name the options differently")
