@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import pymysql
-import structlog
 from msgspec.structs import replace
 
 from capture.points import OnPoint, pass_by
@@ -25,7 +24,6 @@ from capture.sources.mysql.catalog import (
 from capture.sources.mysql.chunks import RowChunkReader
 from capture.sources.mysql.connect import ANSWER_S, connect, flavour, query_failed
 from capture.sources.mysql.executed import make_executed
-from capture.sources.mysql.gtid import MariadbGtids
 from capture.sources.mysql.log_state import LogState
 from capture.sources.mysql.marks import Marks
 from capture.sources.mysql.names import qualified, quoted
@@ -34,6 +32,7 @@ from capture.sources.mysql.pulses import Pulses
 from capture.sources.mysql.rare import RareEvents
 from capture.sources.mysql.rules import Rules
 from capture.sources.mysql.server_ids import free_server_id, server_name
+from capture.sources.mysql.server_log import ANEW, SENT_EARLY_S, ServerLog, log_files
 from capture.sources.mysql.snapshot_copy import Copies, SnapshotCopy
 from capture.sources.mysql.stream import OFFSET_MAX, BinlogStream, open_stream
 from capture.sources.mysql.table_cache import Role, TableCache
@@ -49,19 +48,14 @@ from capture.sources.mysql.watermarks import (
 )
 from capture.sources.sockets import Opened, end
 from capture.sources.streams import Streams
-from tideline.contract.errors import Misconfigured, SourceLost
+from tideline.contract.errors import SourceLost
 from tideline.contract.manifest import Manifest
 from tideline.contract.position import MysqlPosition, SourceIdentity, SourcePosition
 from tideline.contract.schema import TableId
 from tideline.settings import Settings
 
-_ANEW = "start the pipeline anew under another name, which dumps every table"
-_PARSE_ERROR = 1064
-_SENT_EARLY_S = 10
-_ANSWER_MIN_S = _SENT_EARLY_S + 5.0
+_ANSWER_MIN_S = SENT_EARLY_S + 5.0
 """Nothing that a session waits for takes longer than a wait for what was sent early."""
-
-log = structlog.get_logger("tideline.mysql")
 
 
 class MysqlSource:
@@ -108,11 +102,12 @@ class MysqlSource:
                 require_settings(connection, read_only=self._source.read_only, databases=databases)
                 if not self._source.read_only:
                     self._make_table(cursor)
+                server_log = ServerLog(cursor, self._flavour)
                 if position == self.begin():
-                    return self._now(cursor)
+                    return server_log.end()
                 if identity != tail.identity:
-                    return self._fail_over(cursor, position, tail, identity)
-                self._check_log(cursor, position)
+                    return server_log.fail_over(position, tail, identity)
+                server_log.check(position)
                 return position
             except pymysql.Error as error:
                 raise query_failed(error) from None
@@ -135,122 +130,6 @@ class MysqlSource:
             return
         cursor.execute(CREATE_DATABASE.format(database=quoted(self._ours.schema)))
         cursor.execute(CREATE_TABLE.format(table=qualified(self._ours)))
-
-    def _now(self, cursor: Any) -> MysqlPosition:
-        """The end of the log. What was committed before it is for the dumps."""
-        for statement in ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"):
-            try:
-                cursor.execute(statement)
-            except pymysql.Error as error:
-                if error.args[0] != _PARSE_ERROR:
-                    raise
-            else:
-                break
-        row = cursor.fetchone()
-        if row is None:
-            raise Misconfigured(
-                "the server writes no binary log", hint="set log_bin, and restart the server"
-            )
-        file, offset = str(row[0]), int(row[1])
-        if self._flavour == "mariadb":
-            cursor.execute("SELECT BINLOG_GTID_POS(%s, %s)", (file, offset))
-            return MysqlPosition(file, offset, str(cursor.fetchone()[0] or ""))
-        # What is in the log and not visible yet is no part of the GTIDs: they and an offset never
-        # fit each other while anybody writes, and only the log itself can say which is which.
-        gtids = self._gtids(cursor)
-        cursor.execute("SELECT @@GLOBAL.gtid_mode")
-        if cursor.fetchone()[0] == "ON":
-            return MysqlPosition("", 0, gtids, by_gtid=True)
-        return MysqlPosition(file, offset)
-
-    def _gtids(self, cursor: Any) -> str:
-        variable = "gtid_binlog_pos" if self._flavour == "mariadb" else "gtid_executed"
-        cursor.execute(f"SELECT @@GLOBAL.{variable}")
-        return str(cursor.fetchone()[0] or "").replace("\n", "")
-
-    def _check_log(self, cursor: Any, position: MysqlPosition) -> None:
-        """The server's files still hold what comes next, and it has not forgotten what was."""
-        if position.by_gtid:
-            self._check_gtids(cursor, position)
-            return
-        files = _files(cursor)
-        if position.file not in files:
-            oldest = min(files, default="none")
-            raise SourceLost(
-                f"the server purged its log: the chain ends at {position}, the oldest file is"
-                f" {oldest}; changes between them are lost",
-                hint=f"keep the log for longer (binlog_expire_logs_seconds), then {_ANEW}",
-            )
-        if files[position.file] < position.offset or not self._holds(cursor, position):
-            raise SourceLost(
-                f"the server's log is not the one that it was: it ends before {position}",
-                hint=f"was the server restored, or its log reset? {_ANEW}",
-            )
-
-    def _check_gtids(self, cursor: Any, position: MysqlPosition) -> None:
-        """MySQL tells which transactions its files no longer hold; MariaDB only when it is asked
-        for the log."""
-        if not self._covers(cursor, position.gtids):
-            raise SourceLost(
-                f"the server's log is not the one that it was: it does not have {position.gtids}",
-                hint=f"was the server restored, or its log reset? {_ANEW}",
-            )
-        if self._flavour == "mysql":
-            cursor.execute("SELECT @@GLOBAL.gtid_purged")
-            purged = str(cursor.fetchone()[0] or "").replace("\n", "")
-            if purged and not make_executed(self._flavour, position.gtids).covers(purged):
-                raise SourceLost(
-                    f"the server purged its log: the chain ends at {position}, and {purged} is no"
-                    " longer held; changes between them are lost",
-                    hint=f"keep the log for longer (binlog_expire_logs_seconds), then {_ANEW}",
-                )
-
-    def _fail_over(
-        self, cursor: Any, position: MysqlPosition, tail: Manifest, identity: SourceIdentity
-    ) -> MysqlPosition:
-        """The position on another server that has all we have, by GTID."""
-        what = f"this is another server, {identity.system_id}; the chain is of"
-        if identity.kind != tail.identity.kind:
-            raise SourceLost(
-                f"{what} {tail.identity.kind} {tail.identity.system_id}",
-                hint=f"point source.url at the right server, or {_ANEW}",
-            )
-        what = f"{what} {tail.identity.system_id}"
-        if not position.gtids:
-            raise SourceLost(
-                f"{what}, and its position is a file's: files of another server mean nothing",
-                hint=f"point source.url at the right server, or {_ANEW}",
-            )
-        if tail.state is not None and tail.state.held:
-            raise SourceLost(
-                f"{what}, where the rows of prepared XA transactions lie elsewhere", hint=_ANEW
-            )
-        if not self._covers(cursor, position.gtids):
-            raise SourceLost(
-                f"{what}, and it does not have all of {position.gtids}: it is no replica, or lags",
-                hint=f"wait until it has caught up, point source.url at a replica, or {_ANEW}",
-            )
-        log.warning("another server: the log is followed by GTID", server=identity.system_id)
-        return MysqlPosition("", 0, position.gtids, by_gtid=True)
-
-    def _covers(self, cursor: Any, gtids: str) -> bool:
-        """Whether the server's log, or what it forgot of it, has everything in ``gtids``. MySQL
-        sends a transaction before it says that it has it."""
-        if gtids and self._flavour == "mysql":
-            wait = "SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)"
-            cursor.execute(wait, (gtids, _SENT_EARLY_S))
-            return not cursor.fetchone()[0]
-        return not gtids or make_executed(self._flavour, self._gtids(cursor)).covers(gtids)
-
-    def _holds(self, cursor: Any, position: MysqlPosition) -> bool:
-        """Whether the server's file has at that offset what the chain had there. MariaDB's own name
-        for itself can be another server's too, with another history."""
-        if self._flavour == "mysql" or not position.gtids:
-            return self._covers(cursor, position.gtids)
-        cursor.execute("SELECT BINLOG_GTID_POS(%s, %s)", (position.file, position.offset))
-        return MariadbGtids.parse(str(cursor.fetchone()[0] or "")) == MariadbGtids.parse(
-            position.gtids
-        )
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -338,7 +217,7 @@ class MysqlSource:
     def _open_replay(self, place: MysqlPosition, name: str) -> BinlogStream:
         """The log once more, from where it has the rows of an XA transaction. Raises SourceLost."""
         with self._asking("replay") as connection, connection.cursor() as cursor:
-            if place.file not in _files(cursor):
+            if place.file not in log_files(cursor):
                 raise SourceLost(
                     f"the server purged {place.file}, which held rows of an XA transaction that"
                     " committed later",
@@ -434,13 +313,7 @@ class MysqlSource:
                 end(sock.fileno())
 
 
-def _files(cursor: Any) -> dict[str, int]:
-    """The server's files of the log, and how many bytes each has."""
-    cursor.execute("SHOW BINARY LOGS")
-    return {str(row[0]): int(row[1]) for row in cursor.fetchall()}
-
-
 def _binlog(position: SourcePosition) -> MysqlPosition:
     if not isinstance(position, MysqlPosition):
-        raise SourceLost(f"{position} is no position of a binlog", hint=_ANEW)
+        raise SourceLost(f"{position} is no position of a binlog", hint=ANEW)
     return position
