@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 
+from console.spark import spark_session
 from console.tables import moment, print_table
 from tideline.contract import layout
 from tideline.contract.errors import TidelineError
@@ -71,25 +71,11 @@ def _told_run(settings: Settings, plan: Plan) -> Receipt:
 
 def _run_plan(settings: Settings, plan: Plan) -> Receipt:
     """Run it in a session of this process; the session ends with it."""
-    from console.services.jars import delta_jars
-    from console.services.java import java_home
-    from spark_jobs.merge import run_plan
-    from spark_jobs.session import SHORT_LIVED, make_session
+    from spark_jobs.merge import run_plan  # heavy
 
-    os.environ["JAVA_HOME"] = str(java_home())
     merge = settings.merge
-    jars = [str(path) for path in delta_jars()] if merge.jars is None else merge.jars.split(",")
-    session = make_session(
-        master=merge.master,
-        driver_memory=merge.driver_memory,
-        jars=jars,
-        app_name=f"tideline merge {settings.pipeline}",
-        java_options=SHORT_LIVED,
-    )
-    try:
+    with spark_session(settings, "merge") as session:
         return run_plan(session, plan, retries_max=merge.retries_max, retry_s=merge.retry_s)
-    finally:
-        session.stop()
 
 
 def _print_receipt(receipt: Receipt) -> None:

@@ -18,7 +18,8 @@ def spark_session(settings: Settings, what: str) -> Iterator[SparkSession]:
     """A session with Delta, as ``[merge]`` in the settings says; it ends with the context."""
     from console.services.jars import delta_jars
     from console.services.java import java_home
-    from spark_jobs.session import SHORT_LIVED, make_session
+    from spark_jobs.session import end_session, make_session
+    from tideline.local_spark import SHORT_LIVED
 
     os.environ["JAVA_HOME"] = str(java_home())
     merge = settings.merge
@@ -33,4 +34,4 @@ def spark_session(settings: Settings, what: str) -> Iterator[SparkSession]:
     try:
         yield session
     finally:
-        session.stop()
+        end_session(session)

@@ -15,6 +15,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from tideline.local_spark import LOCAL
+
 _SETTINGS: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -44,19 +46,7 @@ _DEFAULTS: Mapping[str, str] = {
     # Spark's errors can quote row values, and are thrown at us besides being logged.
     "spark.log.level": "FATAL",
 }
-_LOCAL: Mapping[str, str] = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
-}
-SHORT_LIVED = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=400m"
-)
-"""Java options for a session of a few merges: measured, 35 CPU seconds against 59 for the first
-five. A session that stays is better off with the full compiler. With the first compiler alone Java
-keeps 48 MB for compiled code, which merges of nine tables fill; Spark then dies. Java collects all
-of its memory each time that its classes outgrow what it took them for: Spark's are 200 MB."""
+_LOCAL: Mapping[str, str] = {**LOCAL, "spark.driver.extraJavaOptions": "-XX:+UseParallelGC"}
 
 
 def make_session(
@@ -75,7 +65,7 @@ def make_session(
     under ``spark-submit`` its own options give them, and None leaves them alone. A local master
     listens on loopback only and shuffles into two partitions, unless told otherwise there.
     ``scratch`` is where Spark spills; ``java_options`` go to a JVM that is started here
-    (`SHORT_LIVED`). ``others`` are settings of Spark's that ours leave open.
+    (`tideline.local_spark.SHORT_LIVED`). ``others`` are settings of Spark's that ours leave open.
     """
     builder = SparkSession.Builder().appName(app_name)
     given = {} if master is not None else _submitted()

@@ -11,24 +11,14 @@ from typing import Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from tideline.contract.errors import Misconfigured
+from tideline.local_spark import LOCAL, SHORT_LIVED
 from tideline.settings.sections import Merge
 from tideline_airflow.pools import SPARK_POOL
 
 CONNECTION_VARIABLE = "TIDELINE_SPARK_CONN_ID"
 
-LOCAL_SETTINGS = {
-    # The driver is all there is: nothing else may connect to it.
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "2",
-    # A merge of a few segments ends before the optimising compiler has paid for itself. Without
-    # it Java keeps 48 MB for compiled code, which merges of nine tables fill; Spark then dies.
-    "spark.driver.extraJavaOptions": (
-        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
-        " -XX:MetaspaceSize=400m"
-    ),
-}
-"""Of jobs on a local master, under ``conf``; what right values need, the job itself sets."""
+LOCAL_SETTINGS = {**LOCAL, "spark.driver.extraJavaOptions": SHORT_LIVED}
+"""Of jobs on a local master, under ``conf``."""
 
 
 class SparkJobOperator(SparkSubmitOperator):

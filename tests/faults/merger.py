@@ -17,8 +17,9 @@ from pathlib import Path
 from console.services.jars import delta_jars
 from console.services.java import java_home
 from spark_jobs.merge import run_plan
-from spark_jobs.session import SHORT_LIVED, make_session
+from spark_jobs.session import make_session
 from spark_jobs.table_run import AFTER_COMMIT
+from tideline.local_spark import SHORT_LIVED
 from tideline.planner import plan_merge
 from tideline.settings import load_settings
 

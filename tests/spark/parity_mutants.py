@@ -25,7 +25,7 @@ from spark_jobs import columns, refill, target_columns, versions
 from spark_jobs.modes import history, soft_deletes, versioned
 from spark_jobs.schemas import OP, UNCHANGED
 from spark_jobs.schemas import column as col
-from spark_jobs.session import SHORT_LIVED, make_session
+from spark_jobs.session import make_session
 from spark_jobs.story import Story
 from tests.fixtures.spark import PLAIN
 from tests.spark.test_parity import compare
@@ -33,6 +33,7 @@ from tideline.contract import evolution
 from tideline.contract.evolution import Ancestor
 from tideline.contract.modes import Mode
 from tideline.contract.steps import StepKind
+from tideline.local_spark import SHORT_LIVED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
