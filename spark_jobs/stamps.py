@@ -71,7 +71,7 @@ def note(target: DeltaTable, stamp: Stamp, slipped: tuple[str, ...]) -> None:
         found = Unproven(found.changes, stamp.seq)
     if not found.changes:
         found = Unproven()
-    held = target.snapshot().properties.get(UNPROVEN_PROPERTY)
+    held = target.properties().get(UNPROVEN_PROPERTY)
     if Unproven.parse(held) == found:
         return
     target.set_property(UNPROVEN_PROPERTY, found.text() if found.changes else None)

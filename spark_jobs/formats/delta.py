@@ -84,11 +84,7 @@ class DeltaTable:
 
     def snapshot(self) -> Snapshot:
         """The newest version of the table."""
-        jsession = self._session._jsparkSession
-        pair = self._jvm.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(
-            jsession, self._url
-        )
-        snapshot = pair._2()
+        snapshot = self._newest()
         if snapshot.version() < 0:
             return Snapshot(-1, {}, {}, types.StructType([]))
         return Snapshot(
@@ -100,9 +96,12 @@ class DeltaTable:
 
     def newest(self) -> int:
         """The table's version now, -1 where no table is; cheaper than a `snapshot`."""
-        log = self._jvm.org.apache.spark.sql.delta.DeltaLog
-        pair = log.forTableWithSnapshot(self._session._jsparkSession, self._url)
-        return int(pair._2().version())
+        return int(self._newest().version())
+
+    def properties(self) -> dict[str, str]:
+        """Those of a table that exists, now. Unlike a `snapshot` it reads no list of files, which
+        after a commit Delta makes anew from the whole log."""
+        return dict(_entries(self._newest().metadata().configuration()))
 
     def committed_number(self, app_id: str) -> int | None:
         """The number in the newest commit that carries one of ``app_id``, as the log says."""
@@ -245,6 +244,10 @@ class DeltaTable:
         finally:
             for name in settings:
                 self._session.conf.unset(name)
+
+    def _newest(self) -> Any:
+        log = self._jvm.org.apache.spark.sql.delta.DeltaLog
+        return log.forTableWithSnapshot(self._session._jsparkSession, self._url)._2()
 
     def _half_made(self, table: str) -> bool:
         """Whether a run was killed while it made the table, or another one makes it now: its log

@@ -120,6 +120,31 @@ def test_changes_are_merged_and_the_receipt_counts_them(
     }
 
 
+def test_nobody_asks_for_the_files_of_the_version_that_was_just_made(
+    history: History, spark: SparkSession
+) -> None:
+    """Delta makes that list anew from the whole log, as soon as somebody does."""
+    history.commit(order("c", 1, "new"))
+    before = applied(history, spark).target_version
+    history.commit(order("u", 1, "paid"))
+    earlier = len(jobs(spark))
+    after = applied(history, spark).target_version
+    made = jobs(spark)[earlier:]
+    assert any(f"Compute snapshot for version: {before})" in words for words in made), made
+    assert not any(f"Compute snapshot for version: {after})" in words for words in made), made
+
+
+def jobs(spark: SparkSession) -> list[str]:
+    """What every job of the application said it was for."""
+    assert spark._jsc is not None
+    context = spark._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    found = context.statusStore().jobsList(None)
+    listed = [found.apply(number) for number in range(found.size())]
+    words = {job.jobId(): str(job.description()) for job in listed}
+    return [words.get(number, "forgotten") for number in range(max(words, default=-1) + 1)]
+
+
 def test_the_same_plan_twice_applies_once(history: History, spark: SparkSession) -> None:
     history.commit(order("c", 1, "new"), order("c", 2, "new"))
     applied(history, spark)
