@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from pyspark.sql import SparkSession
@@ -66,11 +66,12 @@ def _rewritten(spark: SparkSession, order: MaintenanceOrder, table: MaintainedTa
     """Look at the table's files, and rewrite them if it pays."""
     thresholds = order.thresholds
     files = DeltaFiles(spark.newSession(), spark_path(table.target))
-    if not files.exists:
+    if files.table.newest() < 0:
         return TableUpkeep(table.table, Upkeep.LEFT, "nothing was merged into it yet")
-    _check_owner(files, order, table)
+    properties = files.table.properties()
+    _check_owner(properties, order, table)
     before = files.measure(thresholds)
-    if files.tag(MODE) == Mode.APPEND.value:
+    if properties.get(MODE) == Mode.APPEND.value:
         # Putting files together would not keep the order of changes that each of them has.
         return TableUpkeep(table.table, Upkeep.LEFT, _LOG, before=before)
     decision = decide(before, thresholds, named=order.named)
@@ -94,10 +95,12 @@ def _rewritten(spark: SparkSession, order: MaintenanceOrder, table: MaintainedTa
     return msgspec.structs.replace(done, after=files.measure(thresholds))
 
 
-def _check_owner(files: DeltaFiles, order: MaintenanceOrder, table: MaintainedTable) -> None:
+def _check_owner(
+    properties: Mapping[str, str], order: MaintenanceOrder, table: MaintainedTable
+) -> None:
     ours = (order.pipeline, order.incarnation, table.table)
     names = ("pipeline", "incarnation", "table")
-    if tuple(files.tag(f"tideline.{name}") for name in names) != ours:
+    if tuple(properties.get(f"tideline.{name}") for name in names) != ours:
         raise Misconfigured(
             f"the table at {table.target} is not this pipeline's {table.table}",
             hint="nothing was done to it; name another warehouse.url, or move it",

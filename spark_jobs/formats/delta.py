@@ -84,7 +84,7 @@ class DeltaTable:
 
     def snapshot(self) -> Snapshot:
         """The newest version of the table."""
-        snapshot = self._newest()
+        snapshot = self._look_up()._2()
         if snapshot.version() < 0:
             return Snapshot(-1, {}, {}, types.StructType([]))
         return Snapshot(
@@ -96,12 +96,16 @@ class DeltaTable:
 
     def newest(self) -> int:
         """The table's version now, -1 where no table is; cheaper than a `snapshot`."""
-        return int(self._newest().version())
+        return int(self._look_up()._2().version())
 
     def properties(self) -> dict[str, str]:
         """Those of a table that exists, now. Unlike a `snapshot` it reads no list of files, which
         after a commit Delta makes anew from the whole log."""
-        return dict(_entries(self._newest().metadata().configuration()))
+        return dict(_entries(self._look_up()._2().metadata().configuration()))
+
+    def files(self) -> DataFrame:
+        """The files of the newest version: the log's ``add`` actions in force."""
+        return DataFrame(self._look_up()._2().allFiles().toDF(), self._session)
 
     def committed_number(self, app_id: str) -> int | None:
         """The number in the newest commit that carries one of ``app_id``, as the log says."""
@@ -140,9 +144,7 @@ class DeltaTable:
 
     def begin(self) -> Any:
         """Delta's own transaction, from the newest version on."""
-        log = self._jvm.org.apache.spark.sql.delta.DeltaLog
-        pair = log.forTableWithSnapshot(self._session._jsparkSession, self._url)
-        return pair._1().startTransaction()
+        return self._look_up()._1().startTransaction()
 
     def create(
         self, view: str, plan: TablePlan, stamp: Stamp, partitions: Sequence[str] = ()
@@ -245,9 +247,10 @@ class DeltaTable:
             for name in settings:
                 self._session.conf.unset(name)
 
-    def _newest(self) -> Any:
+    def _look_up(self) -> Any:
+        """Delta's own pair: the table's log, and the snapshot of its newest version."""
         log = self._jvm.org.apache.spark.sql.delta.DeltaLog
-        return log.forTableWithSnapshot(self._session._jsparkSession, self._url)._2()
+        return log.forTableWithSnapshot(self._session._jsparkSession, self._url)
 
     def _half_made(self, table: str) -> bool:
         """Whether a run was killed while it made the table, or another one makes it now: its log

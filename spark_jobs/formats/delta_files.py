@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_jobs.schemas import quote
+from spark_jobs.formats.delta import DeltaTable
 from tideline.contract.errors import Misconfigured
 from tideline.contract.maintenance import (
     VACUUM_HOURS_MIN,
@@ -28,22 +28,11 @@ class DeltaFiles:
     def __init__(self, session: SparkSession, url: str) -> None:
         self._session = session
         self._url = url
-        jvm: Any = session._jvm
-        self._jvm = jvm
-        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
-
-    @property
-    def exists(self) -> bool:
-        return int(self._snapshot().version()) >= 0
-
-    def tag(self, name: str) -> str | None:
-        """A table property's value."""
-        found = self._snapshot().metadata().configuration().get(name)
-        return str(found.get()) if found.isDefined() else None
+        self.table = DeltaTable(session, url)
 
     def measure(self, thresholds: Thresholds) -> Files:
         """The newest version's files; one job over the table's log."""
-        row = _figures(self._added(), thresholds).collect()[0]
+        row = _figures(self.table.files(), thresholds).collect()[0]
         return Files(**{name: int(row[name] or 0) for name in Files.__struct_fields__})
 
     def rewrite(self, thresholds: Thresholds, decision: Decision) -> None:
@@ -58,10 +47,10 @@ class DeltaFiles:
         for name, value in settings.items():
             self._session.conf.set(name, value)
         if decision.compact:
-            self._session.sql(f"OPTIMIZE {self._name}").collect()
+            self._session.sql(f"OPTIMIZE {self.table.name}").collect()
         if decision.purge:
             # OPTIMIZE leaves a file alone that has no other to be put together with.
-            self._session.sql(f"REORG TABLE {self._name} APPLY (PURGE)").collect()
+            self._session.sql(f"REORG TABLE {self.table.name} APPLY (PURGE)").collect()
 
     def vacuum(self, hours: float) -> int:
         """Remove files that no version needs that is younger than ``hours``; how many fewer there
@@ -80,23 +69,13 @@ class DeltaFiles:
         # Delta's own minimum is a week.
         self._session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
         before = self._present()
-        self._session.sql(f"VACUUM {self._name} RETAIN {hours:g} HOURS").collect()
+        self._session.sql(f"VACUUM {self.table.name} RETAIN {hours:g} HOURS").collect()
         return max(0, before - self._present())
-
-    @property
-    def _name(self) -> str:
-        return f"delta.{quote(self._url)}"
-
-    def _snapshot(self) -> Any:
-        log = self._jvm.org.apache.spark.sql.delta.DeltaLog
-        return log.forTableWithSnapshot(self._session._jsparkSession, self._url)._2()
-
-    def _added(self) -> DataFrame:
-        return DataFrame(self._snapshot().allFiles().toDF(), self._session)
 
     def _present(self) -> int:
         """Files in the table's directory, but those of its log."""
-        path = self._jvm.org.apache.hadoop.fs.Path(self._url)
+        jvm: Any = self._session._jvm
+        path = jvm.org.apache.hadoop.fs.Path(self._url)
         configuration = self._session._jsparkSession.sessionState().newHadoopConf()
         found = path.getFileSystem(configuration).listFiles(path, True)
         count = 0
