@@ -47,13 +47,11 @@ class ServerLog:
             )
         file, offset = str(row[0]), int(row[1])
         if self._flavour == "mariadb":
-            self._cursor.execute("SELECT BINLOG_GTID_POS(%s, %s)", (file, offset))
-            return MysqlPosition(file, offset, str(self._cursor.fetchone()[0] or ""))
+            return MysqlPosition(file, offset, self._gtids_at(file, offset))
         # What is in the log and not visible yet is no part of the GTIDs: they and an offset never
         # fit each other while anybody writes, and only the log itself can say which is which.
         gtids = self._gtids()
-        self._cursor.execute("SELECT @@GLOBAL.gtid_mode")
-        if self._cursor.fetchone()[0] == "ON":
+        if self._variable("gtid_mode") == "ON":
             return MysqlPosition("", 0, gtids, by_gtid=True)
         return MysqlPosition(file, offset)
 
@@ -115,8 +113,7 @@ class ServerLog:
                 hint=f"was the server restored, or its log reset? {ANEW}",
             )
         if self._flavour == "mysql":
-            self._cursor.execute("SELECT @@GLOBAL.gtid_purged")
-            purged = str(self._cursor.fetchone()[0] or "").replace("\n", "")
+            purged = self._variable("gtid_purged")
             if purged and not make_executed(self._flavour, position.gtids).covers(purged):
                 raise SourceLost(
                     f"the server purged its log: the chain ends at {position}, and {purged} is no"
@@ -125,9 +122,17 @@ class ServerLog:
                 )
 
     def _gtids(self) -> str:
-        variable = "gtid_binlog_pos" if self._flavour == "mariadb" else "gtid_executed"
-        self._cursor.execute(f"SELECT @@GLOBAL.{variable}")
+        return self._variable("gtid_binlog_pos" if self._flavour == "mariadb" else "gtid_executed")
+
+    def _variable(self, name: str) -> str:
+        """A global variable's text; a set of GTIDs has line breaks in it, which mean nothing."""
+        self._cursor.execute(f"SELECT @@GLOBAL.{name}")
         return str(self._cursor.fetchone()[0] or "").replace("\n", "")
+
+    def _gtids_at(self, file: str, offset: int) -> str:
+        """MariaDB's position by GTID at an offset of one of its files; empty where it has none."""
+        self._cursor.execute("SELECT BINLOG_GTID_POS(%s, %s)", (file, offset))
+        return str(self._cursor.fetchone()[0] or "")
 
     def _covers(self, gtids: str) -> bool:
         """Whether the server's log, or what it forgot of it, has everything in ``gtids``. MySQL
@@ -143,10 +148,8 @@ class ServerLog:
         for itself can be another server's too, with another history."""
         if self._flavour == "mysql" or not position.gtids:
             return self._covers(position.gtids)
-        self._cursor.execute("SELECT BINLOG_GTID_POS(%s, %s)", (position.file, position.offset))
-        return MariadbGtids.parse(str(self._cursor.fetchone()[0] or "")) == MariadbGtids.parse(
-            position.gtids
-        )
+        there = MariadbGtids.parse(self._gtids_at(position.file, position.offset))
+        return there == MariadbGtids.parse(position.gtids)
 
 
 def log_files(cursor: Any) -> dict[str, int]:
