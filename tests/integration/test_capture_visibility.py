@@ -30,10 +30,6 @@ SCHEMA = (
 )
 
 
-def captured_rows(hot: Pipeline[Database], op: str) -> int:
-    return sum(part.operations.get(op, 0) for m in hot.manifests() for part in m.parts)
-
-
 @contextmanager
 def writers(database: Database) -> Iterator[None]:
     """Clients that count up random keys; every other one does not wait for the disk."""
@@ -83,7 +79,7 @@ def test_no_chunk_row_of_a_hot_table_is_stale(
         for number in range(DUMPS):
             answer = hot.ask(DumpRequest(f"hot-{number}", (HOT,), keys=keys, chunk_rows=KEYS))
             assert answer.state is RequestState.DONE, answer
-            if captured_rows(hot, "r") >= CHUNK_ROWS_MIN:
+            if hot.rows_of("r") >= CHUNK_ROWS_MIN:
                 break
     worker.terminate()
     hot.drain()
@@ -164,10 +160,7 @@ class TestCommitThatIsNotVisibleYet:
         return hot
 
     def wait_captured(self, hot: Pipeline[Database]) -> None:
-        poll(
-            "the commit is in the chain",
-            lambda: captured_rows(hot, "u") > 0,
-        )
+        poll("the commit is in the chain", lambda: hot.rows_of("u") > 0)
 
     @contextmanager
     def invisible_commit(self, server: PostgresServer, database: Database) -> Iterator[int]:
