@@ -303,7 +303,8 @@ def test_full_before_images(bag: ConformingSource, pipeline_of: PipelineFactory)
     changes = [row for row in rows_of_keyed(pipeline, items) if row["_tl_op"] != "r"]
     told = [(r["_tl_op"], r["_tl_image"], r["_tl_before_ver"], r["_tl_before_t"]) for r in changes]
     assert told == [("u", True, 0, "filled"), ("u", True, 0, "filled"), ("d", True, 0, "filled")]
-    assert [row["_tl_before_id"] for row in changes] == [None, 2, None]
+    # A part has the old keys only where one changed, and three transactions may be in three parts.
+    assert [row.get("_tl_before_id") for row in changes] == [None, 2, None]
     assert sum(p.before_image_rows for m in pipeline.manifests() for p in m.parts) == 3
     plain = rows_of_keyed(pipeline, bag.full_name("other"))[-1]
     assert not [name for name in plain if name.startswith(("_tl_image", "_tl_before_t"))]
