@@ -7,6 +7,7 @@ catalog.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,10 @@ from tideline.contract.errors import CorruptData
 from tideline.contract.schema import TableId, TableSchema
 
 _FULL = "f"
-_LOOKS = 50
-"""At the snapshot, until it shows a transaction: some milliseconds."""
+_PATIENCE_S = 2.0
+"""Until a snapshot shows a transaction that the log has: as long as a busy server takes to end it. One
+that waits for a synchronous standby may take for ever; then the catalog is not believed."""
+_PAUSE_S = 0.002
 _NAMES = """
 SELECT pg_catalog.format_type(t.oid, t.typmod)
 FROM unnest(%s::oid[], %s::int[]) WITH ORDINALITY AS t(oid, typmod, place) ORDER BY t.place
@@ -39,6 +42,7 @@ class Relations:
         self._choices = choices
         self._types = TypeNames()
         self._schemas: dict[int, TableSchema] = {}
+        self._given_up: int | None = None
 
     def schema(self, oid: int) -> TableSchema:
         """The schema that rows of relation ``oid`` have now."""
@@ -71,10 +75,15 @@ class Relations:
 
     def _sees(self, xid: int) -> bool:
         """Whether the catalog shows what transaction ``xid`` saw: it may have changed the table
-        itself, and is in the log a moment before anybody sees what it did."""
+        itself, and is in the log a moment before anybody sees what it did. Waited for once."""
         wanted = np.array([xid], np.int64)
-        looks = (take_snapshot(self._cursor) for _ in range(_LOOKS))
-        return any(not len(invisible(wanted, snapshot)) for snapshot in looks)
+        end = time.monotonic() + (0 if xid == self._given_up else _PATIENCE_S)
+        while len(invisible(wanted, take_snapshot(self._cursor))):
+            if time.monotonic() > end:
+                self._given_up = xid
+                return False
+            time.sleep(_PAUSE_S)
+        return True
 
     def _look(self, relation: Relation) -> TableFacts | None:
         found = read_tables(
