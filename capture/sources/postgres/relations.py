@@ -24,8 +24,8 @@ from tideline.contract.schema import TableId, TableSchema
 
 _FULL = "f"
 _PATIENCE_S = 2.0
-"""Until a snapshot shows a transaction that the log has: as long as a busy server takes to end it. One
-that waits for a synchronous standby may take for ever; then the catalog is not believed."""
+"""Until a snapshot shows a transaction that the log has: as long as a busy server takes to end it.
+One that waits for a synchronous standby may take for ever: then the catalog is not believed."""
 _PAUSE_S = 0.002
 _NAMES = """
 SELECT pg_catalog.format_type(t.oid, t.typmod)
