@@ -23,11 +23,14 @@ from capture.sources.mysql.connect import flavour, version_of
 ER_XAER_RMERR = 1401
 """MySQL's answer to XA RECOVER of a user without XA_RECOVER_ADMIN."""
 ORDERED_SINCE = (8, 0, 30)
-_COMMIT_S = 2.0
-"""The log has a commit for some milliseconds before it is carried out."""
+_COMMIT_S = 15.0
+"""The log has a commit for some milliseconds before it is carried out, but for 10 s by default where
+semi-synchronous replication waits for a replica in vain."""
 _LEFT_BEHIND_S = 0.2
 """The same, for those that have been waited for in vain: every chunk meets them."""
 _PAUSE_S = 0.002
+_LOOK_S = 0.05
+"""What a look counts at most: a server that stood still for longer has carried out nothing."""
 _COMMITS = "SHOW GLOBAL STATUS LIKE 'Com\\_xa\\_commit'"
 
 
@@ -44,13 +47,19 @@ class PreparedTransactions:
         waiting = listed(cursor)
         if waiting is None:
             return not self._must_see or _none_committed(cursor)
-        known = waiting <= self._left_behind
-        end = time.monotonic() + (_LEFT_BEHIND_S if known else _COMMIT_S)
-        while waiting and time.monotonic() < end:
+        waited, looked = 0.0, time.monotonic()
+        while waiting and waited < self._worth(waiting):
             time.sleep(_PAUSE_S)
             waiting &= listed(cursor) or set()
+            now = time.monotonic()
+            waited += min(now - looked, _LOOK_S)
+            looked = now
         self._left_behind = waiting
         return True
+
+    def _worth(self, waiting: set[tuple[Any, ...]]) -> float:
+        """For how long they are waited for."""
+        return _LEFT_BEHIND_S if waiting <= self._left_behind else _COMMIT_S
 
 
 def must_be_seen(connection: Any) -> bool:

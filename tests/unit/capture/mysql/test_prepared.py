@@ -57,6 +57,30 @@ def test_what_was_left_behind_is_not_waited_for_as_long(monkeypatch: pytest.Monk
     assert server.asked == before + 1
 
 
+def test_a_server_that_stood_still_is_not_taken_for_one_that_does_not_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its commit is carried out a moment after the thaw, minutes later by the clock."""
+    clock = iter(range(0, 100_000, 300))
+    monkeypatch.setattr("capture.sources.mysql.prepared.time.monotonic", lambda: next(clock))
+    server = Server("10.11.19-MariaDB", [{"a"}, {"a"}, {"a"}, set()])
+    assert PreparedTransactions(server).settle(server)
+    assert server.asked == 4
+
+
+def test_a_new_one_is_waited_for_beside_what_was_left_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("capture.sources.mysql.prepared._COMMIT_S", 0.05)
+    monkeypatch.setattr("capture.sources.mysql.prepared._LEFT_BEHIND_S", 0.0)
+    server = Server("10.11.19-MariaDB", [{"a"}])
+    prepared = PreparedTransactions(server)
+    assert prepared.settle(server)
+    server.listed, server.asked = [{"a", "b"}, {"a", "b"}, {"a", "b"}, {"a"}], 0
+    assert prepared.settle(server)
+    assert server.asked == 4, "once the new one is gone, the other one is known"
+
+
 @pytest.mark.parametrize(
     ("version", "commits", "settled"),
     [("8.0.15", 0, True), ("8.0.15", 1, False), ("8.0.30", 1, True), ("9.7.4", 1, True)],
