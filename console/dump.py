@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -93,11 +94,17 @@ def run(settings: Settings, request: DumpRequest, *, wait: bool) -> int:
     asker = Asker(settings.control, settings.pipeline)
     asker.ask(request)
     print(f"request {request.request_id}", flush=True)
-    if not asker.workers():
-        print("no worker is running now; the request waits for one", flush=True)
+    tell_if_nobody_works(asker, partial(print, flush=True))
     if not wait:
         return 0
     return _finish(watch(settings, asker, request), request)
+
+
+def tell_if_nobody_works(asker: Asker, tell: Callable[[str], None]) -> None:
+    """For who just sent a request. It is sent, also where the queue has gone away since."""
+    with suppress(Unavailable):
+        if not asker.workers():
+            tell("no worker is running now; the request waits for one")
 
 
 def watch(settings: Settings, asker: Asker, request: DumpRequest, *, quiet: bool = False) -> Answer:

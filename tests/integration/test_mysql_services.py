@@ -119,7 +119,7 @@ def test_a_frozen_server_answers_when_it_is_thawed(
         asking.join(0.5)
         assert asking.is_alive()
         server.thaw()
-        asking.join(20)
+        asking.join(90)
     assert answers == [1]
     server.freeze()  # a frozen server can be stopped too
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -24,7 +25,7 @@ from tideline.contract.request import DumpRequest, RequestState
 
 KEYS = 2000
 WRITERS = 8
-ROUNDS = 20
+AGAIN_MAX = 40
 SCHEMA = (
     "CREATE TABLE hot (id INT PRIMARY KEY, ver BIGINT NOT NULL)",
     f"INSERT INTO hot VALUES {', '.join(f'({key}, 0)' for key in range(1, KEYS + 1))}",  # noqa: S608
@@ -65,19 +66,20 @@ def writers(database: MysqlDatabase, *, keys: int, pause_s: float) -> Iterator[N
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """Which keys are written to and read: the first ``keys``, each read ``rounds`` times, and all
-    of that up to ``attempts`` times, until a row went back."""
+    """Which keys are written to and read: the first ``keys``, each read ``rounds`` times by one of
+    ``requests``, and by as many again and again until it is enough."""
 
     keys: int = KEYS
-    rounds: int = ROUNDS
+    rounds: int = 5
     pause_s: float = 0.001
-    attempts: int = 1
+    requests: int = 4
 
 
 def dumped_while_hot(
     database: MysqlDatabase,
     pipeline_of: PipelineFactory,
     *,
+    enough: Callable[[Pipeline[MysqlDatabase]], bool],
     read_only: bool,
     blind: bool = False,
     heat: Heat = Heat(),
@@ -94,11 +96,11 @@ def dumped_while_hot(
         worker = hot.start(blind=blind)
         hot.wait_state("the first dump ends", lambda s: table in s.tables and not s.requests)
         asked = tuple((str(key),) for _ in range(heat.rounds) for key in range(1, heat.keys + 1))
-        for attempt in range(heat.attempts):
-            request = DumpRequest(f"hot-{attempt}", (table,), keys=asked, chunk_rows=heat.keys)
+        for number in range(heat.requests * AGAIN_MAX):
+            request = DumpRequest(f"hot-{number}", (table,), keys=asked, chunk_rows=heat.keys)
             answer = hot.ask(request)
             assert answer.state is RequestState.DONE, answer
-            if heat.attempts > 1 and stale_changes(read_chain(hot.settings).table(table)):
+            if (number + 1) % heat.requests == 0 and enough(hot):
                 break
     worker.terminate()
     return hot
@@ -115,7 +117,13 @@ def test_no_chunk_row_of_a_hot_table_is_stale(
     table = f"{mysql_database.name}.hot"
     mysql_database.server.run(f"SET GLOBAL sync_binlog = {sync_binlog}")
     try:
-        hot = dumped_while_hot(mysql_database, pipeline_of, read_only=read_only)
+        hot = dumped_while_hot(
+            mysql_database,
+            pipeline_of,
+            # How many rows a chunk gives up to changes depends on how fast the writers are.
+            enough=lambda hot: hot.rows_of("r") > 3 * KEYS and hot.rows_of("u") > 300,
+            read_only=read_only,
+        )
         hot.drain()
     finally:
         mysql_database.server.run("SET GLOBAL sync_binlog = 0")
@@ -135,7 +143,7 @@ def test_without_the_order_of_commits_values_go_back(
     """What the tests above would find, if the server did not keep its order, and nobody looked. It
     takes keys that are hot, and luck: a chunk must hit the moment between a commit's place in the
     log and its being visible. Large groups of commits make that longer."""
-    server = mysql_database.server
+    server, table = mysql_database.server, f"{mysql_database.name}.hot"
     server.run(
         "SET GLOBAL sync_binlog = 1",
         "SET GLOBAL binlog_group_commit_sync_delay = 1000",
@@ -145,9 +153,10 @@ def test_without_the_order_of_commits_values_go_back(
         hot = dumped_while_hot(
             mysql_database,
             pipeline_of,
+            enough=lambda hot: bool(stale_changes(read_chain(hot.settings).table(table))),
             read_only=False,
             blind=True,
-            heat=Heat(keys=WRITERS, rounds=100, pause_s=0, attempts=20),
+            heat=Heat(keys=WRITERS, rounds=100, pause_s=0, requests=1),
         )
     finally:
         server.run(
@@ -155,8 +164,7 @@ def test_without_the_order_of_commits_values_go_back(
             "SET GLOBAL binlog_group_commit_sync_delay = 0",
             "SET GLOBAL binlog_order_commits = ON",
         )
-    changes = read_chain(hot.settings).table(f"{mysql_database.name}.hot")
-    assert stale_changes(changes)
+    assert stale_changes(read_chain(hot.settings).table(table))
 
 
 @pytest.mark.parametrize("flavour", ["mysql8"])
@@ -190,9 +198,10 @@ class TestOrderOfCommitsOff:
         mysql_database.run(*SCHEMA)
         source = reading_only(mysql_database) if read_only else {}
         hot = pipeline_of(mysql_database, source=source, capture={"chunk_rows": 32, "delay_ms": 20})
-        worker = hot.start()
-        worker.wait_point("between-chunks", 5)
+        worker = hot.start(stop="between-chunks:5")
+        worker.wait_stopped()
         mysql_database.server.run("SET GLOBAL binlog_order_commits = OFF")
+        worker.signal(signal.SIGCONT)
         try:
             assert worker.wait() == 2, worker.output()
         finally:

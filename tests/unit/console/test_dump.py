@@ -8,7 +8,14 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
-from console.dump import REPEAT_AFTER_S, UNAVAILABLE_MAX_S, _finish, _note, follow
+from console.dump import (
+    REPEAT_AFTER_S,
+    UNAVAILABLE_MAX_S,
+    _finish,
+    _note,
+    follow,
+    tell_if_nobody_works,
+)
 from console.recorded import Record, open_answers, recorded_answer
 from tideline.contract.errors import Unavailable
 from tideline.contract.manifest import OpenRequest, OpenState, TableDump
@@ -113,6 +120,21 @@ def test_a_redis_that_is_away_for_good(clock: Clock) -> None:
     with pytest.raises(Unavailable, match="redis did not answer"):
         followed(queue, Chain(clock, {}))
     assert clock.now - begun == pytest.approx(UNAVAILABLE_MAX_S, abs=1)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_who_has_sent_a_request_is_told_that_nobody_works(there: bool) -> None:
+    """A queue that has gone away since tells nothing, and is no error: the request is sent."""
+
+    class Workers:
+        def workers(self) -> list[str]:
+            if not there:
+                raise Unavailable("away")
+            return []
+
+    told: list[str] = []
+    tell_if_nobody_works(cast(Asker, Workers()), told.append)
+    assert len(told) == there
 
 
 def test_what_the_chain_has_of_a_request() -> None:
