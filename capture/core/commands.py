@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from capture.core.events import CommandArrived
+from capture.core.events import CommandArrived, RequestRefused
 from capture.core.requests import FOLLOW_UP, REREAD, UNPROVEN
 from tideline.contract.request import Action, Answer, Command, RequestState
 
@@ -28,22 +28,23 @@ class Commands:
     def on_command(self, arrived: CommandArrived) -> Answer | None:
         """Do it, or refuse it; an answer is returned when it need not wait for a manifest."""
         core, command = self._core, arrived.command
+        if core.intake.has_refused(arrived.message_id):
+            return None
         known = core.requests.ended(command.command_id)
+        error = self._refusal(command) if known is None else None
+        if error is not None:
+            hint = "`tideline status` shows the requests that are open"
+            refused = RequestRefused(arrived.message_id, command.command_id, error)
+            core.intake.refuse(refused, hint)
+            return None
         core.draft.messages.append(arrived.message_id)
         if known is not None:
             return known if known.manifest_number is not None else None
-        error = self._refusal(command)
-        if error is None:
-            self._do(command)
-            answer = Answer(command.command_id, RequestState.DONE)
-            core.requests.remember(answer)
-            core.draft.finished.append(answer)
-            core.end_requests()
-        else:
-            hint = "`tideline status` shows the requests that are open"
-            core.draft.refused.append(
-                Answer(command.command_id, RequestState.REFUSED, error=error, hint=hint)
-            )
+        self._do(command)
+        answer = Answer(command.command_id, RequestState.DONE)
+        core.requests.remember(answer)
+        core.draft.finished.append(answer)
+        core.end_requests()
         core.draft.urgent = core.draft.state_changed = True
         return None
 

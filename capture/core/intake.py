@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _ROUNDS = 2
 """Of two looks at the catalog that end after a request came, the second began after it came."""
+_REFUSED_MAX = 1_000
 REREAD_KEYS_MAX = 10_000
 """Rows that changed their key during a dump and are read again one by one; above that the whole
 table is dumped again."""
@@ -34,6 +36,7 @@ class Intake:
         self._core = core
         self._token = token
         self._unknown: dict[str, tuple[RequestArrived, int]] = {}
+        self._refused: deque[str] = deque(maxlen=_REFUSED_MAX)
 
     @property
     def waits(self) -> bool:
@@ -44,6 +47,8 @@ class Intake:
         """Accept, join, refuse, or let it wait for the catalog; an answer is returned when it need
         not wait for a manifest."""
         core, request = self._core, arrived.request
+        if self.has_refused(arrived.message_id):
+            return None
         ended = core.requests.ended(request.request_id)
         if ended is not None or request.request_id in core.requests:
             core.draft.messages.append(arrived.message_id)
@@ -97,12 +102,22 @@ class Intake:
 
     def on_refused(self, refused: RequestRefused) -> None:
         """Record a message that is no request we can serve."""
-        core = self._core
-        hint = "`tideline status` shows the tables that are captured"
-        answer = Answer(refused.request_id, RequestState.REFUSED, error=refused.error, hint=hint)
-        core.draft.refused.append(answer)
-        core.draft.messages.append(refused.message_id)
-        core.draft.urgent = True
+        if not self.has_refused(refused.message_id):
+            self.refuse(refused, "`tideline status` shows the tables that are captured")
+
+    def has_refused(self, message_id: str) -> bool:
+        """Whether this very message was refused, and has come again because that is not durable
+        yet. What has been done is known by the ids of requests and commands."""
+        return message_id in self._refused
+
+    def refuse(self, refused: RequestRefused, hint: str) -> None:
+        draft = self._core.draft
+        self._refused.append(refused.message_id)
+        draft.refused.append(
+            Answer(refused.request_id, RequestState.REFUSED, error=refused.error, hint=hint)
+        )
+        draft.messages.append(refused.message_id)
+        draft.urgent = True
 
     def _tables_for(self, request: DumpRequest) -> tuple[list[str], str | None]:
         core = self._core

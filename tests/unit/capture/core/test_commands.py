@@ -19,8 +19,8 @@ from tideline.contract.request import (
 
 
 def tell(driver: Driver, action: Action, *requests: str, **fields: object) -> Answer | None:
-    command = Command("c1", action, requests=requests or None)
-    arrived = CommandArrived("m-c1", replace(command, **fields))
+    command = replace(Command("c1", action, requests=requests or None), **fields)
+    arrived = CommandArrived(f"m-{command.command_id}", command)
     return driver.core.commands.on_command(arrived)
 
 
@@ -134,6 +134,15 @@ def test_refused() -> None:
     assert reread in str(told["c1"])
     assert "nobody" in str(told["c2"])
     assert not waits(driver)
+
+
+def test_a_refused_one_that_comes_again_is_not_done_later() -> None:
+    driver = started()
+    tell(driver, Action.PAUSE, "r1")
+    driver.ask("r1")
+    tell(driver, Action.PAUSE, "r1")
+    assert not waits(driver)
+    assert [answer.request_id for answer in driver.seal().refused] == ["c1"]
 
 
 def test_the_same_command_again_is_answered_once_it_is_durable() -> None:

@@ -398,6 +398,18 @@ class TestRequests:
         assert sealed.refused[0].error is not None and word in sealed.refused[0].error
         assert sealed.messages == (f"m-{fields.get('request_id', 'r1')}",)
 
+    def test_a_refused_message_that_comes_again_is_not_refused_twice(self) -> None:
+        """The queue gives out what is not acknowledged, and a refusal may wait for the store."""
+        driver = started()
+        for number in range(5):
+            driver.ask(f"r{number}")
+        driver.ask("r4")
+        assert [answer.request_id for answer in driver.seal().refused] == ["r4"]
+        driver.dump([])
+        driver.ask("r4")
+        assert driver.seal().refused == ()
+        assert "r4" not in driver.core.requests, "whoever asked was told that it is refused"
+
     def test_open_requests_are_limited(self) -> None:
         driver = started()
         for number in range(5):
