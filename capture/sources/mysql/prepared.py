@@ -24,7 +24,7 @@ ER_XAER_RMERR = 1401
 """MySQL's answer to XA RECOVER of a user without XA_RECOVER_ADMIN."""
 ORDERED_SINCE = (8, 0, 30)
 _COMMIT_S = 15.0
-"""The log has a commit for some milliseconds before it is carried out, but for 10 s by default where
+"""The log has a commit for some milliseconds before it is carried out; for 10 s by default where
 semi-synchronous replication waits for a replica in vain."""
 _LEFT_BEHIND_S = 0.2
 """The same, for those that have been waited for in vain: every chunk meets them."""
