@@ -222,7 +222,7 @@ class PostgresLedger(LedgerWork):
 
     refused = psycopg2.OperationalError
     lost = (psycopg2.OperationalError, psycopg2.InterfaceError)
-    conflicts = (psycopg2.errors.TransactionRollback, psycopg2.errors.UniqueViolation)
+    conflicts = (psycopg2.extensions.TransactionRollbackError, psycopg2.errors.UniqueViolation)
     schema = (*_CREATE, "ALTER TABLE items ALTER COLUMN doc SET STORAGE EXTERNAL")
     database: Database
 

@@ -109,13 +109,19 @@ def kill_at(
 
 
 def taken_over(pipeline: Pipeline[Any], last: Manifest) -> Manifest:
-    """The takeover behind ``last``, once it is there."""
-    number = last.manifest_number + 1
-    poll("another worker takes over", lambda: pipeline.chain.read(number) is not None)
-    link = pipeline.chain.read(number)
-    assert link is not None
-    assert link.manifest.kind is ManifestKind.TAKEOVER, link.manifest
-    return link.manifest
+    """The takeover behind ``last``, once it is there; before it there may be what its writer had on
+    the way to the store when it died."""
+    found = [last]
+
+    def taken() -> bool:
+        link = pipeline.chain.read(found[-1].manifest_number + 1)
+        if link is not None:
+            found.append(link.manifest)
+        return found[-1].term != last.term
+
+    poll("another worker takes over", taken)
+    assert found[-1].kind is ManifestKind.TAKEOVER, found[-1]
+    return found[-1]
 
 
 def wake(round_: Round) -> None:

@@ -53,6 +53,8 @@ class Hold:
     connection that speaks anything else it is the first piece of what the client says."""
 
     request: bytes
+    after: int = 0
+    """Of connections up to that number none is meant."""
     met: threading.Event = field(default_factory=threading.Event)
 
 
@@ -84,6 +86,11 @@ class Proxy:
         """How many connections go through at the moment."""
         return len(self._open())
 
+    @property
+    def lost(self) -> int:
+        """How many of them have lost something."""
+        return sum(pair.lost for pair in self._open())
+
     # -- faults --------------------------------------------------------------------------------
 
     def begin(self, fault: Fault) -> Fault:
@@ -97,10 +104,11 @@ class Proxy:
         self.faults = tuple(one for one in self.faults if one is not fault)
         self._wake()
 
-    def hold(self, request: bytes) -> Hold:
+    def hold(self, request: bytes, *, fresh: bool = False) -> Hold:
         """Hold back the answer to the next request that has ``request`` in its line (or in what is
-        said, where it is not HTTP), and all that follows on that connection."""
-        hold = Hold(request)
+        said, where it is not HTTP), and all that follows on that connection; ``fresh``: on one that
+        is yet to come."""
+        hold = Hold(request, after=self.accepted if fresh else 0)
         self.holds = (*self.holds, hold)
         return hold
 
@@ -149,7 +157,7 @@ class Proxy:
                 _reset(client)
                 continue
             self.accepted += 1
-            pair = _Pair(self, client, server)
+            pair = _Pair(self, client, server, number=self.accepted)
             self._pairs = [*self._open(), pair]
             pair.start()
 
@@ -201,10 +209,13 @@ class _Way:
 
 
 class _Pair(threading.Thread):
-    """One connection through the proxy. ``head`` is how the client began."""
+    """One connection through the proxy, by its ``number``. ``head`` is how the client began."""
 
-    def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
+    def __init__(
+        self, proxy: Proxy, client: socket.socket, server: socket.socket, *, number: int
+    ) -> None:
         super().__init__(name="proxied", daemon=True)
+        self.number = number
         self.head = b""
         self.cut = False
         self.closed = False
@@ -214,6 +225,10 @@ class _Pair(threading.Thread):
         self._up = _Way("client", client, server)
         self._down = _Way("server", server, client)
         self._held = False
+
+    @property
+    def lost(self) -> bool:
+        return self._up.lost or self._down.lost
 
     def wake(self) -> None:
         try:
@@ -282,7 +297,8 @@ class _Pair(threading.Thread):
         lines = _REQUEST.findall(data)
         self._proxy.requests += [line.strip() for line in lines]
         for hold in self._proxy.holds:
-            if not hold.met.is_set() and any(hold.request in said for said in lines or [data]):
+            due = not hold.met.is_set() and self.number > hold.after
+            if due and any(hold.request in said for said in lines or [data]):
                 self._held = True
                 hold.met.set()
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from console.services.s3 import REGION, S3Server
 from tests.faults.proxy import LOOPBACK, Proxy
-from tests.fixtures.capture import Pipeline
+from tests.fixtures.capture import PATIENT_STORE, Pipeline
 from tests.fixtures.settings import Section, as_toml
 
 _ADDRESS = {"source": "url", "store": "endpoint", "control": "url"}
@@ -30,6 +30,11 @@ def rewired(
     path = pipeline.config.with_name(f"{uuid.uuid4().hex[:8]}.toml")
     path.write_text(as_toml(values))
     return path
+
+
+def patient(pipeline: Pipeline[Any]) -> Path:
+    """A settings file of the same pipeline, for a worker that has patience with the store."""
+    return rewired(pipeline, store=PATIENT_STORE)
 
 
 def through(proxy: Proxy, url: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from tests.faults.checks import check_equal
 from tests.faults.mysql_workload import SCHEMA, MysqlWorkload, check
-from tests.fixtures.capture import Pipeline, PipelineFactory, poll
+from tests.fixtures.capture import Pipeline, PipelineFactory, WorkerProcess, poll
 from tests.fixtures.mysql_readers import reading_only
 from tests.fixtures.mysql_servers import (
     Flavour,
@@ -28,6 +29,8 @@ from tideline.contract.manifest import ManifestKind
 SLOW = {"chunk_rows": 100, "delay_ms": 50, "takeover_after_s": 1.0}
 """The first dump takes a second at least."""
 CANARY = "canary-5afe"
+MISSED_S = 3.0
+"""After so long a session that was killed and not missed was none that is in use."""
 
 
 @pytest.mark.parametrize(
@@ -79,8 +82,9 @@ def test_a_worker_that_slept_is_fenced_when_it_wakes(
         last = shop.manifest().manifest_number
         successor = shop.start()
         poll("another worker takes over", lambda: shop.manifest().manifest_number > last)
+        successor.wait_point("reading")
         successor.wait_point("after-manifest", 5)
-        assert len(streams(mysql_database)) == 2
+        poll("both read the log", lambda: len(streams(mysql_database)) == 2)
         sleeper.signal(signal.SIGCONT)
         assert sleeper.wait() == 6, sleeper.output()[-3000:]
         assert "Fenced" in sleeper.output()
@@ -98,6 +102,8 @@ STREAMS = (
     "SELECT id FROM information_schema.processlist"
     " WHERE command LIKE 'Binlog Dump%' AND user = '{user}'"
 )
+
+SESSIONS = "SELECT id FROM information_schema.processlist WHERE user = '{user}' ORDER BY id"
 
 
 def streams(database: MysqlDatabase) -> list[int]:
@@ -182,20 +188,41 @@ class TestServerAway:
         """Each of the worker's sessions in turn, the stream among them."""
         mysql_database.run(*SCHEMA)
         shop = pipeline_of(mysql_database, capture={**SLOW, "catalog_interval_s": 0.2})
-        query = "SELECT id FROM information_schema.processlist WHERE user ="
         with MysqlWorkload(mysql_database, seed=42) as traffic:
             worker = shop.start()
             for cut in range(5):
                 worker.wait_point("reading", cut + 1)
                 knows_tables(shop)
-                ids = mysql_database.rows(f"{query} '{mysql_database.cdc_user}' ORDER BY id")
-                kill(mysql_database, int(ids[cut % len(ids)][0]))
+                cut_one(mysql_database, worker, cut)
                 worker.wait_point("reading", cut + 2)
             traffic.wait_for(20)
         assert "Traceback" not in worker.output()
         worker.terminate()
         shop.drain()
         check(shop)
+
+
+def cut_one(database: MysqlDatabase, worker: WorkerProcess, number: int) -> None:
+    """End the worker's session of that number, counted round, and return once the worker notices;
+    where it does not, it had closed that one itself, and another one has its turn."""
+    before, killed_at = failures(worker), float("-inf")
+
+    def noticed() -> bool:
+        nonlocal killed_at
+        if failures(worker) > before:
+            return True
+        ids = database.rows(SESSIONS.format(user=database.cdc_user))
+        if ids and time.monotonic() - killed_at > MISSED_S:
+            kill(database, int(ids[number % len(ids)][0]))
+            killed_at = time.monotonic()
+        return False
+
+    poll("the worker notices", noticed)
+
+
+def failures(worker: WorkerProcess) -> int:
+    """How many sessions have failed."""
+    return worker.output().count("it begins anew")
 
 
 def kill(database: MysqlDatabase, session: int) -> None:

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.proxy import LOOPBACK, Fault, Proxy
+from tests.fixtures.capture import poll
 
 SHORT_S = 0.15
+PATIENCE_S = 60.0
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def echo(peer: socket.socket) -> None:
 def client(proxy: Proxy, said: bytes = b"hello") -> socket.socket:
     """A connection over which ``said`` has come back."""
     sock = socket.create_connection((LOOPBACK, proxy.port))
-    sock.settimeout(5)
+    sock.settimeout(PATIENCE_S)
     assert asked(sock, said) == said
     return sock
 
@@ -66,7 +68,7 @@ def silent(sock: socket.socket) -> bool:
     except TimeoutError:
         return True
     finally:
-        sock.settimeout(5)
+        sock.settimeout(PATIENCE_S)
     return False
 
 
@@ -97,6 +99,7 @@ def test_a_half_open_connection_stays_dead(proxy: Proxy) -> None:
         one.sendall(b"lost")
         assert silent(one)
         assert asked(two, b"through") == b"through"
+        poll("what came for it is lost", lambda: proxy.lost == 1)
         proxy.end(fault)
         one.sendall(b"lost too")
         assert silent(one)
@@ -123,6 +126,17 @@ def test_a_request_goes_through_and_its_answer_does_not(proxy: Proxy) -> None:
         assert asked(sock, line) == line
         hold = proxy.hold(b"/log/")
         sock.sendall(line)
-        assert hold.met.wait(5)
+        assert hold.met.wait(PATIENCE_S)
         assert silent(sock)
         assert proxy.requests == [line.strip()] * 2
+
+
+def test_a_hold_may_be_for_connections_to_come(proxy: Proxy) -> None:
+    with client(proxy) as sock:
+        hold = proxy.hold(b"ask", fresh=True)
+        assert asked(sock, b"ask") == b"ask"
+        with client(proxy) as other:
+            other.sendall(b"ask")
+            assert hold.met.wait(PATIENCE_S)
+            assert silent(other)
+        assert asked(sock, b"ask") == b"ask"

@@ -13,14 +13,14 @@ from console.services.postgres import PostgresServer
 from console.services.valkey import ValkeyServer
 from tests.faults.checks import check_equal, check_history
 from tests.faults.workload import SCHEMA, TABLES, Workload
-from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory, WorkerProcess
+from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory, WorkerProcess, poll
 from tests.fixtures.services import Database
 
 TIDELINE = Path(sys.executable).parent / "tideline"
 CANARY = "canary-5afe"
 VERSIONED = ("public.accounts", "public.orders", "public.pairs")
-SLOW = {"chunk_rows": 100, "delay_ms": 50}
-"""The first dump takes two seconds at least."""
+SLOW = {"chunk_rows": 50, "delay_ms": 1_000}
+"""The first dump takes half a minute at least, until it is hurried."""
 
 
 class TestUnderTraffic:
@@ -76,6 +76,7 @@ def in_a_dump(shop: Pipeline[Database]) -> None:
 
 def finish(shop: Pipeline[Database], worker: WorkerProcess) -> None:
     """A clean stop, and everything is there, once, written by that worker alone."""
+    shop.hurry()
     worker.terminate()
     writers = {manifest.writer for manifest in shop.manifests()}
     assert len(writers) == 1
@@ -133,6 +134,8 @@ class TestRefused:
         shop = pipeline_of(items)
         shop.drain()
         before, (slot,) = shop.manifest(), slots(items)
+        used = "SELECT FROM pg_replication_slots WHERE active_pid IS NOT NULL"
+        poll("nobody reads it", lambda: not items.rows(f"{used} AND slot_name = '{slot}'"))
         items.run(
             f"SELECT pg_drop_replication_slot('{slot}')",
             "UPDATE items SET v = 'lost' WHERE id = 7",

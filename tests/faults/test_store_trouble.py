@@ -39,7 +39,7 @@ def faults(s3: S3Server) -> Iterator[S3Faults]:
 
 
 def store_behind(
-    faults: S3Faults, s3: S3Server, *, retry_s: float = 10.0, timeout_s: float = 10.0
+    faults: S3Faults, s3: S3Server, *, retry_s: float = 60.0, timeout_s: float = 30.0
 ) -> Store:
     return Store(
         url=f"s3://tideline/{uuid.uuid4().hex}",

@@ -45,9 +45,11 @@ from tideline.settings import Control
 
 both = pytest.mark.parametrize("conforming", ["postgres", "mariadb"], indirect=True)
 TAKEOVER_AFTER_S = 5.0
-GRACE_S = 3.0
+GRACE_S = 30.0
+"""For a busy machine; `tests/unit/capture/test_leadership.py` has the bound to the second."""
 SLOWLY = {"heartbeat_s": 1.0, "takeover_after_s": TAKEOVER_AFTER_S}
 QUICKLY = {"heartbeat_s": 0.4, "takeover_after_s": 1.2}
+WATCHED_S = 10.0
 ROWS = 1_000
 KEYS = 20
 
@@ -137,15 +139,16 @@ def test_five_seconds_after_a_kill(shop: Shop) -> None:
     first = shop.start()
     second = shop.pipeline.start()
     with shop.writers(), shop.asking() as asker:
-        asker.ask(DumpRequest("goes-on", (shop.calm,), chunk_rows=20, delay_ms=60))
-        asker.ask(DumpRequest("paused", (shop.busy,), chunk_rows=5))
+        poll("there are two", lambda: {w.state for w in asker.workers()} == {"live", "passive"})
+        asker.ask(DumpRequest("goes-on", (shop.calm,), chunk_rows=20, delay_ms=400))
+        asker.ask(DumpRequest("paused", (shop.busy,), chunk_rows=5, delay_ms=5_000))
         asker.command(Command("pause", Action.PAUSE, requests=("paused",)))
         shop.pipeline.wait_state("one is paused", lambda s: is_paused(s, "paused"))
-        poll("there are two", lambda: {w.state for w in asker.workers()} == {"live", "passive"})
         shop.read_some("goes-on", 5)
         first.kill()
         killed_at, last, left = time.time(), shop.pipeline.manifest(), shop.progress("goes-on")
         takeover = taken_over(shop.pipeline, last)
+        shop.pipeline.hurry()
         assert written_at(takeover) - killed_at <= TAKEOVER_AFTER_S + GRACE_S
         assert written_at(takeover) - written_at(last) >= TAKEOVER_AFTER_S
         assert left is not None, "the dump had ended"
@@ -153,8 +156,7 @@ def test_five_seconds_after_a_kill(shop: Shop) -> None:
         assert answer.state is RequestState.DONE, answer
         waiting = shop.progress("paused")
         assert waiting is not None and waiting.paused
-        told = asker.answer("paused")
-        assert told is not None and told.state is RequestState.PAUSED, told
+        poll("it is told", partial(is_told, asker, "paused", RequestState.PAUSED))
         asker.command(Command("resume", Action.RESUME, requests=("paused",)))
         assert shop.pipeline.ask(waiting.request).state is RequestState.DONE
     second.terminate()
@@ -171,23 +173,29 @@ def is_paused(state: OpenState, request_id: str) -> bool:
     return item is not None and item.paused
 
 
+def is_told(asker: Asker, request_id: str, state: RequestState) -> bool:
+    answer = asker.answer(request_id)
+    return answer is not None and answer.state is state
+
+
 @both
 def test_one_that_slept_leaves_nothing_behind(
     conforming: ConformingSource, pipeline_of: PipelineFactory
 ) -> None:
     """It slept in the middle of a chunk, after it had said that a dump runs; meanwhile that dump
     ended. And it must not take a request out of the queue that it can do nothing about."""
-    shop = make_shop(conforming, pipeline_of, capture={"request_claim_s": 20.0, **QUICKLY})
-    sleeper = shop.start(stop="inside-select:8")
+    shop = make_shop(conforming, pipeline_of, capture={"request_claim_s": 100.0, **QUICKLY})
+    sleeper = shop.start()
     pipeline = shop.pipeline
     with shop.writers(), shop.asking() as asker:
-        asker.ask(DumpRequest("runs", (shop.calm,), chunk_rows=50, delay_ms=250))
-        sleeper.wait_stopped()
-        told = asker.answer("runs")
-        assert told is not None and not told.state.final, told
+        asker.ask(DumpRequest("runs", (shop.calm,), chunk_rows=50, delay_ms=1_000))
+        poll("it is told", partial(is_told, asker, "runs", RequestState.RUNNING))
+        sleeper.stop_at("inside-select")
+        assert is_told(asker, "runs", RequestState.RUNNING)
         last = pipeline.manifest()
         second = pipeline.start()
-        taken_over(pipeline, last)
+        takeover = taken_over(pipeline, last)
+        pipeline.hurry()
         assert pipeline.ask(DumpRequest("runs", (shop.calm,))).state is RequestState.DONE
         # The sleeper is the only one that could take this.
         second.signal(signal.SIGSTOP)
@@ -200,16 +208,15 @@ def test_one_that_slept_leaves_nothing_behind(
         taken_at = time.monotonic()
         poll("the request is served", lambda: ended(asker, "later"))
         assert time.monotonic() - taken_at < 0.8 * pipeline.settings.capture.request_claim_s
-        told = asker.answer("runs")
-        assert told is not None and told.state is RequestState.DONE, told
-        assert [status.pid for status in asker.workers()] == [second.pid]
-        assert pending(pipeline) == 0
+        assert is_told(asker, "runs", RequestState.DONE)
+        poll("one is left", lambda: [one.pid for one in asker.workers()] == [second.pid])
+        poll("all is acknowledged", lambda: pending(pipeline) == 0)
         check_sessions(shop, second)
     second.terminate()
     pipeline.drain()
     captured = shop.check()
-    mine = {m.writer for m in captured.manifests if m.manifest_number <= last.manifest_number}
-    later = {m.writer for m in captured.manifests if m.manifest_number > last.manifest_number}
+    mine = {m.writer for m in captured.manifests if m.manifest_number < takeover.manifest_number}
+    later = {m.writer for m in captured.manifests if m.manifest_number >= takeover.manifest_number}
     assert not mine & later
     store = pipeline.config.parent / "store"
     assert [path for path in store.rglob("*") if "#" in path.name] == [], "a file half written"
@@ -301,9 +308,11 @@ def test_the_passive_one_costs_next_to_nothing(
             first, begun = pipeline.manifest().manifest_number, time.monotonic()
             asked = len(store.requests)
             poll("the chain grows", lambda: pipeline.manifest().manifest_number >= first + 5)
-            rate = (len(store.requests) - asked) / (time.monotonic() - begun)
+            time.sleep(max(0.0, WATCHED_S - (time.monotonic() - begun)))
+            requests = len(store.requests) - asked
+            took = time.monotonic() - begun
         assert source.accepted == 0
-        assert 0 < rate <= 8, f"{rate:.1f} requests per second"
+        assert 0 < requests <= 8 * (took + 1), f"{requests} requests in {took:.1f} s"
         second.terminate()
 
 
@@ -313,7 +322,7 @@ def test_a_huge_transaction_is_no_death(
 ) -> None:
     """It takes longer to come than a takeover would, and ends in one manifest."""
     limits = {"segment_bytes_max": 20_000, "batch_bytes_max": 20_000, "batch_rows_max": 200}
-    patience_s = 2.4
+    patience_s = 6.0
     beats_of = {"heartbeat_s": 0.5, "takeover_after_s": patience_s}
     shop = make_shop(conforming, pipeline_of, capture={**limits, **beats_of})
     pipeline = shop.pipeline
@@ -321,7 +330,7 @@ def test_a_huge_transaction_is_no_death(
         worker = shop.start(config=rewired(pipeline, {"source": proxy}))
         second = pipeline.start()
         before = pipeline.manifest()
-        proxy.begin(Fault(bytes_per_s=350_000))
+        proxy.begin(Fault(bytes_per_s=150_000))
         begun = time.monotonic()
         noise = shop.source.noise("id")
         shop.source.run(f"UPDATE {shop.calm.rpartition('.')[2]} SET ver = ver + 1, t = {noise}")
@@ -357,7 +366,7 @@ def updates(pipeline: Pipeline[ConformingSource], since: Manifest, table: str) -
 def test_slow_puts_are_no_death(database: Database, pipeline_of: PipelineFactory) -> None:
     """Each takes just less than a third of ``takeover_after_s``, and there are manifests that wait
     for more of them than can be under way at once."""
-    after_s, put_s, tables = 3.0, 0.9, 24
+    after_s, put_s, tables = 6.0, 1.8, 24
     names = [f"t{number}" for number in range(tables)]
     database.run(*(f"CREATE TABLE {name} (id serial PRIMARY KEY)" for name in names))
     limits = {"heartbeat_s": 0.6, "takeover_after_s": after_s}
@@ -422,7 +431,8 @@ def test_each_has_a_redis_of_its_own(
     database: Database, pipeline_of: PipelineFactory, tmp_path: Path
 ) -> None:
     """Redis takes no part in who is active: split, each half serves those who ask there."""
-    shop = make_shop(PostgresSource(database), pipeline_of, capture=QUICKLY)
+    beats_of = {"heartbeat_s": 1.0, "takeover_after_s": 10.0}
+    shop = make_shop(PostgresSource(database), pipeline_of, capture=beats_of)
     pipeline = shop.pipeline
     with ValkeyServer(tmp_path / "other-valkey") as other:
         first = shop.start()
@@ -456,8 +466,8 @@ def test_a_replica_keeps_its_server_id(
         database.run(f"GRANT REPLICATION MASTER ADMIN ON *.* TO {database.cdc_user}@127.0.0.1")
     shop = make_shop(MysqlSource(database, start_server), pipeline_of, capture=QUICKLY)
     pipeline = shop.pipeline
-    sleeper = shop.start(stop="before-confirm:12")
-    sleeper.wait_stopped()
+    sleeper = shop.start()
+    sleeper.stop_at("before-confirm")
     last = pipeline.manifest()
     name = f"{pipeline.settings.pipeline} {last.incarnation}"
     with database.cdc_connect() as connection, connection.cursor() as cursor:
@@ -481,9 +491,12 @@ def test_a_replica_keeps_its_server_id(
     shop.source.fill("calm", 2 * ROWS, 2 * ROWS)
     second.wait_point("after-confirm", second.points()["after-confirm"] + 10)
     assert second.points()["reading"] == (1 if granted else 2)
-    ids = [int(row[0]) for row in database.rows("SHOW SLAVE HOSTS")]
-    assert wanted in ids
-    assert len(set(ids)) == len(ids) == 3, "the sleeper's, the replica's, and that of the second"
+
+    def all_stay() -> bool:
+        ids = [int(row[0]) for row in database.rows("SHOW SLAVE HOSTS")]
+        return wanted in ids and len(set(ids)) == len(ids) == 3
+
+    poll("the sleeper's, the replica's, and that of the second are there", all_stay)
     replica.close()
     sleeper.signal(signal.SIGCONT)
     assert sleeper.wait() == FENCED, sleeper.output()[-3000:]

@@ -96,7 +96,7 @@ class _Client:
             else:
                 connection.commit()
                 self._counts["commits"] += 1
-        except (psycopg2.errors.TransactionRollback, psycopg2.errors.UniqueViolation):
+        except (psycopg2.extensions.TransactionRollbackError, psycopg2.errors.UniqueViolation):
             connection.rollback()
             self._counts["conflicts"] += 1
 

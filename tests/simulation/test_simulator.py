@@ -31,7 +31,7 @@ def pool() -> Iterator[ProcessPoolExecutor]:
         yield made
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_every_promise_is_kept_in_every_run(pool: ProcessPoolExecutor) -> None:
     summary = Summary()
     for result in pool.map(run_seed, range(1, RUNS + 1), chunksize=10):
