@@ -9,7 +9,7 @@ from console.demo.screen import Screen
 from console.demo.stage import Stage
 from tideline.contract.errors import Unavailable
 
-RUN_TIMEOUT_S = 600.0
+RUN_TIMEOUT_S = 1_000.0
 POLL_S = 1.0
 MERGE = "merge"
 """The task whose success means that the warehouse has what the run was for."""

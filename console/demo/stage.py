@@ -32,8 +32,9 @@ from tideline.settings import Settings, load_settings
 
 PIPELINE = "shop"
 FLUSH_INTERVAL_S = 5.0
+AIRFLOW_TIMEOUT_S = 1_000.0
 POLL_S = 0.2
-_TRAFFIC_STOP_S = 20.0
+_TRAFFIC_STOP_S = 60.0
 
 
 class Stage:
@@ -110,7 +111,7 @@ class Stage:
 
     def traffic_report(self) -> Report:
         """What the traffic has done so far; waits for its first report."""
-        _started(self._traffic, "the traffic").wait_until(self._report.exists, timeout_s=30)
+        _started(self._traffic, "the traffic").wait_until(self._report.exists, timeout_s=60)
         report = read_report(self._report)
         if report is None:
             raise Unavailable("the traffic's report is gone")
@@ -141,7 +142,7 @@ class Stage:
         if self._airflow_start is None:
             raise Unavailable("airflow was not started")
         start = self._airflow_start
-        self.wait(start.done, what="airflow starts", timeout_s=300)
+        self.wait(start.done, what="airflow starts", timeout_s=AIRFLOW_TIMEOUT_S)
         return start.result()
 
     @property

@@ -22,7 +22,7 @@ from typing import Self
 from console.services.airflow_api import AirflowApi
 from console.services.jars import delta_jars
 from console.services.java import java_home
-from console.services.ports import LOOPBACK, free_port
+from console.services.ports import LOOPBACK, free_port, is_free
 from console.services.process import Child
 from tideline.contract.errors import Misconfigured, Unavailable
 
@@ -37,8 +37,8 @@ DAGS = (
     "tideline_verify",
 )
 PROJECT = Path(__file__).resolve().parents[2]
-COMMAND_TIMEOUT_S = 120.0
-READY_TIMEOUT_S = 120.0
+COMMAND_TIMEOUT_S = 300.0
+READY_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 15.0
 _POLL_S = 0.2
 _AUTH_MANAGER = "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager"
@@ -105,6 +105,9 @@ class AirflowServices:
         self._write_passwords()
         try:
             self.run("db", "migrate")
+            if not is_free(self._port):  # somebody took it in that time
+                self._port = free_port()
+                self.api.url = self.url
             self._children = {
                 name: self._child(f"airflow-{name}", *words) for name, words in COMPONENTS.items()
             }
@@ -184,6 +187,7 @@ class AirflowServices:
             "CORE__EXECUTOR": "LocalExecutor",
             "CORE__PARALLELISM": "4",
             "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+            "CORE__DAGBAG_IMPORT_TIMEOUT": "300",
             "CORE__FERNET_KEY": self._secrets["fernet_key"],
             "CORE__AUTH_MANAGER": _AUTH_MANAGER,
             "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
@@ -201,6 +205,7 @@ class AirflowServices:
             "DATABASE__SQL_ALCHEMY_MAX_OVERFLOW": "5",
             "SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
             "SCHEDULER__JOB_HEARTBEAT_SEC": "5",
+            "DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "300",
             "DAG_PROCESSOR__REFRESH_INTERVAL": "5",
             # Nobody edits them meanwhile: every look at the seven files costs seconds of a core.
             "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 
 from tideline.contract.errors import Misconfigured, Unavailable
 
-_REQUEST_TIMEOUT_S = 20.0
+_REQUEST_TIMEOUT_S = 60.0
 _POLL_S = 0.25
 ENDED = ("success", "failed")
 

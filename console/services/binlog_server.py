@@ -30,7 +30,7 @@ from console.services.process import STOP_TIMEOUT_S, Child, unprivileged_account
 from tideline.contract.errors import Misconfigured, Unavailable
 
 SUPERUSER = "root"
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 180.0
 _SOCKET_PATH_MAX = 100
 
 SETTINGS: Mapping[str, str] = {

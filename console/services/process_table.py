@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tideline.contract.errors import Unavailable
 
-KILL_TIMEOUT_S = 10.0
+KILL_TIMEOUT_S = 60.0
 _POLL_S = 0.01
 
 # Fields of /proc/PID/stat from the state on, see proc(5).

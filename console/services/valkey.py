@@ -15,7 +15,7 @@ from console.services.ports import LOOPBACK, free_port, launch_on_port
 from console.services.process import Child
 from tideline.contract.errors import Misconfigured, Unavailable
 
-READY_TIMEOUT_S = 10.0
+READY_TIMEOUT_S = 60.0
 
 
 class ValkeyServer:

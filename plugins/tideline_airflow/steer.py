@@ -91,16 +91,20 @@ class SteerOperator(BaseOperator):
         return command
 
     def _answer(self, command: Command) -> Answer:
-        """Send the command until it is answered: the same one again changes nothing."""
+        """Send the command until it is answered: the same one again changes nothing. The last look
+        for an answer comes after the time is up, however long this process stood still."""
         end, repeat_at = time.monotonic() + self.timeout_s, 0.0
         with closing(TidelineHook(self.config).asker()) as asker:
-            while time.monotonic() < end:
+            while True:
+                now = time.monotonic()
                 answer = asker.answer(command.command_id)
                 if answer is not None:
                     return answer
-                if time.monotonic() >= repeat_at:
+                if now >= end:
+                    break
+                if now >= repeat_at:
                     asker.command(command)
-                    repeat_at = time.monotonic() + REPEAT_AFTER_S
+                    repeat_at = now + REPEAT_AFTER_S
                 time.sleep(POLL_INTERVAL_S)
         raise AirflowException(
             f"no worker answered within {self.timeout_s:g} s; the command waits for one:"

@@ -276,7 +276,7 @@ def until_answered(ask: DumpOperator, worker: StubWorker) -> None:
     asker.close()
 
 
-def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, "it never came true"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from tests.airflow.stub_worker import StubWorker
 from tests.airflow.task_context import TaskContext
-from tideline.contract.request import Action
+from tideline.contract.request import Action, Answer, Command, RequestState
 from tideline_airflow import steer
+from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.steer import SteerOperator
 
 FORM = {"action": "pause", "requests": None, "all": False, "chunk_rows": None, "delay_ms": None}
@@ -20,11 +22,11 @@ FORM = {"action": "pause", "requests": None, "all": False, "chunk_rows": None, "
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steer, "POLL_INTERVAL_S", 0.02)
-    monkeypatch.setattr(steer, "REPEAT_AFTER_S", 0.1)
+    monkeypatch.setattr(steer, "REPEAT_AFTER_S", 600.0)  # the worker lists repeats, too
 
 
 def tell(config: Path, **params: Any) -> Any:
-    task = SteerOperator(task_id="steer", config=str(config), timeout_s=5.0)
+    task = SteerOperator(task_id="steer", config=str(config), timeout_s=60.0)
     return task.execute(TaskContext(task, params={**FORM, **params}).values)
 
 
@@ -80,3 +82,24 @@ def test_nobody_answers(config: Path) -> None:
     with pytest.raises(AirflowException, match="tideline capture") as caught:
         task.execute(TaskContext(task).values)
     assert not isinstance(caught.value, AirflowFailException)
+
+
+def test_a_machine_that_stood_still_past_the_end_looks_once_more(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command was done meanwhile; a try that fails would say that nobody answered."""
+    now_s = [0.0]
+    sent: list[Command] = []
+    answers: list[Answer] = []
+
+    def stand_still(_: float) -> None:
+        now_s[0] += 1_000.0
+        answers.append(Answer(sent[0].command_id, RequestState.DONE, manifest_number=8))
+
+    asker = SimpleNamespace(
+        answer=lambda _: answers[0] if answers else None, command=sent.append, close=lambda: None
+    )
+    monkeypatch.setattr(TidelineHook, "asker", lambda _: asker)
+    clock = SimpleNamespace(monotonic=lambda: now_s[0], sleep=stand_still)
+    monkeypatch.setattr(steer, "time", clock)
+    assert tell(config, requests=["run/1"])["manifest_number"] == 8

@@ -155,9 +155,10 @@ def test_a_flushed_redis_costs_time_only(
 
     async def flush_while_it_waits() -> Any:
         waiting = asyncio.ensure_future(first_event(trigger))
-        await until(lambda: len(worker.seen) == 1)
+        await until(lambda: len(worker.seen) >= 1)
         await asyncio.to_thread(valkey.flush)
-        await until(lambda: len(worker.seen) == 2)
+        before = len(worker.seen)
+        await until(lambda: len(worker.seen) > before)
         worker.held.clear()
         return await waiting
 
@@ -199,7 +200,7 @@ def test_it_survives_serialisation() -> None:
 
 
 def make(config: Path, **watch: float) -> DumpTrigger:
-    waits: dict[str, float] = {"started_s": time.time(), "timeout_s": 20.0, **watch}
+    waits: dict[str, float] = {"started_s": time.time(), "timeout_s": 120.0, **watch}
     values = msgspec.to_builtins(msgspec.convert({"poll_interval_s": 0.02, **waits}, Watch))
     return DumpTrigger(encode_request(REQUEST).decode(), values, str(config))
 
@@ -214,7 +215,7 @@ async def first_event(trigger: DumpTrigger) -> Any:
     raise AssertionError("the trigger ended without an event")
 
 
-async def until(condition: Any, timeout_s: float = 10.0) -> None:
+async def until(condition: Any, timeout_s: float = 60.0) -> None:
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, "it never came true"

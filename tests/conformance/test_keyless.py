@@ -16,7 +16,7 @@ import pymysql
 import pytest
 
 from console.doctor import examine
-from tests.fixtures.capture import Pipeline, PipelineFactory, poll
+from tests.fixtures.capture import PATIENCE_S, Pipeline, PipelineFactory, poll
 from tests.fixtures.sources import ConformingSource
 from tideline.contract.manifest import Floor, Manifest, OpenState, TableCondition
 from tideline.contract.request import DumpRequest, RequestState, TimeRange
@@ -153,20 +153,22 @@ def copying(state: OpenState, table: str) -> bool:
     return any(dump.table == table and dump.rows for dump in dumps)
 
 
-@pytest.mark.parametrize("kill", [None, "between-chunks"])
+@pytest.mark.parametrize("killed", [False, True], ids=["whole", "killed-between-chunks"])
 def test_a_copy_under_writes_is_exact(
-    bag: ConformingSource, pipeline_of: PipelineFactory, kill: str | None
+    bag: ConformingSource, pipeline_of: PipelineFactory, killed: bool
 ) -> None:
     """Repeatedly, and killed in the middle: then it begins anew."""
     table = bag.full_name("bag")
-    limits = {"chunk_rows": 150, "delay_ms": 150 if kill else 30, "chunk_bytes_max": 4_000}
-    pipeline = pipeline_of(bag, capture=limits, tables=COUNTED)
+    limits = {"chunk_rows": 150, "delay_ms": 30, "chunk_bytes_max": 4_000}
+    slow = {**limits, "delay_ms": 3_000}
+    pipeline = pipeline_of(bag, capture=slow if killed else limits, tables=COUNTED)
     with BagWriters(bag) as traffic:
-        if kill is not None:
+        if killed:
             doomed = pipeline.start()
             pipeline.wait_state("rows are durable", lambda s: copying(s, table))
-            doomed.kill_at(kill)
+            doomed.kill()
             assert copying(pipeline.state(), table), "the copy ended before the kill"
+            pipeline_of(bag, capture=limits, tables=COUNTED)
         worker = pipeline.start()
         pipeline.wait_state("the copy ends", lambda s: table in s.tables and not s.requests)
         for number in range(3):
@@ -191,13 +193,15 @@ def _whole(floor: Floor) -> bool:
 def test_what_else_happens_to_it(bag: ConformingSource, pipeline_of: PipelineFactory) -> None:
     """A truncate in the middle of a copy, requests that need a key, a new column."""
     table = bag.full_name("bag")
-    limits = {"chunk_rows": 150, "delay_ms": 100, "chunk_bytes_max": 4_000}
+    limits = {"chunk_rows": 150, "delay_ms": 3_000, "chunk_bytes_max": 4_000}
     pipeline = pipeline_of(bag, capture=limits, tables=COUNTED)
     worker = pipeline.start()
     pipeline.wait_state("rows are durable", lambda s: copying(s, table))
     emptying = threading.Thread(target=bag.run, args=("TRUNCATE TABLE bag",))
-    emptying.start()  # It may wait for the copy's end.
-    emptying.join(90)
+    emptying.start()
+    emptying.join(0.5)  # It may wait for the copy's end.
+    pipeline.hurry()
+    emptying.join(PATIENCE_S)
     bag.run("INSERT INTO bag VALUES (1, 'after'), (1, 'after'), (NULL, NULL), (NULL, NULL)")
     pipeline.wait_state("the copy ends", lambda s: not s.requests)
     for request in (

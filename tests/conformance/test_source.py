@@ -113,13 +113,16 @@ def test_a_dump_under_writes(
         conforming.make(table)
     conforming.fill("items", 1, ROWS)
     items = conforming.full_name("items")
-    shop = pipeline_of(conforming, capture={"chunk_rows": 150, "delay_ms": 40 if not kill else 200})
+    limits = {"chunk_rows": 150, "delay_ms": 40}
+    slow = {**limits, "delay_ms": 1_000}
+    shop = pipeline_of(conforming, capture=slow if kill else limits)
     with Writers(conforming, "items", "ledger", keys=ROWS) as traffic:
         if kill is not None:
             doomed = shop.start()
             shop.wait_state("chunks are durable", lambda s: under_way(s, items))
             doomed.kill_at(kill)
             assert under_way(shop.state(), items), "the dump ended before the kill"
+            pipeline_of(conforming, capture=limits)
         worker = shop.start()
         shop.wait_state("the dump ends", lambda s: items in s.tables and not s.requests)
         commits = traffic.commits

@@ -148,6 +148,7 @@ def test_what_is_confirmed_never_passes_the_chain(shop: Pipeline[Database]) -> N
     mine = f"{query} WHERE database = current_database()"
     with Workload(shop.database.dsn, seed=5) as traffic:
         worker = shop.start()
+        worker.wait_point("reading")  # Before it there is no slot.
         worker.wait_point("after-manifest", 5)
         for _ in range(20):
             confirmed = int(shop.database.rows(mine)[0][0])
@@ -171,7 +172,12 @@ class TestLost:
         assert shop.manifest().last_seq == before.last_seq
 
     def slot(self, shop: Pipeline[Database]) -> str:
-        query = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
+        """Its name, once the server has noticed that the worker is gone."""
+        query = (
+            "SELECT slot_name FROM pg_replication_slots"
+            " WHERE database = current_database() AND active_pid IS NULL"
+        )
+        poll("the slot is free", lambda: bool(shop.database.rows(query)))
         return str(shop.database.rows(query)[0][0])
 
     def test_the_slot_was_moved_by_someone_else(self, shop: Pipeline[Database]) -> None:

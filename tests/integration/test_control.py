@@ -11,6 +11,7 @@ import redis
 
 from capture.queue import Message, RequestQueue
 from console.services.valkey import ValkeyServer
+from tests.fixtures.capture import PATIENCE_S
 from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 from tideline.control import (
@@ -43,13 +44,15 @@ def client(valkey: ValkeyServer) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def asker(control: Control, pipeline: str) -> Asker:
-    return Asker(control, pipeline)
+    return Asker(control, pipeline, timeout_s=PATIENCE_S)
 
 
 @pytest.fixture
 def make_queue(control: Control, pipeline: str) -> MakeQueue:
     def make(consumer: str = "w1", *, claim_idle_s: float = 30.0) -> RequestQueue:
-        return RequestQueue(control, pipeline, consumer, claim_idle_s=claim_idle_s)
+        return RequestQueue(
+            control, pipeline, consumer, claim_idle_s=claim_idle_s, timeout_s=PATIENCE_S
+        )
 
     return make
 
@@ -270,8 +273,8 @@ def test_a_key_of_another_kind_in_the_streams_place(
 
 def test_redis_away_then_back(pipeline: str, valkey: ValkeyServer, control: Control) -> None:
     now = [100.0]
-    queue = RequestQueue(control, pipeline, "w1", clock=lambda: now[0])
-    asker = Asker(control, pipeline)
+    queue = RequestQueue(control, pipeline, "w1", timeout_s=PATIENCE_S, clock=lambda: now[0])
+    asker = Asker(control, pipeline, timeout_s=PATIENCE_S)
     assert queue.claim() == []
     valkey.stop()
     with pytest.raises(Unavailable, match="cannot be reached"):
@@ -330,16 +333,16 @@ def test_a_wrong_password(valkey: ValkeyServer, pipeline: str) -> None:
     url = f"redis://:{CANARY}@127.0.0.1:{valkey.port}/0"
     control = Control.model_validate({"url": url})
     with pytest.raises(Misconfigured, match="refuses the login") as refused:
-        Asker(control, pipeline).ping()
+        Asker(control, pipeline, timeout_s=PATIENCE_S).ping()
     with pytest.raises(Unavailable, match="refuses the login") as unavailable:
-        RequestQueue(control, pipeline, "w1").claim()
+        RequestQueue(control, pipeline, "w1", timeout_s=PATIENCE_S).claim()
     assert CANARY not in repr(refused.value) + repr(unavailable.value)
 
 
 def test_no_password(valkey: ValkeyServer, pipeline: str) -> None:
     control = Control.model_validate({"url": f"redis://127.0.0.1:{valkey.port}/0"})
     with pytest.raises(Misconfigured, match="refuses the login"):
-        Asker(control, pipeline).ping()
+        Asker(control, pipeline, timeout_s=PATIENCE_S).ping()
 
 
 def test_the_grants_that_docs_name_suffice(
@@ -355,7 +358,8 @@ def test_the_grants_that_docs_name_suffice(
         commands=COMMANDS.split(),
     )
     control = Control.model_validate({"url": f"redis://tl:secret@127.0.0.1:{valkey.port}/0"})
-    asker, queue = Asker(control, pipeline), RequestQueue(control, pipeline, "w1")
+    asker = Asker(control, pipeline, timeout_s=PATIENCE_S)
+    queue = RequestQueue(control, pipeline, "w1", timeout_s=PATIENCE_S)
     asker.ask(request())
     (message,) = queue.claim()
     queue.answer(Answer("r1", RequestState.DONE))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -12,6 +11,7 @@ from capture.queue import Message, RequestQueue
 from console import dump
 from console.dump import make_request, run
 from console.services.valkey import ValkeyServer
+from tests.fixtures.capture import PATIENCE_S, poll
 from tests.fixtures.core import first_manifest
 from tests.fixtures.services import Database
 from tests.fixtures.settings import SettingsFactory
@@ -20,8 +20,6 @@ from tideline.contract.request import Answer, DumpRequest, RequestState, TablePr
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
-
-WAIT_S = 30.0
 
 
 @pytest.fixture
@@ -32,7 +30,7 @@ def settings(settings_for: SettingsFactory) -> Settings:
 
 @pytest.fixture
 def queue(settings: Settings) -> Iterator[RequestQueue]:
-    queue = RequestQueue(settings.control, settings.pipeline, "w1")
+    queue = RequestQueue(settings.control, settings.pipeline, "w1", timeout_s=PATIENCE_S)
     yield queue
     queue.close()
 
@@ -48,13 +46,14 @@ Start = Callable[[Settings, DumpRequest], "Future[int]"]
 
 
 def next_message(queue: RequestQueue) -> Message:
-    pause = threading.Event()
-    for _ in range(int(WAIT_S / 0.02)):
-        messages = queue.claim()
-        if messages:
-            return messages[0]
-        pause.wait(0.02)
-    raise AssertionError("no request came")
+    messages: list[Message] = []
+
+    def came() -> bool:
+        messages.extend(queue.claim())
+        return bool(messages)
+
+    poll("a request comes", came)
+    return messages[0]
 
 
 def test_sent_and_not_waited_for(
@@ -79,7 +78,7 @@ def test_waited_for_until_done(
     assert not waiting.done()
     done = TableProgress("public.a", RequestState.DONE, chunks=2, rows=15)
     queue.answer(Answer(request.request_id, RequestState.DONE, manifest_number=9, tables=(done,)))
-    assert waiting.result(WAIT_S) == 0
+    assert waiting.result(PATIENCE_S) == 0
     assert "done: 1 tables, 15 rows, manifest 9" in capsys.readouterr().out
 
 
@@ -98,7 +97,7 @@ def test_failed_or_refused(
     queue.answer(
         Answer(request.request_id, state, tables=(table,), error="1 of 2", hint="add [a] key")
     )
-    assert waiting.result(WAIT_S) == 1
+    assert waiting.result(PATIENCE_S) == 1
     err = capsys.readouterr().err
     assert f"the request is {state.value}: 1 of 2" in err
     assert "public.b: it has no key" in err
@@ -123,20 +122,20 @@ def test_an_unanswered_request_is_repeated(
     valkey.flush()
     assert next_message(queue).request == request
     queue.answer(Answer(request.request_id, RequestState.DONE))
-    assert waiting.result(WAIT_S) == 0
+    assert waiting.result(PATIENCE_S) == 0
 
 
 def test_a_redis_that_goes_away_meanwhile(
     settings: Settings, valkey: ValkeyServer, start: Start
 ) -> None:
     request = make_request(["public.a"])
-    first = RequestQueue(settings.control, settings.pipeline, "w1")
+    first = RequestQueue(settings.control, settings.pipeline, "w1", timeout_s=PATIENCE_S)
     waiting = start(settings, request)
     next_message(first)
     valkey.restart()
-    second = RequestQueue(settings.control, settings.pipeline, "w2")
+    second = RequestQueue(settings.control, settings.pipeline, "w2", timeout_s=PATIENCE_S)
     second.answer(Answer(request.request_id, RequestState.DONE))
-    assert waiting.result(WAIT_S) == 0
+    assert waiting.result(PATIENCE_S) == 0
 
 
 @pytest.mark.parametrize("away", [False, True], ids=["flushed", "stopped"])
@@ -163,7 +162,7 @@ def test_the_chain_tells_what_redis_has_lost(
     if away:
         valkey.stop()
     try:
-        assert waiting.result(WAIT_S) == 1
+        assert waiting.result(PATIENCE_S) == 1
     finally:
         valkey.start()
     assert queue.claim() == []

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from console.demo.compare import compare
-from tests.fixtures.capture import Pipeline, PipelineFactory
+from tests.fixtures.capture import Pipeline, PipelineFactory, poll
 from tests.fixtures.services import Database
 from tideline.contract.layout import receipt_key
 from tideline.contract.receipt import Receipt, encode_receipt, reread_requests
+from tideline.contract.request import RequestState
 from tideline.planner import pending_requests, plan_merge
 from tideline.store.objects import open_store
 
@@ -52,8 +53,15 @@ def test_they_are_read_again(pipeline: Pipeline[Database], spark: SparkSession) 
     asker = pipeline.asker()
     asker.ask(request)
     asker.ask(request)
+    worker = pipeline.start()
+
+    def read_again() -> bool:
+        answer = asker.answer(request.request_id)
+        return answer is not None and answer.state is RequestState.DONE
+
+    poll("they are read again", read_again)
     asker.close()
-    pipeline.drain()
+    worker.terminate()
     second = merged(pipeline, spark, "second")
     assert pending_requests(pipeline.settings) == []
     assert (second.tables[0].rows_read, second.tables[0].pending) == (3, 0)

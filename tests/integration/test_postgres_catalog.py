@@ -25,7 +25,7 @@ TABLE = "public.t"
 
 @pytest.fixture
 def watch(database: Database) -> Iterator[CatalogWatch]:
-    settings = {**PINNED, "statement_timeout": "5000", "lock_timeout": "300"}
+    settings = {**PINNED, "statement_timeout": "60000", "lock_timeout": "300"}
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
     connection = psycopg2.connect(database.dsn, options=options)
     connection.autocommit = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +14,7 @@ from capture.core.events import Chunk, ChunkFailed, ChunkOrder
 from capture.sources.postgres.chunks import CopyChunkReader
 from capture.sources.postgres.connect import connect
 from capture.sources.postgres.types import PINNED
+from tests.fixtures.capture import PATIENCE_S, poll
 from tests.fixtures.services import Database
 from tideline.settings import make_settings
 
@@ -26,12 +28,10 @@ def reader(database: Database) -> Iterator[CopyChunkReader]:
     made.close()
 
 
-def make_reader(
-    database: Database, *, lock_timeout_s: float = 0.2, **settings: str
-) -> CopyChunkReader:
+def make_reader(database: Database, *, lock_timeout_s: float = 0.2) -> CopyChunkReader:
     return CopyChunkReader(
-        _connection(database, settings),
-        _connection(database, settings),
+        _connection(database),
+        _connection(database),
         incarnation="inc",
         publication="p",
         lock_timeout_s=lock_timeout_s,
@@ -39,9 +39,8 @@ def make_reader(
     )
 
 
-def _connection(database: Database, settings: dict[str, str]) -> Any:
-    pinned = {**PINNED, **settings}
-    options = " ".join(f"-c {name}={value}" for name, value in pinned.items())
+def _connection(database: Database) -> Any:
+    options = " ".join(f"-c {name}={value}" for name, value in PINNED.items())
     connection = psycopg2.connect(database.dsn, options=options)
     connection.autocommit = True
     return connection
@@ -95,6 +94,16 @@ def other_session(database: Database, statement: str) -> Iterator[None]:
     finally:
         connection.rollback()
         connection.close()
+
+
+def cancel_waiting(database: Database) -> None:
+    """Cancel the statement that waits for the table, once there is one."""
+    cancel = (
+        "SELECT pg_cancel_backend(pid) FROM pg_locks WHERE NOT granted"
+        " AND relation = 't'::regclass"
+        " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    )
+    poll("a statement waits for the table", lambda: bool(database.rows(cancel)))
 
 
 KEYS = {
@@ -252,12 +261,17 @@ class TestFailures:
 
     def test_a_cancelled_statement_is_tried_again(self, database: Database) -> None:
         database.run("CREATE TABLE t (id int PRIMARY KEY)")
-        impatient = make_reader(database, lock_timeout_s=60.0, statement_timeout="100")
-        with other_session(database, "LOCK TABLE t IN ACCESS EXCLUSIVE MODE"):
-            told = failed(impatient)
+        patient = make_reader(database, lock_timeout_s=PATIENCE_S)
+        with (
+            other_session(database, "LOCK TABLE t IN ACCESS EXCLUSIVE MODE"),
+            ThreadPoolExecutor(1) as pool,
+        ):
+            cancelled = pool.submit(cancel_waiting, database)
+            told = failed(patient)
+            cancelled.result()
         assert told.retry and "57014" in told.error
-        assert read(impatient).complete
-        impatient.close()
+        assert read(patient).complete
+        patient.close()
 
     def test_a_value_of_another_type_ends_the_request_without_quoting_it(
         self, database: Database, reader: CopyChunkReader

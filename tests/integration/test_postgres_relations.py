@@ -12,6 +12,7 @@ import pytest
 from capture.sources.postgres.pgoutput import Relation, RelationColumn
 from capture.sources.postgres.publication import ensure_publication
 from capture.sources.postgres.relations import Relations
+from tests.fixtures.capture import PATIENCE_S
 from tests.fixtures.services import Database
 
 INT4 = 23
@@ -51,8 +52,9 @@ class Altering:
 
 
 def test_a_server_that_ends_the_transaction_late_is_waited_for(
-    database: Database, relations: Relations
+    database: Database, relations: Relations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("capture.sources.postgres.relations._PATIENCE_S", PATIENCE_S)
     with closing(Altering(database)) as altering:
         timer = threading.Timer(UNSEEN_S, altering.commit)
         timer.start()

@@ -30,7 +30,7 @@ from console.services.valkey import ValkeyServer
 from tests.fixtures.services import Database
 from tideline.contract.errors import Misconfigured, Unavailable
 
-_LIMIT_S = 20.0
+_LIMIT_S = 60.0
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from console.services.valkey import ValkeyServer
 from console.status import read_status
 from console.steer import make_command
 from tests.faults.checks import Captured, check_equal, read_chain
-from tests.fixtures.capture import Pipeline, PipelineFactory, WorkerProcess, poll
+from tests.fixtures.capture import PATIENCE_S, Pipeline, PipelineFactory, WorkerProcess, poll
 from tests.fixtures.services import Database
 from tests.fixtures.sources import ConformingSource, PostgresSource
 from tideline.contract.manifest import ManifestKind, TableCondition
@@ -82,7 +83,7 @@ class Shop:
             return bool(found) and holds(found[0])
 
         try:
-            poll(f"request {request_id} {what}", looked, timeout_s=30)
+            poll(f"request {request_id} {what}", looked)
         except AssertionError as error:
             raise AssertionError(f"{error}; the last answer is {found}") from None
         return found[0]
@@ -211,22 +212,21 @@ def test_pause_outlives_the_worker_and_resume_goes_on(shop: Shop) -> None:
     shop.source.fill("items", 1, ROWS)
     shop.source.run("ANALYZE items" if is_postgres(shop.source) else "ANALYZE TABLE items")
     first = shop.start("items")
-    shop.ask("big", "items", chunk_rows=20, delay_ms=50)
+    shop.ask("big", "items", chunk_rows=20, delay_ms=500)
     answer = shop.until("big", "says how long", lambda a: progress(a).remaining_s is not None)
     told = progress(answer)
     rate, estimate = told.rows_per_s or 0, told.rows_estimate or 0
-    assert 0 < rate <= 20 / 0.05
+    assert 0 < rate <= 20 / 0.5
     assert ROWS / 2 <= estimate <= ROWS * 2
     assert told.remaining_s == pytest.approx((estimate - told.rows) / rate, rel=0.05, abs=0.1)
     shop.tell(Action.PAUSE, "big")
-    shop.pass_manifests(2)  # The chunk that was under way has ended.
     read = first.points()["between-chunks"]
-    (before,) = shop.pipeline.state().requests
     shop.pass_manifests(3)
     assert first.points()["between-chunks"] == read
     answer = shop.until("big", "is paused", lambda a: a.state is RequestState.PAUSED)
     assert 0 < progress(answer).rows < ROWS
     first.kill()
+    (before,) = shop.pipeline.state().requests
     second = shop.pipeline.start()
     second.wait_point("reading")
     shop.pass_manifests(3)
@@ -245,12 +245,12 @@ def test_pause_outlives_the_worker_and_resume_goes_on(shop: Shop) -> None:
 
 @both
 def test_a_repair_overtakes_and_dumps_go_side_by_side(shop: Shop) -> None:
-    for table, rows in (("items", 5 * ROWS), ("other", ROWS)):
+    for table, rows in (("items", 20 * ROWS), ("other", ROWS)):
         shop.source.make(table)
         shop.source.fill(table, 1, rows)
     worker = shop.start("items", "other")
     shop.ask("big", "items", chunk_rows=5)
-    shop.ask("beside", "other", chunk_rows=10, delay_ms=40)
+    shop.ask("beside", "other", chunk_rows=10, delay_ms=500)
     for request in ("big", "beside"):
         shop.until(request, "is at work", lambda a: progress(a).chunks >= 2)
     assert len(shop.pipeline.state().requests) == 2
@@ -259,7 +259,7 @@ def test_a_repair_overtakes_and_dumps_go_side_by_side(shop: Shop) -> None:
     shop.ask("repair", "items", key_range=repair, keys=(("7",), ("9000",)), priority=5)
     shop.done("repair")
     big = shop.until("big", "goes on", lambda a: a.state is RequestState.RUNNING)
-    assert progress(big).rows < 5 * ROWS
+    assert progress(big).rows < 20 * ROWS
     shop.tell(Action.PAUSE)
     shop.until("beside", "is paused", lambda a: a.state is RequestState.PAUSED)
     shop.tell(Action.CANCEL, "big")
@@ -270,9 +270,9 @@ def test_a_repair_overtakes_and_dumps_go_side_by_side(shop: Shop) -> None:
     shop.tell(Action.RESUME)
     shop.done("beside")
     shop.tell(Action.TUNE, chunk_rows="default", delay_ms="default")
-    shop.asker.ask(DumpRequest("all", ("*.*",), chunk_rows=40, delay_ms=60))
+    shop.asker.ask(DumpRequest("all", ("*.*",), chunk_rows=40, delay_ms=1_000))
     shop.until("all", "reads both tables", both_under_way)
-    shop.tell(Action.TUNE, "all", delay_ms="0")
+    shop.tell(Action.TUNE, "all", chunk_rows="1000", delay_ms="0")
     shop.done("all")
     worker.terminate()
     captured = read_chain(shop.pipeline.settings)
@@ -303,7 +303,7 @@ def sleepers(source: ConformingSource, count: int) -> Iterator[None]:
     def sleep(cursor: Any, begun: Barrier) -> None:
         begun.wait()
         with suppress(psycopg2.errors.QueryCanceled, pymysql.OperationalError):
-            cursor.execute(f"SELECT {'pg_sleep' if is_postgres(source) else 'SLEEP'}(60)")
+            cursor.execute(f"SELECT {'pg_sleep' if is_postgres(source) else 'SLEEP'}(600)")
 
     begun = Barrier(count + 1)
     with ExitStack() as stack:
@@ -338,14 +338,18 @@ def test_a_busy_source_is_spared(
         shop.source.make("items")
         shop.source.fill("items", 1, 2 * ROWS)
         worker = shop.start("items")
-        shop.ask("big", "items", chunk_rows=ROWS // 2, delay_ms=100)
+        shop.ask("big", "items", chunk_rows=ROWS // 2, delay_ms=2_000)
         shop.until("big", "is at work", lambda a: a.state is RequestState.RUNNING)
         with sleepers(shop.source, 9):
             slowed = shop.until("big", "is throttled", lambda a: a.state is RequestState.THROTTLED)
             assert str(progress(slowed).waiting).startswith("running queries ")
             assert str(progress(slowed).waiting).endswith(", limit 4")
-            (dump,) = read_status(shop.pipeline.settings).dumps
-            assert progress(dump).waiting == progress(slowed).waiting
+
+            def shown() -> bool:
+                (dump,) = read_status(shop.pipeline.settings).dumps
+                return str(progress(dump).waiting).startswith("running queries ")
+
+            poll("the status shows it", shown)
             shop.ask("new", "items", keys=(("1",),))
             new = shop.until("new", "is throttled", lambda a: progress(a).waiting is not None)
             assert new.state is RequestState.ACCEPTED
@@ -353,6 +357,7 @@ def test_a_busy_source_is_spared(
             read = worker.points()["between-chunks"]
             shop.pass_manifests(3)
             assert worker.points()["between-chunks"] == read
+        shop.tell(Action.TUNE, "big", delay_ms="0")
         big, _ = shop.done("big", "new")
         assert progress(big).chunks >= 6, "four without a limit on their time"
         worker.terminate()
@@ -374,7 +379,7 @@ class Standby(Thread):
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
-        self.join(10)
+        self.join(PATIENCE_S)
         self._connection.close()
 
     def run(self) -> None:
@@ -402,11 +407,12 @@ def test_a_replica_that_falls_behind_is_waited_for(
         source.make("items")
         source.fill("items", 1, ROWS)
         worker = shop.start("items")
-        shop.ask("big", "items", chunk_rows=20, delay_ms=100)
+        shop.ask("big", "items", chunk_rows=20, delay_ms=1_000)
         shop.until("big", "is at work", lambda a: a.state is RequestState.RUNNING)
         standby.lag_s = 1.2
         slowed = shop.until("big", "is throttled", lambda a: a.state is RequestState.THROTTLED)
-        assert str(progress(slowed).waiting).startswith("replica lag 1.")
+        waiting = re.fullmatch(r"replica lag (\S+) s, limit 0\.7 s", str(progress(slowed).waiting))
+        assert waiting is not None and float(waiting[1]) > 0.7
         standby.lag_s = 0.0
         shop.tell(Action.TUNE, "big", delay_ms="0", chunk_rows="400")
         shop.done("big")
@@ -429,12 +435,14 @@ def test_the_settings_file_is_followed(database: Database, pipeline_of: Pipeline
         pipeline_of(source, source={"tables": [late]}, capture={**QUICK, **slow})
         asked = one.wait_state("the new table is taken up", lambda s: bool(s.requests))
         request_id = asked.requests[0].request.request_id
-        waits = shop.until(request_id, "waits", lambda a: progress(a).waiting is not None)
-        assert str(progress(waits).waiting).startswith("log backlog ")
+        shop.until(
+            request_id, "waits", lambda a: str(progress(a).waiting).startswith("log backlog ")
+        )
         pipeline_of(source, source={"tables": [late]}, capture=QUICK)
         one.wait_state("the new table is known", lambda s: late in s.tables)
         one.wait_state("the new table is dumped", lambda s: not s.requests)
-        assert one.table(items).condition is TableCondition.PARKED
+        parked = TableCondition.PARKED
+        one.wait_state("the old one is left out", lambda s: s.tables[items].condition is parked)
         source.run("UPDATE items SET ver = 5", "UPDATE late SET ver = 7")
         worker.terminate()
     one.drain()
@@ -458,7 +466,7 @@ def test_what_was_accepted_is_found_without_redis(
         shop.source.make("items")
         shop.source.fill("items", 1, ROWS)
         worker = shop.start("items")
-        shop.ask("big", "items", chunk_rows=20, delay_ms=30)
+        shop.ask("big", "items", chunk_rows=20, delay_ms=1_000)
         shop.ask("stopped", "items", chunk_rows=20, delay_ms=1_000)
         shop.until("big", "is at work", lambda a: progress(a).chunks >= 2)
         shop.tell(Action.CANCEL, "stopped")
@@ -472,6 +480,7 @@ def test_what_was_accepted_is_found_without_redis(
         assert (ended.request_id, ended.state) == ("stopped", RequestState.FAILED)
         assert "it was cancelled by" in str(ended.error)
         second = one.start()
+        shop.tell(Action.TUNE, "big", delay_ms="0")
         end = one.wait_state("the dump ends", lambda s: not s.requests)
         valkey.stop()
         try:

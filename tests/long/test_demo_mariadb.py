@@ -13,10 +13,10 @@ import pytest
 from console.demo.databases.base import NAMES
 
 PROGRAM = Path(sys.executable).parent / "tideline"
-PLAY_TIMEOUT_S = 1_000
+PLAY_TIMEOUT_S = 2_400
 
 
-@pytest.mark.timeout(1_200)
+@pytest.mark.timeout(3_000)
 def test_the_same_scenes_end_in_equality(tmp_path: Path) -> None:
     done = subprocess.run(
         [str(PROGRAM), "demo", "--source", "mariadb"],

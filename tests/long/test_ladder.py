@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 def test_a_short_ladder(spark: SparkSession) -> None:
     from benchmarks.ladder import Ladder, climb
 

@@ -73,7 +73,7 @@ def forms(schema: str) -> tuple[str, ...]:
     return (*(f"one_{case}" for case in CASES), *FORMS.get(schema, FORMS[""]))
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("conforming", ["postgres", "mariadb"], indirect=True)
 def test_columns_follow_the_source(
     conforming: ConformingSource, pipeline_of: PipelineFactory, spark: SparkSession

@@ -41,12 +41,12 @@ def submit(plan_url: str, receipt_url: str) -> subprocess.CompletedProcess[str]:
         },
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=560,
         check=False,
     )
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 def test_one_bad_table_fails_the_job_but_not_the_others(tmp_path: Path) -> None:
     """The address holds a space: it arrives percent-encoded, and is one path all the same."""
     history = History(tmp_path / "with space")
@@ -77,7 +77,7 @@ def test_one_bad_table_fails_the_job_but_not_the_others(tmp_path: Path) -> None:
     assert CANARY not in run.stdout + run.stderr
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 def test_a_missing_plan_leaves_no_receipt(tmp_path: Path) -> None:
     receipt = tmp_path / "receipt.json"
     run = submit((tmp_path / "plan.json").as_uri(), receipt.as_uri())

@@ -89,7 +89,7 @@ def jobs(spark: SparkSession) -> list[str]:
     """What every job of the application said it was for."""
     assert spark._jsc is not None
     context = spark._jsc.sc()
-    context.listenerBus().waitUntilEmpty()
+    context.listenerBus().waitUntilEmpty(120_000)
     found = context.statusStore().jobsList(None)
     listed = [found.apply(number) for number in range(found.size())]
     words = {job.jobId(): str(job.description()) for job in listed}
@@ -126,7 +126,7 @@ def test_a_plan_that_does_not_begin_where_the_target_stands_is_refused(
     assert content(history, spark) == {1: ("new", None)}
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 def test_two_merges_of_one_table_at_once(history: History, spark: SparkSession) -> None:
     from spark_jobs.merge import run_plan
 
@@ -136,7 +136,7 @@ def test_two_merges_of_one_table_at_once(history: History, spark: SparkSession) 
     ):
         history.commit(row)
         plans = [history.plan(), history.plan()]
-        both_ready = threading.Barrier(2, timeout=120)
+        both_ready = threading.Barrier(2, timeout=300)
         waited = threading.local()
 
         def meet(point: str, waited: Any = waited, ready: threading.Barrier = both_ready) -> None:
@@ -305,7 +305,7 @@ def test_a_part_that_differs_from_its_manifest_is_not_merged(
     assert not Path(history.root / "warehouse" / "public" / "orders").exists()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 def test_random_sources_are_rebuilt(tmp_path: Path, spark: SparkSession) -> None:
     seed = Random().randrange(2**32)
     print(f"seed {seed}")

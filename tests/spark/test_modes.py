@@ -160,7 +160,7 @@ def _dump(told: Told, sources: list[RandomSource], random: Random) -> None:
     told.commit(*interleave(sources, random, 10), floor=low)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("mode", [Mode.SOFT_DELETES, Mode.HISTORY, Mode.APPEND])
 def test_whatever_plans_cut_the_rows_are_the_models(
     tmp_path: Path, spark: SparkSession, mode: Mode
@@ -240,7 +240,7 @@ def _known(values: Mapping[str, Value], absent: frozenset[str]) -> dict[str, Any
     return {n: "pending" if n in absent else values[n] for n in VALUES}
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 def test_a_change_log_has_the_row_before_and_goes_on_as_one(
     tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -44,7 +44,7 @@ KEY_ROWS = (
 )
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("flavour", ["mariadb", "mysql8"])
 def test_the_warehouse_says_what_the_server_says(
     mysql_database: MysqlDatabase, pipeline_of: PipelineFactory, spark: SparkSession

@@ -92,7 +92,7 @@ def history(tmp_path: Path) -> History:
     return made
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_200)
 def test_a_table_goes_through_every_mode_and_back(history: History, spark: SparkSession) -> None:
     rebuilder = Rebuilder(history, spark)
     history.merge(spark)
@@ -131,7 +131,7 @@ def test_a_table_goes_through_every_mode_and_back(history: History, spark: Spark
     assert sorted(row["_sequence_num"] for row in content[Mode.APPEND]) == list(range(2, 19))
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_200)
 def test_killed_anywhere_raced_and_while_merges_go_on(
     history: History, spark: SparkSession
 ) -> None:
@@ -183,7 +183,7 @@ def test_killed_anywhere_raced_and_while_merges_go_on(
     }  # fmt: skip
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_200)
 def test_differences_are_counted_and_not_swapped(history: History, spark: SparkSession) -> None:
     rebuilder = Rebuilder(history, spark)
     history.merge(spark)
@@ -227,7 +227,7 @@ def test_differences_are_counted_and_not_swapped(history: History, spark: SparkS
     assert {row["id"] for row in rebuilder.rows()} == {1, 30, 4, 5}
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_200)
 def test_a_generation_and_a_lost_past(history: History, spark: SparkSession) -> None:
     rebuilder = Rebuilder(history, spark)
     settings = history.settings
@@ -282,7 +282,7 @@ def test_a_generation_and_a_lost_past(history: History, spark: SparkSession) -> 
     assert applied_state(settings)[ORDERS].pending == 1
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_200)
 def test_columns_that_the_live_table_has_apart(tmp_path: Path, spark: SparkSession) -> None:
     """What it has not comes with a rebuild; what it alone keeps is not thrown away unasked."""
     ignored = {"on_change": {"add": "ignore", "drop": "ignore"}}

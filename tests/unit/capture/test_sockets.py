@@ -19,7 +19,7 @@ def test_whoever_waits_gets_an_end() -> None:
     waiting.start()
     time.sleep(0.05)
     end(ours.fileno())
-    waiting.join(5)
+    waiting.join(60)
     assert got == [b""]
     assert ours.fileno() > 0, "the descriptor is its owner's"
     ours.close()
@@ -57,7 +57,7 @@ def test_what_nobody_has_any_more_is_forgotten() -> None:
 
 def test_an_answer_that_does_not_come_in_time_ends_the_connection() -> None:
     ours, theirs = socket.socketpair()
-    ours.settimeout(10)
+    ours.settimeout(60)
     with answered(ours.fileno(), 0.05):
         assert ours.recv(1) == b"", "it waits until its time is over"
     theirs.close()
@@ -65,12 +65,15 @@ def test_an_answer_that_does_not_come_in_time_ends_the_connection() -> None:
 
 
 def test_a_connection_that_answered_in_time_stays() -> None:
+    others = set(threading.enumerate())
     ours, theirs = socket.socketpair()
-    ours.settimeout(10)
-    with answered(ours.fileno(), 0.2):
+    ours.settimeout(60)
+    with answered(ours.fileno(), 600.0):
+        [timer] = set(threading.enumerate()) - others
         theirs.send(b"1")
         assert ours.recv(1) == b"1"
-    time.sleep(0.4)
+    timer.join(60)
+    assert not timer.is_alive(), "nothing ends it any more"
     theirs.send(b"2")
     assert ours.recv(1) == b"2"
     theirs.close()

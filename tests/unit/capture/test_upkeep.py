@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("blocks_of_ten")
 
 
 def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end, "it did not come"
         time.sleep(0.01)
@@ -70,6 +70,7 @@ def running() -> Iterator[Callable[..., Upkeep]]:
     yield start
     for thread in threads:
         thread.stop()
+        thread.join(60)  # `stop` waits a little only
         assert not thread.is_alive()
 
 

@@ -29,7 +29,7 @@ from tideline.contract.position import PostgresPosition
 from tideline.contract.request import Answer, RequestState
 from tideline.store.chain import Chain, Link
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 STATE = OpenState(tables={TABLE: TableState(schema=SCHEMA.fingerprint)})
 
 
@@ -316,8 +316,8 @@ class TestSpill:
                 assert released.wait(PATIENCE_S)
 
         beating.store.before = hold
-        beating.uploader.start()
         beating.uploader.submit(segment(1))
+        beating.uploader.start()
         eventually(lambda: len(beating.manifests()) >= 3)
         assert all(m.uploading for m in beating.manifests()[-2:])
         released.set()
@@ -332,10 +332,10 @@ class TestSpill:
                 assert released.wait(PATIENCE_S)
 
         beating.store.before = hold
-        beating.uploader.start()
         beating.uploader.submit(
             sealed(1, make_rows([("c", 1, "a")], 1), schemas=(SCHEMA, replace(SCHEMA, table="b.c")))
         )
+        beating.uploader.start()
         eventually(lambda: len(beating.manifests()) >= 3)
         released.set()
         assert next(m for m in beating.run() if m.parts)

@@ -5,12 +5,19 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from console.demo.app import stays_up
 from console.demo.compare import Comparison, Difference, TableComparison
+from console.demo.databases.choose import of_kind
+from console.demo.scenes import CATCH_UP_S, Scenes
 from console.demo.screen import Screen
+from console.demo.traffic import TRANSACTIONS_PER_S, Report
+from tideline.contract.errors import Unavailable
 
 
 class Terminal(io.StringIO):
@@ -30,12 +37,14 @@ def test_progress_is_replaced_in_a_terminal() -> None:
     assert lines[3].strip() == "done"
 
 
-def test_progress_in_a_log_is_a_line_every_few_seconds() -> None:
+def test_progress_in_a_log_is_a_line_every_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = count(step=0.1)
+    monkeypatch.setattr("console.demo.screen.time.monotonic", lambda: next(clock))
     out = io.StringIO()
     screen = Screen(out)
-    for number in range(50):
+    for number in range(60):
         screen.progress(f"{number} rows")
-    assert out.getvalue().count("rows") == 1
+    assert out.getvalue().count("rows") == 2
     assert "\x1b" not in out.getvalue()
 
 
@@ -79,3 +88,47 @@ def test_the_comparison_shares_nothing_with_what_it_judges() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
     assert done.stdout.strip() == "set()", done.stdout + done.stderr
+
+
+class EmptyStage:
+    """A stage on which only the traffic plays: it ``lacks`` some of its transactions, fewer each
+    time that somebody looks."""
+
+    def __init__(self, *lacks: float) -> None:
+        self.database = of_kind("postgres")
+        self.airflow_is_up = False
+        self.lacks = list(lacks)
+
+    def traffic_report(self) -> Report:
+        lacking = self.lacks.pop(0)
+        done = int(TRANSACTIONS_PER_S * 100 * (1 - lacking))
+        return Report(100.0, done, 0, 0, 0, 0, 0, 0, 0, {}, False)
+
+    def wait(self, ready: Any, **_: Any) -> None:
+        while not ready():
+            pass
+
+
+def test_a_valkey_that_is_too_busy_to_answer_ends_no_demo() -> None:
+    def busy() -> None:
+        raise Unavailable("redis did not answer in time")
+
+    out = io.StringIO()
+    stage: Any = EmptyStage(0.0)
+    scenes = Scenes(stage, Screen(out))
+    vars(scenes).update(
+        _asker=SimpleNamespace(workers=busy), _chain=SimpleNamespace(tail=lambda hint: None)
+    )
+    assert not scenes._initial_dump_is_done()
+    assert "0 of 9 tables, 0 rows" in out.getvalue()
+
+
+def test_the_traffic_may_catch_up_before_it_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage: Any = EmptyStage(0.2, 0.1, 0.01, 0.0)
+    Scenes(stage, Screen(io.StringIO()))._catch_up()
+    assert stage.lacks == [0.0]
+    clock = count(step=CATCH_UP_S / 3)
+    monkeypatch.setattr("console.demo.scenes.time.monotonic", lambda: next(clock))
+    slow: Any = EmptyStage(*[0.2] * 20)
+    Scenes(slow, Screen(io.StringIO()))._catch_up()
+    assert slow.lacks, "it goes on without it"

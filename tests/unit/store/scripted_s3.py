@@ -49,7 +49,7 @@ class ScriptedS3:
         self.released = threading.Event()
         self._server = _Server(self)
 
-    def settings(self, *, retry_s: float = 5.0, timeout_s: float = 5.0) -> Store:
+    def settings(self, *, retry_s: float = 60.0, timeout_s: float = 30.0) -> Store:
         return Store(
             url=f"s3://{BUCKET}/prefix",
             endpoint=f"http://127.0.0.1:{self._server.server_port}",

@@ -62,7 +62,7 @@ def test_append_survives_a_lost_answer(server: ScriptedS3, chain: Chain, fault: 
 
 @pytest.mark.parametrize("effect", [False, True])
 def test_append_survives_a_time_out(server: ScriptedS3, effect: bool) -> None:
-    chain = Chain(open_store(server.settings(timeout_s=0.3)), "shop")
+    chain = Chain(open_store(server.settings(timeout_s=1.0)), "shop")
     server.faults.append(Fault(silent=True, effect=effect))
     link = chain.append(first_manifest())
     assert server.objects == {ONE: link.raw}

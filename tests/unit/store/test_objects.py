@@ -78,7 +78,8 @@ def test_create_where_something_is(server: ScriptedS3, store: ObjectStore) -> No
 
 @pytest.mark.parametrize("effect", [False, True])
 def test_create_that_gets_no_answer_in_time(server: ScriptedS3, effect: bool) -> None:
-    store = open_store(server.settings(timeout_s=0.3))
+    # The second PUT must be answered within it, too.
+    store = open_store(server.settings(timeout_s=2.0))
     server.faults.append(Fault(silent=True, effect=effect))
     assert store.create("a", b"mine") is not effect
     assert server.objects == {"a": b"mine"}
@@ -118,7 +119,7 @@ def test_a_delete_that_is_denied(server: ScriptedS3, store: ObjectStore) -> None
 
 
 def test_a_store_that_stays_down_is_unavailable(server: ScriptedS3) -> None:
-    store = open_store(server.settings(retry_s=0.3))
+    store = open_store(server.settings(retry_s=2.0))
     server.faults.extend([Fault(503, "SlowDown")] * 100)
     with pytest.raises(Unavailable, match=r"put log/1.*status 503, SlowDown"):
         store.put("log/1", b"data")
