@@ -39,7 +39,7 @@ BRISK: Section = {
     "request_claim_s": 0.5,
     "chunk_rows": 100,
 }
-HEARTBEAT_BOUND_S = 90.0
+HEARTBEAT_BOUND_S = 30.0
 _TROUBLED_S = 1.5
 """How long a connection is out of order: longer than a takeover takes."""
 _HUGE_ROWS = 6_000

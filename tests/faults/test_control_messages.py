@@ -17,7 +17,7 @@ from tests.fixtures.capture import Pipeline, PipelineFactory, WorkerProcess, pol
 from tests.fixtures.services import Database
 from tideline.contract.manifest import OpenState
 from tideline.contract.request import Answer, DumpRequest, RequestState
-from tideline.control import GROUP, Asker, stream_key
+from tideline.control import GROUP, stream_key
 
 CALM = "public.calm"
 CALM_ROWS = 400
@@ -71,7 +71,7 @@ def test_a_bad_message_is_refused_recorded_and_answered(
         assert good.state is RequestState.DONE, good
         poll("every message is acknowledged", lambda: not left(client, stream))
         for request_id, words in sent.items():
-            answer = wait_answer(shop, request_id)
+            answer = shop.final_answer(request_id)  # After its message is acknowledged.
             assert answer.state is RequestState.REFUSED
             assert words in str(answer.error)
         assert worker.points()["reading"] == 1
@@ -89,7 +89,7 @@ def test_redis_is_flushed_while_a_request_is_open(
     shop: Pipeline[Database], valkey: ValkeyServer
 ) -> None:
     request = DumpRequest("full-1", (CALM,), chunk_rows=20, delay_ms=1_000)
-    with working(shop, seed=32), asking(shop) as asker:
+    with working(shop, seed=32), shop.asking() as asker:
         asker.ask(request)
         asker.ask(request)
         shop.wait_state("the dump has begun", lambda state: chunks(state, "full-1") >= 2)
@@ -109,7 +109,7 @@ def test_redis_is_flushed_while_a_request_is_open(
 def test_redis_is_stopped_for_a_while(shop: Pipeline[Database], valkey: ValkeyServer) -> None:
     # Nobody can hurry it while Redis is away.
     request = DumpRequest("full-1", (CALM,), chunk_rows=40, delay_ms=800)
-    with working(shop, seed=33) as worker, asking(shop) as asker:
+    with working(shop, seed=33) as worker, shop.asking() as asker:
         asker.ask(request)
         shop.wait_state("the dump has begun", lambda state: chunks(state, "full-1") >= 1)
         valkey.stop()
@@ -132,24 +132,6 @@ def working(shop: Pipeline[Database], *, seed: int) -> Iterator[WorkerProcess]:
         yield worker
     worker.terminate()
     shop.drain()
-
-
-@contextmanager
-def asking(shop: Pipeline[Database]) -> Iterator[Asker]:
-    asker = shop.asker()
-    try:
-        yield asker
-    finally:
-        asker.close()
-
-
-def wait_answer(shop: Pipeline[Database], request_id: str) -> Answer:
-    """The answer to the request, which comes after its message is acknowledged."""
-    with asking(shop) as asker:
-        poll(f"{request_id} is answered", lambda: asker.answer(request_id) is not None)
-        answer = asker.answer(request_id)
-    assert answer is not None
-    return answer
 
 
 def left(client: redis.Redis, stream: str) -> int:

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.proxy import LOOPBACK, Fault, Proxy
-from tests.fixtures.capture import poll
+from tests.fixtures.capture import PATIENCE_S, poll
 
 SHORT_S = 0.15
-PATIENCE_S = 60.0
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tideline.contract.request import DumpRequest, RequestState
 
 ANSWER_S = 3.0
 """After so long without an answer the source counts as gone."""
-BOUND_S = 60.0
+BOUND_S = 30.0
 _KEYS = itertools.count(500_000)
 IMPATIENT = {
     "heartbeat_s": 0.5,
@@ -102,7 +102,7 @@ class TestSource:
         """One kind of failure after the other; a dump is under way all the time."""
         with (
             away(conforming, pipeline_of) as (shop, worker, proxy),
-            shop.asking() as asker,
+            shop.pipeline.asking() as asker,
         ):
             request = DumpRequest("through-it-all", (shop.calm,), chunk_rows=5, delay_ms=500)
             asker.ask(request)
@@ -251,7 +251,7 @@ def test_redis(database: Database, pipeline_of: PipelineFactory) -> None:
             (Fault(), Fault(stall=True), Fault(drop="server"), Fault(drop="client"))
         ):
             request = DumpRequest(f"r{number}", (shop.calm,), keys=((str(number + 1),),))
-            with shop.asking() as asker:
+            with shop.pipeline.asking() as asker:
                 asker.ask(request)
             proxy.begin(fault)
             proxy.cut() if number == 0 else None

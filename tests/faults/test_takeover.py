@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,7 +43,7 @@ from tideline.settings import Control
 
 both = pytest.mark.parametrize("conforming", ["postgres", "mariadb"], indirect=True)
 TAKEOVER_AFTER_S = 5.0
-GRACE_S = 30.0
+GRACE_S = 10.0
 """For a busy machine; `tests/unit/capture/test_leadership.py` has the bound to the second."""
 SLOWLY = {"heartbeat_s": 1.0, "takeover_after_s": TAKEOVER_AFTER_S}
 QUICKLY = {"heartbeat_s": 0.4, "takeover_after_s": 1.2}
@@ -95,14 +93,6 @@ class Shop:
         assert len(set(inserts)) == len(inserts)
         return captured
 
-    @contextmanager
-    def asking(self) -> Iterator[Asker]:
-        asker = self.pipeline.asker()
-        try:
-            yield asker
-        finally:
-            asker.close()
-
 
 @pytest.fixture
 def shop(conforming: ConformingSource, pipeline_of: PipelineFactory) -> Shop:
@@ -138,7 +128,7 @@ def test_five_seconds_after_a_kill(shop: Shop) -> None:
     """A dump goes on where it was, and one that was paused stays paused, until it is resumed."""
     first = shop.start()
     second = shop.pipeline.start()
-    with shop.writers(), shop.asking() as asker:
+    with shop.writers(), shop.pipeline.asking() as asker:
         poll("there are two", lambda: {w.state for w in asker.workers()} == {"live", "passive"})
         asker.ask(DumpRequest("goes-on", (shop.calm,), chunk_rows=20, delay_ms=400))
         asker.ask(DumpRequest("paused", (shop.busy,), chunk_rows=5, delay_ms=5_000))
@@ -187,7 +177,7 @@ def test_one_that_slept_leaves_nothing_behind(
     shop = make_shop(conforming, pipeline_of, capture={"request_claim_s": 100.0, **QUICKLY})
     sleeper = shop.start()
     pipeline = shop.pipeline
-    with shop.writers(), shop.asking() as asker:
+    with shop.writers(), shop.pipeline.asking() as asker:
         asker.ask(DumpRequest("runs", (shop.calm,), chunk_rows=50, delay_ms=1_000))
         poll("it is told", partial(is_told, asker, "runs", RequestState.RUNNING))
         sleeper.stop_at("inside-select")
@@ -300,7 +290,7 @@ def test_the_passive_one_costs_next_to_nothing(
     )
     pipeline = shop.pipeline
     address = port_of(pipeline.settings.source.url.get_secret_value())
-    with Proxy(address) as source, Proxy(s3.port) as store, shop.asking() as asker:
+    with Proxy(address) as source, Proxy(s3.port) as store, shop.pipeline.asking() as asker:
         shop.start()
         second = pipeline.start(config=rewired(pipeline, {"source": source, "store": store}))
         poll("it waits", lambda: {w.state for w in asker.workers()} == {"live", "passive"})
@@ -399,7 +389,12 @@ def test_slower_puts_are_safe(
         PostgresSource(database), pipeline_of, capture=QUICKLY, store=on_s3(s3, timeout_s=10.0)
     )
     pipeline = shop.pipeline
-    with Proxy(s3.port) as one, Proxy(s3.port) as other, shop.writers(), shop.asking() as asker:
+    with (
+        Proxy(s3.port) as one,
+        Proxy(s3.port) as other,
+        shop.writers(),
+        shop.pipeline.asking() as asker,
+    ):
         ways = [one, other]
         active = shop.start(config=rewired(pipeline, {"store": one}))
         for _ in range(2):

@@ -14,7 +14,7 @@ from tests.faults.checks import Captured, check_equal
 from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory, WorkerProcess, poll
 from tests.fixtures.services import Database
 from tideline.contract.manifest import TableCondition
-from tideline.contract.request import Answer, DumpRequest, RequestState, TimeRange
+from tideline.contract.request import DumpRequest, RequestState, TimeRange
 
 ITEMS = "public.items"
 ROWS = 50
@@ -184,17 +184,9 @@ class TestRequests:
 
 def test_a_request_that_was_there_before_the_worker_is_served(items: Pipeline[Database]) -> None:
     """It waits until the first look at the catalog says which tables there are."""
-    asker = items.asker()
-    asker.ask(DumpRequest("early", (ITEMS,), keys=(("7",),)))
+    with items.asking() as asker:
+        asker.ask(DumpRequest("early", (ITEMS,), keys=(("7",),)))
     worker = items.start()
-    found: list[Answer] = []
-
-    def ended() -> bool:
-        answer = asker.answer("early")
-        found[:] = [] if answer is None else [answer]
-        return bool(found) and found[0].state.final
-
-    poll("it is served", ended)
-    asker.close()
+    answer = items.final_answer("early")
     worker.terminate()
-    assert (found[0].state, found[0].error) == (RequestState.DONE, None)
+    assert (answer.state, answer.error) == (RequestState.DONE, None)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from console.demo.compare import compare
-from tests.fixtures.capture import Pipeline, PipelineFactory, poll
+from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.services import Database
 from tideline.contract.layout import receipt_key
 from tideline.contract.receipt import Receipt, encode_receipt, reread_requests
@@ -50,17 +50,11 @@ def test_they_are_read_again(pipeline: Pipeline[Database], spark: SparkSession) 
     assert again.tables[0].pending_keys == first.tables[0].pending_keys
     [request] = pending_requests(pipeline.settings)
     assert [request] == reread_requests(first)
-    asker = pipeline.asker()
-    asker.ask(request)
-    asker.ask(request)
+    with pipeline.asking() as asker:
+        asker.ask(request)
+        asker.ask(request)
     worker = pipeline.start()
-
-    def read_again() -> bool:
-        answer = asker.answer(request.request_id)
-        return answer is not None and answer.state is RequestState.DONE
-
-    poll("they are read again", read_again)
-    asker.close()
+    assert pipeline.final_answer(request.request_id).state is RequestState.DONE
     worker.terminate()
     second = merged(pipeline, spark, "second")
     assert pending_requests(pipeline.settings) == []

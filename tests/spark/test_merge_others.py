@@ -140,6 +140,14 @@ def test_a_keys_dump_heals_damaged_rows(history: History, spark: SparkSession) -
     assert content(history, spark) == dict.fromkeys(range(1, 5), ("new", None))
 
 
+def dump_merged(history: History, spark: SparkSession) -> None:
+    """A full dump of three rows, in the warehouse."""
+    low = history.last_seq
+    dump = [order("r", key, "new") for key in (1, 2, 3)]
+    history.commit(*dump, floors=[(ORDERS, low)])
+    applied(history, spark)
+
+
 def test_changes_by_others_stay_said_until_a_full_dump(
     history: History, spark: SparkSession
 ) -> None:
@@ -155,10 +163,7 @@ def test_changes_by_others_stay_said_until_a_full_dump(
     history.commit(order("c", 3, "new"))
     assert applied(history, spark).foreign_changes == ()
     assert applied_state(history.settings)[ORDERS].unproven == ("version 1: UPDATE",)
-    low = history.last_seq
-    dump = [order("r", key, "new") for key in (1, 2, 3)]
-    history.commit(*dump, floors=[(ORDERS, low)])
-    applied(history, spark)
+    dump_merged(history, spark)
     assert applied_state(history.settings)[ORDERS].unproven == ()
     assert content(history, spark) == dict.fromkeys((1, 2, 3), ("new", None))
 
@@ -176,10 +181,7 @@ def test_a_restored_target_is_held_until_a_full_dump(history: History, spark: Sp
     held = history.plan()
     assert held.tables == ()
     assert "RESTORE" in held.held[ORDERS]
-    low = history.last_seq
-    dump = [order("r", key, "new") for key in (1, 2, 3)]
-    history.commit(*dump, floors=[(ORDERS, low)])
-    applied(history, spark)
+    dump_merged(history, spark)
     assert content(history, spark) == dict.fromkeys((1, 2, 3), ("new", None))
 
 
