@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _ROUNDS = 2
 """Of two looks at the catalog that end after a request came, the second began after it came."""
 _REFUSED_MAX = 1_000
-"""Refused messages that are remembered: more than can wait for one refusal to be durable."""
+"""Refused messages that are remembered; one that is forgotten and comes again is refused again."""
 REREAD_KEYS_MAX = 10_000
 """Rows that changed their key during a dump and are read again one by one; above that the whole
 table is dumped again."""
