@@ -16,6 +16,7 @@ from benchmarks import (
     postgres_capture,
     postgres_dump,
     postgres_latency,
+    small_merges,
     verify,
 )
 from benchmarks.result import encode
@@ -30,6 +31,7 @@ _ALL = {
         mysql_dump,
         mysql_memory,
         merge,
+        small_merges,
         verify,
         ladder,
     )

@@ -8,15 +8,13 @@ rows already folded. It runs on a copy of the table, in the same application, ri
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from benchmarks import orders
+from benchmarks.clocks import clocks, since
 from benchmarks.result import Result, result
 from benchmarks.rig import Rig, rig, run_until_idle
 from console.services.jars import delta_jars
@@ -167,19 +165,19 @@ def _round(
     spark: Any, plan: Plan, twin: Path, changes: int
 ) -> tuple[tuple[float, float], tuple[float, float]]:
     """CPU and wall of our merge of ``plan``, and of a plain one of the same rows."""
-    begun = _clocks()
+    begun = clocks()
     receipt = _merged(spark, plan)
-    ours = _since(begun)
+    ours = since(begun)
     if receipt.updated + receipt.inserted != changes:
         raise AssertionError(f"the merge wrote {receipt.updated} and {receipt.inserted} rows")
     paths = [f"{plan.store_url}/{part.key}" for part in plan.tables[0].parts]
-    begun = _clocks()
+    begun = clocks()
     source = spark.read.parquet(*paths).drop("_tl_op", "_tl_tx")
     for name, kind in (("_tl_overflow", "map<string,string>"), ("_tl_pending", "array<string>")):
         source = source.selectExpr("*", f"cast(null AS {kind}) AS {name}")
     source.createOrReplaceTempView("plain")
     spark.sql(_MERGE.format(target=twin)).collect()
-    return ours, _since(begun)
+    return ours, since(begun)
 
 
 def _merged(spark: Any, plan: Plan) -> TableReceipt:
@@ -200,21 +198,6 @@ def _check(spark: Any, target: Path, twin: Path) -> None:
     ]
     if sums[0] != sums[1]:
         raise AssertionError(f"the tables differ: {sums}")
-
-
-def _clocks() -> tuple[float, float]:
-    """CPU of this process and its Java, and the wall."""
-    used = time.process_time()
-    for child in psutil.Process().children(recursive=True):
-        if child.name() == "java":
-            times = child.cpu_times()
-            used += times.user + times.system
-    return used, time.perf_counter()
-
-
-def _since(begun: tuple[float, float]) -> tuple[float, float]:
-    cpu, wall = _clocks()
-    return cpu - begun[0], wall - begun[1]
 
 
 def _median(values: list[float]) -> float:

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from console.spark import spark_session
 from console.tables import moment, print_table
@@ -21,6 +22,9 @@ from tideline.planner import pending_requests, plan_merge
 from tideline.planner.runs import record_run
 from tideline.settings import Settings
 from tideline.store.objects import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 EXIT_FAILED = 1
 
@@ -71,11 +75,22 @@ def _told_run(settings: Settings, plan: Plan) -> Receipt:
 
 def _run_plan(settings: Settings, plan: Plan) -> Receipt:
     """Run it in a session of this process; the session ends with it."""
+    with spark_session(settings, "merge") as session:
+        return run_in(session, settings, plan, retry_s=settings.merge.retry_s)
+
+
+def run_in(session: SparkSession, settings: Settings, plan: Plan, retry_s: float = 0.0) -> Receipt:
+    """Run ``plan`` in a session that is there, within the limits of ``[merge]``."""
     from spark_jobs.merge import run_plan  # heavy
 
     merge = settings.merge
-    with spark_session(settings, "merge") as session:
-        return run_plan(session, plan, retries_max=merge.retries_max, retry_s=merge.retry_s)
+    return run_plan(
+        session,
+        plan,
+        retries_max=merge.retries_max,
+        retry_s=retry_s,
+        tables_at_once=merge.tables_at_once,
+    )
 
 
 def _print_receipt(receipt: Receipt) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from console.merge import print_held, store_receipt
+from console.merge import print_held, run_in, store_receipt
 from console.spark import spark_session
 from tideline.contract.errors import Misconfigured
 from tideline.contract.modes import Mode
@@ -42,7 +42,6 @@ def make_options(
 
 def run(settings: Settings, table: str, options: Options) -> int:
     """Take step after step until the tables are swapped; 1 when one fails."""
-    from spark_jobs.merge import run_plan
 
     record = begin_rebuild(
         settings, table, mode=options.mode, since_dump=options.since_dump, anew=options.anew
@@ -61,7 +60,7 @@ def run(settings: Settings, table: str, options: Options) -> int:
                 print(f"building up to manifest {step.b}: {len(step.parts)} parts", flush=True)
             for swap in plan.swaps:
                 print(_told(swap), flush=True)
-            receipt = run_plan(session, plan, retries_max=settings.merge.retries_max)
+            receipt = run_in(session, settings, plan)
             store_receipt(settings, receipt)
             if [one for one in receipt.tables if _failed(one)]:
                 return EXIT_FAILED

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from console.dump import EVERY_TABLE, asked_by, bound, tell_if_nobody_works, watch
-from console.merge import print_held, store_receipt
+from console.merge import print_held, run_in, store_receipt
 from console.proving import Proving
 from console.spark import spark_session
 from console.tables import moment, print_table
@@ -97,15 +97,13 @@ class ConsoleJobs:
             asker.close()
 
     def merge(self, name: str, tables: Sequence[str]) -> None:
-        from spark_jobs.merge import run_plan
-
         for number in range(_MERGES_MAX):
             plan = plan_merge(self._settings, plan_id=f"{name}.{number}", tables=list(tables))
             if plan.held and not self._quiet:
                 print_held(plan)
             if not plan.tables:
                 return
-            receipt = run_plan(self._session, plan, retries_max=self._settings.merge.retries_max)
+            receipt = run_in(self._session, self._settings, plan)
             store_receipt(self._settings, receipt)
             for one in receipt.tables:
                 if one.error is not None:
@@ -116,7 +114,9 @@ class ConsoleJobs:
     def compare(self, plan: VerifyPlan) -> Verification:
         from spark_jobs.verify import run_verification
 
-        result = run_verification(self._session, plan)
+        result = run_verification(
+            self._session, plan, tables_at_once=self._settings.merge.tables_at_once
+        )
         store_verification(self._settings, result)
         return result
 

@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from spark_jobs.attempts import Patience, try_until
 from spark_jobs.failures import unexpected
 from spark_jobs.files import read_document, spark_path, write_document
-from spark_jobs.formats.delta import MODE
 from spark_jobs.formats.delta_files import DeltaFiles
+from spark_jobs.formats.delta_version import MODE
 from spark_jobs.session import end_session, make_session
 from tideline.contract.errors import Misconfigured, TidelineError
 from tideline.contract.maintenance import (
@@ -66,9 +66,10 @@ def _rewritten(spark: SparkSession, order: MaintenanceOrder, table: MaintainedTa
     """Look at the table's files, and rewrite them if it pays."""
     thresholds = order.thresholds
     files = DeltaFiles(spark.newSession(), spark_path(table.target))
-    if files.table.newest() < 0:
+    seen = files.table.look()
+    if seen.number < 0:
         return TableUpkeep(table.table, Upkeep.LEFT, "nothing was merged into it yet")
-    properties = files.table.properties()
+    properties = seen.properties
     _check_owner(properties, order, table)
     before = files.measure(thresholds)
     if properties.get(MODE) == Mode.APPEND.value:

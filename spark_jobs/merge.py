@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from spark_jobs.attempts import Patience
 from spark_jobs.failures import unexpected
 from spark_jobs.files import read_document, write_document
-from spark_jobs.session import end_session, make_session
+from spark_jobs.session import end_session, make_session, side_by_side
 from spark_jobs.swap import SwapRun
 from spark_jobs.table_receipts import failed, failed_swap
 from spark_jobs.table_run import TableRun
@@ -28,7 +28,6 @@ from tideline.contract.receipt import Outcome, Receipt, TableReceipt, encode_rec
 from tideline.contract.timeliness import encode_run
 
 RETRIES_MAX = 8
-TABLES_AT_ONCE = 2
 
 
 def run_plan(
@@ -37,13 +36,14 @@ def run_plan(
     *,
     retries_max: int = RETRIES_MAX,
     retry_s: float = 0.0,
-    tables_at_once: int = TABLES_AT_ONCE,
+    tables_at_once: int | None = None,
     on_point: Callable[[str], None] = lambda point: None,
 ) -> Receipt:
     """Merge every table of ``plan``; what went wrong with a table, whatever it was, is in its
     receipt, and the others go on.
 
     A lost race is run again up to ``retries_max`` times, what waiting can mend for ``retry_s``.
+    ``tables_at_once`` are merged side by side; None: one for each core.
 
     May be run twice, killed or raced: each table is brought to ``b`` once. ``on_point`` is called
     with ``before-commit`` and ``after-commit`` around each table's commit, by the thread that
@@ -66,7 +66,7 @@ def run_plan(
             return failed_swap(planned, unexpected(error, f"swapping {planned.table}"))
         return made.run(patience)
 
-    with ThreadPoolExecutor(max_workers=tables_at_once) as pool:
+    with ThreadPoolExecutor(max_workers=side_by_side(spark, tables_at_once)) as pool:
         receipts = tuple(pool.map(run, plan.tables))
     receipts += tuple(swap(planned) for planned in plan.swaps)
     return Receipt(
@@ -84,11 +84,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plan", required=True, help="the plan's address")
     parser.add_argument("--receipt", required=True, help="where the receipt is put")
     parser.add_argument("--retry-s", type=float, default=0.0, help="patience with what may mend")
+    parser.add_argument("--tables-at-once", type=int, help="side by side; default: Spark's cores")
     options = parser.parse_args(arguments)
     spark = make_session()
     try:
         plan = decode_plan(read_document(spark, options.plan))
-        receipt = run_plan(spark, plan, retry_s=options.retry_s)
+        at_once = options.tables_at_once
+        receipt = run_plan(spark, plan, retry_s=options.retry_s, tables_at_once=at_once)
         _record(spark, plan, receipt)
         write_document(spark, options.receipt, encode_receipt(receipt))
     except Exception as failure:  # noqa: BLE001  it is named, and no text of Spark's is shown

@@ -5,13 +5,14 @@ Invariant: nothing is merged unless every part was read with exactly the counts 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 from urllib.parse import unquote
 
 from msgspec.structs import replace
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, types
 from pyspark.sql import functions as F
 
 from spark_jobs.columns import in_target_terms
@@ -31,10 +32,10 @@ from tideline.contract.layout import object_url
 from tideline.contract.modes import Mode
 from tideline.contract.plan import PlannedPart, TablePlan
 
-_FILE = "_tl_file"
-_COUNTED = "_tl_counted"
+FILE = "_tl_file"
+COUNTED = "_tl_counted"
+DUMPED = "r"
 _SAID_MAX = 3
-_DUMPED = "r"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +72,26 @@ def read_changes(
     store_url: str,
     plan: TablePlan,
     stands: TargetColumns = AS_THE_SOURCE,
+    frames: Mapping[str, DataFrame] | None = None,
 ) -> DataFrame:
     """All rows of the plan's parts in the columns of ``plan.schema``.
 
     Columns: the table's, ``_tl_seq``, ``_tl_op``, ``_tl_ts``, ``_tl_unchanged``, ``_tl_overflow``
     and, if any part has them, the before-keys. ``stands``: how the target's columns are other than
-    the source's; ``plan.schema`` is the target's then.
+    the source's; ``plan.schema`` is the target's then. ``frames``: the rows by schema, where they
+    have been read already.
     """
-    frames = [
-        in_target_terms(frame, plan, fingerprint, stands)
-        for fingerprint, frame in _by_schema(session, store_url, plan).items()
+    if frames is None:
+        frames = by_schema(session, store_url, plan)
+    found = [
+        in_target_terms(frame, plan, fingerprint, stands) for fingerprint, frame in frames.items()
     ]
-    if not frames:
+    if not found:
         schemas = {plan.schema.fingerprint: plan.schema, **plan.schemas}
         empty = session.createDataFrame([], part_schema(plan.schema, moved=False, log=is_log(plan)))
         whole = replace(plan, schemas=schemas)
         return in_target_terms(empty, whole, plan.schema.fingerprint, stands)
-    return reduce(_union, frames)
+    return reduce(_union, found)
 
 
 def _union(one: DataFrame, other: DataFrame) -> DataFrame:
@@ -97,10 +101,18 @@ def _union(one: DataFrame, other: DataFrame) -> DataFrame:
 
 def check_parts(session: SparkSession, store_url: str, plan: TablePlan) -> Checked:
     """Count every part and compare. CorruptData names what differs."""
-    counted: dict[str, _Content] = {}
-    frames = [_countable(frame, plan) for frame in frames_of(session, store_url, plan)]
-    if frames:
-        counted = _count(reduce(DataFrame.unionByName, frames))
+    frames = [_countable(frame, plan) for frame in by_schema(session, store_url, plan).values()]
+    return compare(plan, _count(reduce(DataFrame.unionByName, frames)) if frames else ())
+
+
+def compare(plan: TablePlan, grouped: Iterable[Any]) -> Checked:
+    """What the parts hold, from what was counted: a row for each file and operation, with the
+    columns `FILE`, ``_tl_op``, `COUNTED`, ``first``, ``last`` (sequences), ``_tl_unchanged``,
+    `BEFORE` (rows that have one), and of changes ``timed``, ``oldest``, ``newest`` (µs).
+
+    CorruptData names what differs from the manifests.
+    """
+    counted = _contents(grouped)
     times = {name: found.times for name, found in counted.items() if found.times is not None}
     wrong = []
     for part in plan.parts:
@@ -152,12 +164,8 @@ def fillable_columns(
     )
 
 
-def frames_of(session: SparkSession, store_url: str, plan: TablePlan) -> list[DataFrame]:
-    """The plan's parts as they are, a frame for each schema."""
-    return list(_by_schema(session, store_url, plan).values())
-
-
-def _by_schema(session: SparkSession, store_url: str, plan: TablePlan) -> dict[str, DataFrame]:
+def by_schema(session: SparkSession, store_url: str, plan: TablePlan) -> dict[str, DataFrame]:
+    """The plan's parts as they are, a frame for each schema, by its fingerprint."""
     urls: dict[str, list[str]] = {}
     for part in plan.parts:
         urls.setdefault(part.schema, []).append(spark_path(object_url(store_url, part.key)))
@@ -178,18 +186,18 @@ def _countable(frame: DataFrame, plan: TablePlan) -> DataFrame:
         if BEFORE + name in frame.columns:
             moved = moved | col(BEFORE + name).isNotNull()
     return frame.select(
-        frame.metadataColumn("_metadata")["file_path"].alias(_FILE),
+        frame.metadataColumn("_metadata")["file_path"].alias(FILE),
         col(SEQ),
         col(OP),
-        F.when(col(OP) != _DUMPED, F.unix_micros(col(TS))).alias(TS),
+        F.when(col(OP) != DUMPED, F.unix_micros(col(TS))).alias(TS),
         col(UNCHANGED).isNotNull().cast("long").alias(UNCHANGED),
         moved.cast("long").alias(BEFORE),
     )
 
 
-def _count(rows: DataFrame) -> dict[str, _Content]:
-    grouped = rows.groupBy(col(_FILE), col(OP)).agg(
-        F.count(F.lit(1)).alias(_COUNTED),
+def _count(rows: DataFrame) -> list[types.Row]:
+    grouped = rows.groupBy(col(FILE), col(OP)).agg(
+        F.count(F.lit(1)).alias(COUNTED),
         F.min(col(SEQ)).alias("first"),
         F.max(col(SEQ)).alias("last"),
         F.sum(col(UNCHANGED)).alias(UNCHANGED),
@@ -198,11 +206,15 @@ def _count(rows: DataFrame) -> dict[str, _Content]:
         F.min(col(TS)).alias("oldest"),
         F.max(col(TS)).alias("newest"),
     )
+    return grouped.collect()
+
+
+def _contents(grouped: Iterable[Any]) -> dict[str, _Content]:
     files: dict[str, list[tuple[str, int, int, int, int, int]]] = {}
     times: dict[str, list[Times]] = {}
-    for row in grouped.collect():
-        figures = (row[OP], row[_COUNTED], row["first"], row["last"], row[UNCHANGED], row[BEFORE])
-        name = identity(unquote(row[_FILE]))
+    for row in grouped:
+        figures = (row[OP], row[COUNTED], row["first"], row["last"], row[UNCHANGED], row[BEFORE])
+        name = identity(unquote(row[FILE]))
         files.setdefault(name, []).append(figures)
         if row["timed"]:
             times.setdefault(name, []).append(Times(row["timed"], row["oldest"], row["newest"]))

@@ -6,11 +6,14 @@ is merged; in a table that keeps the past, of which no dump tells, until it is b
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
 from spark_jobs import parts
-from spark_jobs.formats.delta import DeltaTable, Snapshot
+from spark_jobs.formats.delta import DeltaTable
 from spark_jobs.formats.delta_log import SinceOurs
+from spark_jobs.formats.delta_version import Snapshot
 from spark_jobs.modes import mode_of
 from tideline.contract.plan import Plan, Stamp, TablePlan
 from tideline.contract.unproven import UNPROVEN_PROPERTY, Unproven
@@ -63,16 +66,17 @@ def standing_stamp(stamp: Stamp, table: TablePlan, changed: tuple[str, ...]) -> 
     )
 
 
-def note(target: DeltaTable, stamp: Stamp, slipped: tuple[str, ...]) -> None:
-    """Have the table's properties say what ``stamp``, which is committed, says of others' changes,
-    and ``slipped``, which it could not know; a commit only where that is news."""
+def note(
+    target: DeltaTable, properties: Mapping[str, str], stamp: Stamp, slipped: tuple[str, ...]
+) -> None:
+    """Have the table's ``properties`` say what ``stamp``, which is committed, says of others'
+    changes, and ``slipped``, which it could not know; a commit only where that is news."""
     found = Unproven((*stamp.unproven, *slipped)[-_CHANGES_MAX:], stamp.unproven_seq)
     if slipped:
         found = Unproven(found.changes, stamp.seq)
     if not found.changes:
         found = Unproven()
-    held = target.properties().get(UNPROVEN_PROPERTY)
-    if Unproven.parse(held) == found:
+    if Unproven.parse(properties.get(UNPROVEN_PROPERTY)) == found:
         return
     target.set_property(UNPROVEN_PROPERTY, found.text() if found.changes else None)
 

@@ -21,8 +21,9 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_jobs.attempts import Patience, try_until
 from spark_jobs.comparable import SET_ASIDE, Side, differences
 from spark_jobs.files import remove_folder, spark_path
-from spark_jobs.formats.delta import DeltaTable, Snapshot
+from spark_jobs.formats.delta import DeltaTable
 from spark_jobs.formats.delta_log import SinceOurs
+from spark_jobs.formats.delta_version import Snapshot
 from spark_jobs.modes import mode_named
 from spark_jobs.pending import pending_rows
 from spark_jobs.schemas import column as col
@@ -93,7 +94,7 @@ class SwapRun:
         self._check_owner(beside)
         if not beside.applied.get(swap.app_id, swap.b + 1) <= swap.b:
             return self._refused("the table beside it is not built up to there")
-        since = self._live.since_ours(live.version, swap.live_app_id)
+        since = self._since_ours(self._live, live.version, swap.live_app_id)
         found, lost = self._compared(live, beside)
         if (lost or set(found) - {SET_ASIDE}) and not swap.accept_differences:
             return self._differs(found, lost, since)
@@ -190,10 +191,10 @@ class SwapRun:
             partitions = (BATCH,)
             rows = rows.repartitionByRange(col(SEQUENCE)).sortWithinPartitions(col(SEQUENCE))
         rows.createOrReplaceTempView(_VIEW)
-        made = self._beside.since_ours(beside.version, swap.app_id).stamp
+        made = self._since_ours(self._beside, beside.version, swap.app_id).stamp
         through = made
         if swap.live_b is None:
-            through = self._live.since_ours(live.version, swap.live_app_id).stamp
+            through = self._since_ours(self._live, live.version, swap.live_app_id).stamp
         stamp = Stamp(
             app_id=swap.app_id,
             pipeline=self._plan.pipeline,
@@ -209,6 +210,9 @@ class SwapRun:
         if written is None:
             raise Unavailable("another run of the rebuild has swapped the tables", hint="try again")
         return written
+
+    def _since_ours(self, table: DeltaTable, version: int, app_id: str) -> SinceOurs:
+        return table.since_ours(table.commits(version), app_id)
 
     def _overwritten(self, before: int, version: int) -> tuple[str, ...]:
         """Commits by others between the comparison and the swap: what they did is undone."""
@@ -253,7 +257,7 @@ class SwapRun:
         """With the rows that lack values: this receipt is now the one that tells of them, and
         whoever plans asks for them by it."""
         swap, mode = self._swap, mode_named(self._swap.mode)
-        stamp = self._live.since_ours(version, swap.app_id).stamp
+        stamp = self._since_ours(self._live, version, swap.app_id).stamp
         if stamp is None or not (stamp.pending and mode.pends and swap.schema.key):
             return receipt
         rows = self._rows(swap.target, version).where(mode.live())

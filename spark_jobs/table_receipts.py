@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spark_jobs.formats.delta import Snapshot
+from spark_jobs.formats.delta_version import Snapshot
 from spark_jobs.pending import Keys
 from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.plan import PlannedSwap, TablePlan, newest_generation

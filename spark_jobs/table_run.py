@@ -14,14 +14,16 @@ import time
 from collections.abc import Callable, Mapping
 
 import msgspec
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import parts
 from spark_jobs.attempts import Patience, try_until
 from spark_jobs.failures import unexpected
 from spark_jobs.files import spark_path
-from spark_jobs.formats.delta import DeltaTable, Snapshot
+from spark_jobs.formats.delta import DeltaTable
 from spark_jobs.formats.delta_log import SinceOurs, foreign_before, foreign_since
+from spark_jobs.formats.delta_version import Snapshot, Version
+from spark_jobs.local_parts import LocalParts, is_small, read_local, tune
 from spark_jobs.modes import mode_of
 from spark_jobs.modes.base import Counts, Overtaken, Work
 from spark_jobs.pending import Keys, pending_rows
@@ -35,6 +37,7 @@ from tideline.contract.errors import (
     Misconfigured,
     Unavailable,
 )
+from tideline.contract.evolution import TargetColumns
 from tideline.contract.lineage import column_lineage
 from tideline.contract.plan import Plan, Stamp, TablePlan, newest_generation
 from tideline.contract.receipt import ColumnLineage, Outcome, TableReceipt
@@ -57,7 +60,7 @@ class TableRun:
         self._session = spark.newSession()
         self._target = DeltaTable(self._session, spark_path(table.target))
         self._on_point = on_point
-        self._looked_at = -1
+        self._local: LocalParts | None = None
         self._lineage: tuple[ColumnLineage, ...] = ()
 
     def run(self, patience: Patience) -> TableReceipt:
@@ -78,13 +81,15 @@ class TableRun:
 
     def _attempt(self, again: int = AGAIN_MAX) -> TableReceipt:
         table = self._table
-        snapshot = self._target.snapshot()
-        self._looked_at = snapshot.version
+        seen = self._target.look()
+        self._seen = seen.number
+        tune(self._session, table, seen)
+        snapshot = seen.snapshot()
         self._check_owner(snapshot)
         applied = snapshot.applied.get(table.app_id)
         if applied is not None and applied >= table.b:
-            return self._already(snapshot.version, applied)
-        since = self._since_ours(snapshot)
+            return self._already(seen, applied)
+        since = self._since_ours(seen)
         if not self._begins_here(snapshot, applied):
             return refused(table, snapshot, applied)
         self._check_mode(snapshot)
@@ -99,7 +104,7 @@ class TableRun:
                 f"the target of {table.table} was set back behind what is applied (RESTORE)",
                 hint=f"run `tideline dump {table.table}` and merge again",
             )
-        checked = parts.check_parts(self._session, self._plan.store_url, table)
+        checked = self._read_parts()
         stamp = stamp_of(self._plan, table, snapshot, since)
         try:
             counts = self._commit(snapshot, stamp, since)
@@ -109,28 +114,36 @@ class TableRun:
                     f"others write to the target of {table.table} all the time", hint="try later"
                 ) from None
             return self._attempt(again - 1)
-        version = self._target.newest()
-        number = self._target.committed_number(table.app_id)
+        after = self._target.look()
+        number = after.committed_number(table.app_id)
         if number is None or number < table.b:
             raise InvariantBroken(
                 f"{table.table} stands at manifest {number} after a commit of {table.b}"
             )
         if counts is None:
-            return self._already(version, number)
+            return self._already(after, number)
         pending = self._pending() if stamp.pending else (0, ())
         rows = Rows(checked.rows, *counts, *pending)
-        slipped, warnings = self._slipped(stamp)
+        slipped, warnings = self._slipped(after, stamp)
         receipt = msgspec.structs.replace(
-            applied_by_us(table, version, rows),
+            applied_by_us(table, after.number, rows),
             foreign_changes=(*slipped, *since.foreign),
             lineage=self._lineage,
             warnings=warnings,
         )
         if stamp.unproven or slipped or rows.pending:
             receipt = msgspec.structs.replace(receipt, complete_through_us=None)
-        return self._measured(receipt, checked.times)
+        return self._measured(receipt, after, checked.times)
 
-    def _slipped(self, stamp: Stamp) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _read_parts(self) -> parts.Checked:
+        """Count the plan's parts, in the rows themselves where these are few."""
+        session, store_url, table = self._session, self._plan.store_url, self._table
+        self._local = read_local(session, store_url, table) if is_small(table) else None
+        if self._local is not None:
+            return self._local.checked
+        return parts.check_parts(session, store_url, table)
+
+    def _slipped(self, after: Version, stamp: Stamp) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """What others changed between the last look at the target and our commit, and warnings.
 
         Every later look at the log sees it, too, for the stamp says what its run knew. It is noted
@@ -138,10 +151,10 @@ class TableRun:
         """
         slipped: tuple[str, ...] = ()
         try:
-            commit = self._target.commit_of(stamp.app_id, stamp.b)
+            commit = after.commit_of(stamp.app_id, stamp.b)
             if commit is not None:
-                slipped = foreign_before(self._target.commits(commit.version), stamp.app_id)
-            note(self._target, stamp, slipped)
+                slipped = foreign_before(after.commits_from(commit), stamp.app_id)
+            note(self._target, after.properties, stamp, slipped)
         except Exception as error:  # noqa: BLE001  what is committed is committed
             why = unexpected(error, f"noting what others did to {self._table.table}")
             return slipped, (why.message,)
@@ -189,10 +202,10 @@ class TableRun:
             return applied is None and snapshot.exists == self._table.replace
         return applied == self._table.a
 
-    def _since_ours(self, snapshot: Snapshot) -> SinceOurs:
-        if not snapshot.exists or self._table.create:
+    def _since_ours(self, seen: Version) -> SinceOurs:
+        if seen.number < 0 or self._table.create:
             return SinceOurs()
-        return self._target.since_ours(snapshot.version, self._table.app_id)
+        return self._target.since_ours(seen.commits(), self._table.app_id)
 
     def _commit(self, snapshot: Snapshot, stamp: Stamp, since: SinceOurs) -> Counts | None:
         """Bring the columns along and commit; None when another run was first."""
@@ -205,7 +218,7 @@ class TableRun:
             target=self._target,
             snapshot=ready.snapshot,
             stamp=stamp,
-            changes=parts.read_changes(self._session, self._plan.store_url, table, stands),
+            changes=self._changes(table, stands),
             damage=unproven(snapshot, since),
             before_commit=self._check_still_here,
             stands=stands,
@@ -215,6 +228,10 @@ class TableRun:
         self._on_point(AFTER_COMMIT)
         return counts
 
+    def _changes(self, table: TablePlan, stands: TargetColumns) -> DataFrame:
+        frames = None if self._local is None else self._local.frames
+        return parts.read_changes(self._session, self._plan.store_url, table, stands, frames)
+
     def _check_still_here(self) -> None:
         """Delta sees what others commit once the statement runs; this sees what they did before.
 
@@ -222,12 +239,11 @@ class TableRun:
         behind the commit nobody would look for them.
         """
         self._on_point(BEFORE_COMMIT)
-        snapshot = self._target.snapshot()
-        app = self._table.app_id
+        now, app = self._target.look(), self._table.app_id
+        snapshot = now.snapshot()
         if not self._begins_here(snapshot, snapshot.applied.get(app)):
             raise Overtaken
-        commits = self._target.commits(snapshot.version)
-        if not self._table.create and foreign_since(commits, self._looked_at, app):
+        if not self._table.create and foreign_since(now.commits(), self._seen, app):
             raise Overtaken
 
     def _ready(self, snapshot: Snapshot, stamp: Stamp, since: SinceOurs) -> Ready:
@@ -253,7 +269,7 @@ class TableRun:
         return pending_rows(rows, self._table.schema)
 
     def _measured(
-        self, receipt: TableReceipt, times: Mapping[str, parts.Times] | None = None
+        self, receipt: TableReceipt, after: Version, times: Mapping[str, parts.Times] | None = None
     ) -> TableReceipt:
         """With how soon the plan's changes were queryable, if it was this plan that made them so.
 
@@ -264,7 +280,7 @@ class TableRun:
         if table.create or not table.within_us:
             return receipt
         try:
-            commit = self._target.commit_of(table.app_id, table.b)
+            commit = after.commit_of(table.app_id, table.b)
             stamp = None if commit is None else commit.stamp
             if commit is None or stamp is None or stamp.plan_id != self._plan.plan_id:
                 return receipt
@@ -277,13 +293,13 @@ class TableRun:
         why = f"how soon its changes were queryable is not known: {failure.message}"
         return msgspec.structs.replace(receipt, warnings=(*receipt.warnings, why))
 
-    def _already(self, version: int, applied: int) -> TableReceipt:
+    def _already(self, seen: Version, applied: int) -> TableReceipt:
         """Another run was first; how far it came is in its stamp."""
-        since = self._target.since_ours(version, self._table.app_id)
+        since = self._target.since_ours(seen.commits(), self._table.app_id)
         stamp = since.stamp
         count, keys = self._pending() if stamp is not None and stamp.pending else (0, ())
         through = self._table.complete_through_us if stamp is None else stamp.complete_through_us
-        snapshot = self._target.snapshot()
+        snapshot = seen.snapshot()
         doubted = count or unproven(snapshot, since) or since.went_back
         receipt = TableReceipt(
             table=self._table.table,
@@ -291,8 +307,8 @@ class TableRun:
             applied_manifest=applied,
             applied_seq=self._table.b_seq if stamp is None else stamp.seq,
             complete_through_us=None if doubted else through,
-            target_version=version,
+            target_version=seen.number,
             pending=count,
             pending_keys=keys,
         )
-        return self._measured(receipt)
+        return self._measured(receipt, seen)

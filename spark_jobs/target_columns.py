@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 from pyspark.sql import SparkSession, types
 
-from spark_jobs.formats.delta import DeltaTable, Snapshot
+from spark_jobs.formats.delta import DeltaTable
 from spark_jobs.formats.delta_columns import DeltaColumns
+from spark_jobs.formats.delta_version import Snapshot
 from spark_jobs.refill import refill_statement
 from spark_jobs.schemas import SEQ, field_of, logical_of, spark_type
 from tideline.contract.change_log import BEFORE_PREFIX

@@ -12,13 +12,11 @@ import msgspec
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from spark_jobs.parts import Times, frames_of, identity
+from spark_jobs.parts import DUMPED, Times, by_schema, identity
 from spark_jobs.schemas import OP, TS
 from spark_jobs.schemas import column as col
 from tideline.contract.plan import TablePlan
 from tideline.contract.timeliness import Timeliness
-
-_DUMPED = "r"
 
 
 def measure(
@@ -41,8 +39,9 @@ def measure(
     mixed = {name for name, one in times.items() if one.oldest_us < deadline_us <= one.newest_us}
     if mixed:
         some = tuple(part for part in table.parts if identity(part.key) in mixed)
-        for frame in frames_of(session, store_url, msgspec.structs.replace(table, parts=some)):
-            changed = frame.where((col(OP) != _DUMPED) & (F.unix_micros(col(TS)) < deadline_us))
+        rest = msgspec.structs.replace(table, parts=some)
+        for frame in by_schema(session, store_url, rest).values():
+            changed = frame.where((col(OP) != DUMPED) & (F.unix_micros(col(TS)) < deadline_us))
             late += changed.count()
     return Timeliness(
         changes=sum(one.changes for one in times.values()),

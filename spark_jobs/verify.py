@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.failures import unexpected
 from spark_jobs.files import read_document, write_document
-from spark_jobs.session import end_session, make_session
+from spark_jobs.session import end_session, make_session, side_by_side
 from spark_jobs.table_check import TableComparison
 from tideline.contract.verification import (
     Proof,
@@ -28,18 +28,19 @@ from tideline.contract.verification import (
     encode_verification,
 )
 
-TABLES_AT_ONCE = 2
-
 
 def run_verification(
-    spark: SparkSession, plan: VerifyPlan, *, tables_at_once: int = TABLES_AT_ONCE
+    spark: SparkSession, plan: VerifyPlan, *, tables_at_once: int | None = None
 ) -> Verification:
-    """Compare every table of ``plan``; why one could not be is in its proof."""
+    """Compare every table of ``plan``; why one could not be is in its proof.
+
+    ``tables_at_once`` are compared side by side; None: one for each core.
+    """
 
     def run(table: TableCheck) -> TableProof:
         return TableComparison(spark, plan, table).run()
 
-    with ThreadPoolExecutor(max_workers=tables_at_once) as pool:
+    with ThreadPoolExecutor(max_workers=side_by_side(spark, tables_at_once)) as pool:
         proofs = list(pool.map(run, plan.tables))
     proofs += [
         TableProof(table, Proof.UNPROVEN, reason=reason)
@@ -55,11 +56,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="run one verification plan")
     parser.add_argument("--plan", required=True, help="the plan's address")
     parser.add_argument("--result", required=True, help="where the result is put")
+    parser.add_argument("--tables-at-once", type=int, help="side by side; default: Spark's cores")
     options = parser.parse_args(arguments)
     spark = make_session(app_name="tideline-verify")
     try:
         plan = decode_verify_plan(read_document(spark, options.plan))
-        result = run_verification(spark, plan)
+        result = run_verification(spark, plan, tables_at_once=options.tables_at_once)
         write_document(spark, options.result, encode_verification(result))
     except Exception as failure:  # noqa: BLE001  it is named, and no text of Spark's is shown
         error = unexpected(failure, "verifying")

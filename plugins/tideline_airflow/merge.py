@@ -15,7 +15,7 @@ from tideline.contract.receipt import Outcome, Receipt, reread_requests
 from tideline.openlineage import Told
 from tideline_airflow.assets import MERGED, event_extra, table_asset
 from tideline_airflow.hooks import TidelineHook
-from tideline_airflow.spark_job import SparkJobOperator, application
+from tideline_airflow.spark_job import SparkJobOperator, application, at_once
 
 APPLICATION_VARIABLE = "TIDELINE_MERGE_APPLICATION"
 ROUNDS_MAX = 10
@@ -96,11 +96,12 @@ class MergeOperator(SparkJobOperator):
 
     def _submit(self, hook: TidelineHook, plan_id: str, context: Any) -> None:
         urls = hook.urls(plan_id)
-        patience = ["--retry-s", str(hook.settings.merge.retry_s)]
-        arguments = [*patience, "--plan", urls.plan, "--receipt", urls.receipt]
+        merge = hook.settings.merge
+        limits = ["--retry-s", str(merge.retry_s), *at_once(merge)]
+        arguments = [*limits, "--plan", urls.plan, "--receipt", urls.receipt]
         program = self.application or application(APPLICATION_VARIABLE, "merge.py")
         try:
-            self.submit(program, arguments, hook.settings.merge, context)
+            self.submit(program, arguments, merge, context)
         except AirflowException:
             if hook.receipt(plan_id) is None:
                 raise

@@ -43,6 +43,11 @@ class SparkJobOperator(SparkSubmitOperator):
         SparkSubmitOperator.execute(self, context)
 
 
+def at_once(merge: Merge) -> list[str]:
+    """The argument that says how many tables a job works on side by side; none by default."""
+    return [] if merge.tables_at_once is None else ["--tables-at-once", str(merge.tables_at_once)]
+
+
 def application(variable: str, program: str) -> str:
     """The path of a job's program: what the environment's ``variable`` names, else the installed
     one.

@@ -23,7 +23,7 @@ from tideline_airflow.identity import identity_of
 from tideline_airflow.merge import MergeOperator
 from tideline_airflow.operators import DumpOperator
 from tideline_airflow.scope import checked, number_of
-from tideline_airflow.spark_job import application
+from tideline_airflow.spark_job import application, at_once
 
 APPLICATION_VARIABLE = "TIDELINE_VERIFY_APPLICATION"
 MERGES_MAX = 10
@@ -135,9 +135,10 @@ class CompareOperator(MergeOperator):
         ]
         merging = self.application
         program = application(APPLICATION_VARIABLE, "verify.py")
-        arguments = ["--plan", places[0], "--result", places[1]]
+        merge = hook.settings.merge
+        arguments = [*at_once(merge), "--plan", places[0], "--result", places[1]]
         try:
-            self.submit(program, arguments, hook.settings.merge, context)
+            self.submit(program, arguments, merge, context)
         except AirflowException:
             self.log.exception("spark-submit failed; the result, if there is one, tells more")
         finally:

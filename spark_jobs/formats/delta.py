@@ -7,14 +7,12 @@ number is not above the table's, and checks no more than that; the caller checks
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession, types
+from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.formats.delta_log import (
     Commit,
@@ -22,6 +20,7 @@ from spark_jobs.formats.delta_log import (
     parse_commit,
     since_ours,
 )
+from spark_jobs.formats.delta_version import BUILD, MODE, Snapshot, Version
 from spark_jobs.schemas import literal, quote
 from tideline.contract.errors import Misconfigured
 from tideline.contract.modes import Mode
@@ -30,38 +29,11 @@ from tideline.contract.plan import Stamp, TablePlan
 COMMITS_MAX = 1_000
 """Commits of others that are looked through for our last one."""
 
-MODE = "tideline.mode"
-BUILD = "tideline.build"
-
 _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _NEEDS_MAPPING = frozenset(" ,;{}()\n\t=")
 _MAPPING = ("delta.columnMapping.mode", "name")
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A table as its log describes it now; ``version`` is -1 where no table is."""
-
-    version: int
-    applied: Mapping[str, int]
-    properties: Mapping[str, str]
-    schema: types.StructType
-
-    @property
-    def exists(self) -> bool:
-        return self.version >= 0
-
-    @property
-    def mode(self) -> Mode:
-        """How the table is kept; those that do not say were made before there were modes."""
-        return Mode(self.properties.get(MODE, Mode.CURRENT.value))
-
-    @property
-    def build(self) -> int:
-        """Which rebuild made the table; 0 for none."""
-        return int(self.properties.get(BUILD, "0"))
 
 
 class DeltaTable:
@@ -82,49 +54,25 @@ class DeltaTable:
         """The table as SQL names it."""
         return f"delta.{quote(self._url)}"
 
+    def look(self) -> Version:
+        """The table's newest version."""
+        return Version(self._look_up()._2(), self.commits)
+
     def snapshot(self) -> Snapshot:
-        """The newest version of the table."""
-        snapshot = self._look_up()._2()
-        if snapshot.version() < 0:
-            return Snapshot(-1, {}, {}, types.StructType([]))
-        return Snapshot(
-            version=int(snapshot.version()),
-            applied={app: int(version) for app, version in _entries(snapshot.transactions())},
-            properties=dict(_entries(snapshot.metadata().configuration())),
-            schema=types.StructType.fromJson(json.loads(snapshot.schema().json())),
-        )
+        """The newest version of the table, with all that is known of it."""
+        return self.look().snapshot()
 
     def newest(self) -> int:
-        """The table's version now, -1 where no table is; cheaper than a `snapshot`."""
-        return int(self._look_up()._2().version())
-
-    def properties(self) -> dict[str, str]:
-        """Those of a table that exists, now. Unlike a `snapshot` it reads no list of files, which
-        after a commit Delta makes anew from the whole log."""
-        return dict(_entries(self._look_up()._2().metadata().configuration()))
+        """The table's version now, -1 where no table is."""
+        return self.look().number
 
     def files(self) -> DataFrame:
         """The files of the newest version: the log's ``add`` actions in force."""
         return DataFrame(self._look_up()._2().allFiles().toDF(), self._session)
 
-    def committed_number(self, app_id: str) -> int | None:
-        """The number in the newest commit that carries one of ``app_id``, as the log says."""
-        for commit in self.commits(self.newest()):
-            if app_id in commit.numbers:
-                return commit.numbers[app_id]
-        return self.snapshot().applied.get(app_id)
-
-    def commit_of(self, app_id: str, number: int) -> Commit | None:
-        """The commit that set ``app_id`` to ``number``, if the log still has it."""
-        for commit in self.commits(self.newest()):
-            found = commit.numbers.get(app_id)
-            if found is not None and found <= number:
-                return commit if found == number else None
-        return None
-
-    def since_ours(self, version: int, app_id: str) -> SinceOurs:
-        """Look back from ``version`` to the last commit that carries ``app_id``."""
-        return since_ours(self.commits(version), app_id, self._columns_at)
+    def since_ours(self, commits: Iterable[Commit], app_id: str) -> SinceOurs:
+        """Look back through ``commits``, newest first, to the last one that carries ``app_id``."""
+        return since_ours(commits, app_id, self._columns_at)
 
     def commits(self, version: int) -> Iterator[Commit]:
         """Commits from ``version`` back, as far as the log's files and `COMMITS_MAX` reach."""
@@ -291,10 +239,3 @@ def _partitioned(columns: Sequence[str]) -> str:
 
 def _properties(properties: Mapping[str, str]) -> str:
     return ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
-
-
-def _entries(scala_map: Any) -> Iterator[tuple[str, Any]]:
-    entries = scala_map.iterator()
-    while entries.hasNext():
-        entry = entries.next()
-        yield str(entry._1()), entry._2()

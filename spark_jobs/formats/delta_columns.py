@@ -14,7 +14,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession, types
 
-from spark_jobs.formats.delta import DeltaTable, Snapshot
+from spark_jobs.formats.delta import DeltaTable
+from spark_jobs.formats.delta_version import Snapshot
 from spark_jobs.schemas import literal, quote
 from tideline.contract.plan import Stamp
 

@@ -13,7 +13,8 @@ from typing import Protocol
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from spark_jobs.formats.delta import DeltaTable, Snapshot
+from spark_jobs.formats.delta import DeltaTable
+from spark_jobs.formats.delta_version import Snapshot
 from tideline.contract.evolution import AS_THE_SOURCE, TargetColumns
 from tideline.contract.plan import Stamp, TablePlan
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from pyspark.sql import types
 
-from spark_jobs.formats.delta import Snapshot
+from spark_jobs.formats.delta_version import Snapshot
 from spark_jobs.swap import SwapRun
 from tests.fixtures.parts import schema_of
 from tideline.contract.evolution import COLUMNS_PROPERTY, Kept, TargetColumns

@@ -188,6 +188,9 @@ class Merge(Section):
     retry_s: Annotated[float, Field(ge=0, le=86_400)] = 120.0
     """How long a table's merge is tried again, with growing pauses, for what waiting can mend: a
     store that is away, a disk that is full. What would fail again (a torn part) is not."""
+    tables_at_once: Count | None = None
+    """Tables of one plan that are merged, or compared, side by side; None: one for each core that
+    Spark has, 16 at most."""
     master: str = "local[2]"
     """Spark's master, for `tideline merge` and its like; Airflow's connection gives its own."""
     driver_memory: str = "2g"
