@@ -14,7 +14,16 @@ from pyspark.sql import functions as F
 
 from spark_jobs import parts
 from spark_jobs.files import spark_path
-from spark_jobs.schemas import BEFORE, OP, OVERFLOW, SEQ, STRING_MAP, part_schema, spark_type
+from spark_jobs.schemas import (
+    BEFORE,
+    OP,
+    OVERFLOW,
+    SEQ,
+    STRING_MAP,
+    no_rows,
+    part_schema,
+    spark_type,
+)
 from spark_jobs.schemas import column as col
 from tideline.contract.errors import CorruptData
 from tideline.contract.layout import object_url
@@ -53,7 +62,7 @@ def read_checks(session: SparkSession, store_url: str, check: TableCheck) -> Sou
         ]
     )
     if not said:
-        return SourceRows(session.createDataFrame([], schema), 0)
+        return SourceRows(no_rows(session, schema), 0)
     urls = [spark_path(object_url(store_url, one.key)) for one in said.values() if one.key]
     frame = session.read.schema(schema).option("__globPaths__", "false").parquet(*urls)
     file = frame.metadataColumn("_metadata")

@@ -85,16 +85,18 @@ def read_local(session: SparkSession, store_url: str, plan: TablePlan) -> LocalP
 def _brought(frame: DataFrame, share: int) -> pa.Table:
     """All rows, with their file; of one that has more than ``share`` bytes only what has a fixed
     length, and the word that it is long."""
-    sizes = [_size(field) for field in frame.schema.fields if _is_variable(field)]
-    long = reduce(lambda one, other: one + other, sizes, F.lit(0)) > F.lit(share)
-    kept = [
-        F.when(~long, col(field.name)).alias(field.name)
+    sizes = F.array(*(_size(field) for field in frame.schema.fields if _is_variable(field)))
+    total = F.aggregate(sizes, F.lit(0).cast("long"), lambda one, other: one + other)
+    file = frame.metadataColumn("_metadata")["file_path"].alias(parts.FILE)
+    kept = (
+        F.when(~col(_LONG), col(field.name)).alias(field.name)
         if _is_variable(field) and field.name != OP
         else col(field.name)
         for field in frame.schema.fields
-    ]
-    file = frame.metadataColumn("_metadata")["file_path"].alias(parts.FILE)
-    return frame.select(*kept, file, long.alias(_LONG)).toArrow()
+    )
+    # Two steps, so that the sum is computed once for a row and not for each of its columns.
+    measured = frame.select("*", file, (total > F.lit(share)).alias(_LONG))
+    return measured.select(*kept, col(parts.FILE), col(_LONG)).toArrow()
 
 
 def _is_variable(field: types.StructField) -> bool:

@@ -23,6 +23,7 @@ from spark_jobs.schemas import (
     SEQ,
     TS,
     UNCHANGED,
+    no_rows,
     part_schema,
 )
 from spark_jobs.schemas import column as col
@@ -88,7 +89,7 @@ def read_changes(
     ]
     if not found:
         schemas = {plan.schema.fingerprint: plan.schema, **plan.schemas}
-        empty = session.createDataFrame([], part_schema(plan.schema, moved=False, log=is_log(plan)))
+        empty = no_rows(session, part_schema(plan.schema, moved=False, log=is_log(plan)))
         whole = replace(plan, schemas=schemas)
         return in_target_terms(empty, whole, plan.schema.fingerprint, stands)
     return reduce(_union, found)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import Column, types
+from pyspark.sql import Column, DataFrame, SparkSession, types
 from pyspark.sql import functions as F
 
 from tideline.contract.schema import TableSchema
@@ -102,6 +102,12 @@ def part_schema(schema: TableSchema, *, moved: bool, log: bool = False) -> types
             types.StructField(IMAGE_OVERFLOW, STRING_MAP),
         ]
     return types.StructType(fields)
+
+
+def no_rows(session: SparkSession, schema: types.StructType) -> DataFrame:
+    """A frame without rows; from a list Spark would start a Python worker for it."""
+    nothing = [F.lit(None).cast(one.dataType).alias(one.name) for one in schema.fields]
+    return session.range(0).select(*nothing)
 
 
 def logical_of(data_type: types.DataType) -> LogicalType | None:

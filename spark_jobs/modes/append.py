@@ -88,8 +88,13 @@ def _before(column: TableColumn, work: Work) -> Column:
 def _truncates(work: Work, rows: DataFrame) -> DataFrame:
     table = work.table
     times = {end.seq: end.time_us for end in table.ends}
-    found = [(seq, times.get(seq)) for seq in table.truncates]
-    given = work.session.createDataFrame(found, "seq bigint, at bigint")
+    found = (
+        F.struct(
+            F.lit(seq).cast("long").alias("seq"), F.lit(times.get(seq)).cast("long").alias("at")
+        )
+        for seq in table.truncates
+    )
+    given = work.session.range(1).select(F.inline(F.array(*found)))
     known = {
         BATCH: F.lit(table.b).cast("long"),
         SEQUENCE: col("seq"),
