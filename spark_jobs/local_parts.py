@@ -67,17 +67,18 @@ def read_local(session: SparkSession, store_url: str, plan: TablePlan) -> LocalP
     Raises CorruptData when the parts do not hold what the chain says.
     """
     share = BYTES_MAX // sum(part.rows for part in plan.parts)
-    tables = {
-        fingerprint: _brought(frame, share)
-        for fingerprint, frame in parts.by_schema(session, store_url, plan).items()
-    }
+    stored = parts.by_schema(session, store_url, plan)
+    tables = {fingerprint: _brought(frame, share) for fingerprint, frame in stored.items()}
     if any(pc.any(table[_LONG]).as_py() for table in tables.values()):
         return None
     counted = [row for table in tables.values() for row in _grouped(table, plan)]
     checked = parts.compare(plan, counted)
     frames = {
-        fingerprint: session.createDataFrame(table.drop_columns([parts.FILE, _LONG])).coalesce(1)
-        for fingerprint, table in tables.items()
+        # The types are said: by itself Arrow's local time would come back as an instant.
+        fingerprint: session.createDataFrame(
+            tables[fingerprint].drop_columns([parts.FILE, _LONG]), frame.schema
+        ).coalesce(1)
+        for fingerprint, frame in stored.items()
     }
     return LocalParts(frames, checked)
 

@@ -111,7 +111,13 @@ def side_by_side(spark: SparkSession, wanted: int | None) -> int:
 
     Planning, which is most of a small merge, is done by this process alone, whatever the cluster.
     """
-    return wanted or max(1, min(TABLES_AT_ONCE_MAX, spark.sparkContext.defaultParallelism))
+    if wanted is not None:
+        return wanted
+    try:
+        cores = spark.sparkContext.defaultParallelism
+    except (Py4JError, OSError):  # A Java process that is gone is an error of each table.
+        cores = 1
+    return max(1, min(TABLES_AT_ONCE_MAX, cores))
 
 
 def end_session(spark: SparkSession) -> None:

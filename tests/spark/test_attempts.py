@@ -145,6 +145,6 @@ def test_a_table_that_cannot_begin_has_its_receipt_and_the_others_theirs(
 
     monkeypatch.setattr(merge, "TableRun", Run)
     nobody: Any = None
-    failed, applied = merge.run_plan(nobody, history.plan()).tables
+    failed, applied = merge.run_plan(nobody, history.plan(), tables_at_once=2).tables
     assert (failed.outcome, failed.error_kind) == (Outcome.FAILED, "Unavailable")
     assert applied.outcome is Outcome.APPLIED

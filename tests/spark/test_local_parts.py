@@ -67,10 +67,11 @@ EDGES: tuple[dict[str, Any], ...] = (
 
 def made(spark: SparkSession, root: Path) -> list[dict[str, Any]]:
     """The rows of a target that was made of one plan and changed by another."""
+    from spark_jobs.schemas import spark_type
+
     history = History(root)
     schema = schema_of(T, KINDS, ["id"])
     history.commit(Shaped(schema))
-    applied(history, spark)
     texts = {"day": "infinity", "price": "NaN"}
     history.commit(
         *(Row(T, "c", values) for values in EDGES),
@@ -86,6 +87,10 @@ def made(spark: SparkSession, root: Path) -> list[dict[str, Any]]:
     receipt = applied(history, spark)
     assert (receipt.rows_read, receipt.pending) == (3, 0)
     frame = spark.newSession().read.format("delta").load(history.target(T))
+    kinds = {field.name: field.dataType for field in frame.schema.fields}
+    assert {c.name: kinds[c.name] for c in schema.columns} == {
+        c.name: spark_type(c.logical) for c in schema.columns
+    }
     return frame.toArrow().sort_by("id").to_pylist()
 
 
