@@ -9,7 +9,7 @@ LINT_PATHS := $(wildcard tideline capture spark_jobs console plugins dags simula
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers demo test long simulated-tests check quick-tests lint faults bench constraints clean
+.PHONY: help setup servers demo test tests long check quick-tests lint faults bench constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,17 +28,17 @@ demo: setup ## the main job on a sample shop, live; SOURCE=mariadb has the shop 
 	@$(BIN)/tideline demo $(if $(SOURCE),--source $(SOURCE))
 
 # Four processes on two cores: what waits for servers leaves the cores to what merges.
-test: setup servers ## every test but the long ones
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint simulated-tests
-	$(BIN)/pytest --ignore=tests/simulation --ignore=tests/long --numprocesses=4 \
-		--dist=loadscope --no-loadscope-reorder --max-worker-restart=0 --durations=60
+SIDE_BY_SIDE := --numprocesses=4 --dist=loadscope --no-loadscope-reorder --max-worker-restart=0
 
-long: setup servers ## tests that take minutes each: the demo on MariaDB, random histories
-	PARITY_HISTORIES=20 VERIFY_ROUNDS=10 $(BIN)/pytest --durations=10 \
-		tests/long tests/spark/test_parity.py tests/spark/test_verify.py
+test: setup servers ## every test but the long ones, in some 15 minutes
+	@$(MAKE) --no-print-directory --jobs=2 lint tests
 
-simulated-tests:
-	$(BIN)/pytest tests/simulation --durations=10
+tests:
+	$(BIN)/python -m tests.suite -m "not long" $(SIDE_BY_SIDE) --durations=40
+
+long: setup servers ## tests that take minutes each, and long forms of those that draw their cases
+	PARITY_HISTORIES=20 VERIFY_ROUNDS=10 SIMULATED_RUNS=1000 \
+		$(BIN)/python -m tests.suite -m "long or drawn" $(SIDE_BY_SIDE) --durations=40
 
 check: setup ## format, types, imports, unit and property tests: under a minute
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint quick-tests

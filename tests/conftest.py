@@ -10,6 +10,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = [
     "tests.skips",
+    "tests.lengths",
     "tests.fixtures.services",
     "tests.fixtures.mysql_servers",
     "tests.fixtures.sources",
@@ -53,6 +54,7 @@ FIRST = (
     "tests/conformance/test_source.py",
     "tests/conformance/test_keyless.py",
     "tests/airflow/test_airflow_scheduler.py",
+    "tests/simulation/test_simulator.py",
     "tests/integration/test_by_hand.py",
 )
 """What takes longest, and beside it what waits for servers more than it computes."""

@@ -212,6 +212,7 @@ def told(line: Line) -> list[tuple[Action, tuple[str, ...] | None]]:
     return [(command.action, command.requests) for command in line.worker.commands]
 
 
+@pytest.mark.long
 def test_a_repair_of_keys_heals_those_only(line: Line) -> None:
     line.source.rows[10] = Order(10, "healed", DAY)
     line.source.rows[11] = Order(11, "not asked for", DAY)
@@ -238,6 +239,7 @@ def test_a_merge_brings_changes_and_tells_who_waits_for_them(line: Line) -> None
     assert extra["complete_through_us"] > 0
 
 
+@pytest.mark.long
 def test_a_backfill_reads_its_interval_and_twice_changes_nothing(line: Line) -> None:
     day = DAY + timedelta(days=40)
     inside = Order(3000, "inside", day + timedelta(hours=5))

@@ -102,6 +102,7 @@ def capturing(config: Path) -> Iterator[None]:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_the_parts_by_hand(
     run: Run, config: Path, database: Database, tmp_path: Path, valkey: ValkeyServer
 ) -> None:

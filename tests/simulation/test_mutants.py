@@ -9,13 +9,14 @@ import pytest
 
 from simulation.gate import SEEDS_MAX, begin_process, catch
 from simulation.mutants import MUTANTS
+from tests.simulation.processes import PROCESSES
 
 
 @pytest.mark.timeout(900)
 def test_every_mutant_is_caught() -> None:
     names = [mutant.name for mutant in MUTANTS]
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, mp_context=context, initializer=begin_process) as pool:
+    with ProcessPoolExecutor(PROCESSES, mp_context=context, initializer=begin_process) as pool:
         verdicts = list(pool.map(catch, names))
 
     for one in verdicts:

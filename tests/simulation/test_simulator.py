@@ -1,4 +1,4 @@
-"""A thousand seeded runs: every promise is kept, and every fault was met."""
+"""Seeded runs: every promise is kept, and every fault was met. `make long` plays a thousand."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from simulation.gate import Summary, begin_process, replay_command, run_seed, sh
 from simulation.mutants import named
 from simulation.run import simulate
 from simulation.scenario import TRANSACTIONS, draw
+from tests.simulation.processes import PROCESSES
 
-RUNS = 1_000
+RUNS = int(os.environ.get("SIMULATED_RUNS", "200"))
+RARE = (372,)
+"""Seeds whose runs meet what none of the first ones does."""
 _DIGEST = """
 from simulation.run import simulate
 from simulation.scenario import draw
@@ -27,14 +30,16 @@ print(simulate(draw({seed})).digest)
 @pytest.fixture(scope="module")
 def pool() -> Iterator[ProcessPoolExecutor]:
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, mp_context=context, initializer=begin_process) as made:
+    with ProcessPoolExecutor(PROCESSES, mp_context=context, initializer=begin_process) as made:
         yield made
 
 
+@pytest.mark.drawn
 @pytest.mark.timeout(1_800)
 def test_every_promise_is_kept_in_every_run(pool: ProcessPoolExecutor) -> None:
     summary = Summary()
-    for result in pool.map(run_seed, range(1, RUNS + 1), chunksize=10):
+    seeds = {*range(1, RUNS + 1), *RARE}
+    for result in pool.map(run_seed, sorted(seeds), chunksize=10):
         summary.add(*result)
 
     for name, count in sorted(summary.hits.items()):
@@ -43,7 +48,7 @@ def test_every_promise_is_kept_in_every_run(pool: ProcessPoolExecutor) -> None:
     failed = [f"seed {seed}: {words[0]}" for seed, words in sorted(summary.failed.items())]
     assert not failed, f"replay with `tideline simulate --seed N`: {failed[:5]} of {len(failed)}"
     assert not summary.unhit()
-    assert summary.counts["transactions"] >= 300 * RUNS
+    assert summary.counts["transactions"] >= 300 * len(seeds)
 
 
 def test_the_same_seed_gives_the_same_run_in_any_process() -> None:

@@ -91,7 +91,8 @@ def made(spark: SparkSession, root: Path) -> list[dict[str, Any]]:
     assert {c.name: kinds[c.name] for c in schema.columns} == {
         c.name: spark_type(c.logical) for c in schema.columns
     }
-    return frame.toArrow().sort_by("id").to_pylist()
+    found: list[dict[str, Any]] = frame.toArrow().sort_by("id").to_pylist()
+    return found
 
 
 def test_every_value_is_what_it_is_without_the_detour(

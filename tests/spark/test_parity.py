@@ -31,6 +31,7 @@ _MANIFESTS = 4
 _EVENTS = 24
 
 
+@pytest.mark.drawn
 @pytest.mark.timeout(1_200)
 @settings(
     max_examples=int(os.environ.get("PARITY_HISTORIES", "2")),

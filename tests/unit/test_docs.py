@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from simulation.mutants import MUTANTS
+from tests.lengths import is_long
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
@@ -52,6 +53,42 @@ def test_the_protocol_names_a_test_for_every_invariant() -> None:
     rows = re.findall(r"^\| ([A-Z]\d) \|(.*)\|$", (ROOT / "docs/PROTOCOL.md").read_text(), re.M)
     assert len(rows) > 20
     assert [name for name, row in rows if not _TEST.search(row)] == []
+
+
+def _short_tests(path: Path) -> list[str]:
+    """The tests of a file that `make test` runs."""
+    if is_long(str(path.relative_to(ROOT)) + "::"):
+        return []
+    return [
+        node.name
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        and node.name.startswith("test_")
+        and "pytest.mark.long" not in map(ast.unparse, node.decorator_list)
+    ]
+
+
+def test_no_guarantee_is_left_to_the_long_tests_alone() -> None:
+    """Every line that says what tests a promise is tested in `make test`, unless the promise's
+    other lines are."""
+    text = (ROOT / "docs/GUARANTEES.md").read_text()
+    tables = re.findall(r"\| test \| tries \|\n\|---\|---\|\n((?:\|.*\n)+)", text)
+    assert len(tables) >= 12
+    for table in tables:
+        lines = [_files(line.split("|")[1]) for line in table.splitlines()]
+        assert all(lines)
+        untested = [one for one in lines if not any(map(_short_tests, one))]
+        assert len(untested) < len(lines)
+        assert [path.parent.name for one in untested for path in one] == ["long"] * len(untested)
+
+
+def _files(cell: str) -> list[Path]:
+    """The test files that a cell names; one without a folder is in that of the one before it."""
+    found: list[Path] = []
+    names = re.findall(r"`([\w/]+\.py)`", cell)
+    for name in names:
+        found.append(ROOT / name if "/" in name else found[-1].parent / name)
+    return found
 
 
 def test_mutants_that_the_protocol_names_exist() -> None:
