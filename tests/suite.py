@@ -2,7 +2,7 @@
 
 ``python -m tests.suite ARGUMENTS…`` gives the arguments to pytest. One to three failures are run
 again in one process (``--last-failed``): if all of them pass then, they failed by accident. The run
-is green, its last lines say ``flaky: N`` and their names, and `FLAKY` says why each failed: the next
+is green, its last lines say ``flaky: N`` and their names, and `FLAKY` why each failed: the next
 change mends the cause or explains it. Everything else that is no plain success stays red: more
 failures, a test that fails again, tests that never ran because a process of the run died, a skip
 that is not on the list, an error of collection.
