@@ -45,10 +45,8 @@ SMALL: Mapping[str, str] = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
-    # To broadcast a side of a join is a job, and so is to make the source of a MERGE hold still:
-    # rows that lie in its plan do.
+    # To broadcast a side of a join is a job.
     "spark.sql.autoBroadcastJoinThreshold": "-1",
-    "spark.databricks.delta.merge.materializeSource": "none",
 }
 """For a session of its own in which a few local rows are merged into a small table. Measured: 20
 such merges take half of the CPU, and 8 jobs each instead of 22."""

@@ -28,18 +28,14 @@ from spark_jobs.modes import mode_of
 from spark_jobs.modes.base import Counts, Overtaken, Work
 from spark_jobs.pending import Keys, pending_rows
 from spark_jobs.stamps import note, stamp_of, standing_stamp, unproven
+from spark_jobs.standing import begins_here, check_mode, check_not_set_back, check_owner
 from spark_jobs.table_receipts import Rows, applied_by_us, failed, refused
 from spark_jobs.target_columns import Ready, bring_along, ready_to_create
 from spark_jobs.timeliness import measure
-from tideline.contract.errors import (
-    CorruptData,
-    InvariantBroken,
-    Misconfigured,
-    Unavailable,
-)
+from tideline.contract.errors import InvariantBroken, Unavailable
 from tideline.contract.evolution import TargetColumns
 from tideline.contract.lineage import column_lineage
-from tideline.contract.plan import Plan, Stamp, TablePlan, newest_generation
+from tideline.contract.plan import Plan, Stamp, TablePlan
 from tideline.contract.receipt import ColumnLineage, Outcome, TableReceipt
 
 BEFORE_COMMIT = "before-commit"
@@ -85,25 +81,15 @@ class TableRun:
         self._seen = seen.number
         tune(self._session, table, seen)
         snapshot = seen.snapshot()
-        self._check_owner(snapshot)
+        check_owner(self._plan, table, snapshot)
         applied = snapshot.applied.get(table.app_id)
         if applied is not None and applied >= table.b:
             return self._already(seen, applied)
         since = self._since_ours(seen)
-        if not self._begins_here(snapshot, applied):
+        if not begins_here(table, snapshot, applied):
             return refused(table, snapshot, applied)
-        self._check_mode(snapshot)
-        if since.went_back and table.mode.keeps_past:
-            raise CorruptData(
-                f"the target of {table.table} was set back (RESTORE), and lacks what it kept since",
-                hint=f"run `tideline rebuild {table.table} --mode {table.mode.value}"
-                " --accept-differences`",
-            )
-        if since.went_back and (table.floor is None or table.floor < table.a_seq):
-            raise CorruptData(
-                f"the target of {table.table} was set back behind what is applied (RESTORE)",
-                hint=f"run `tideline dump {table.table}` and merge again",
-            )
+        check_mode(table, snapshot)
+        check_not_set_back(table, since)
         checked = self._read_parts()
         stamp = stamp_of(self._plan, table, snapshot, since)
         try:
@@ -160,48 +146,6 @@ class TableRun:
             return slipped, (why.message,)
         return slipped, ()
 
-    def _check_owner(self, snapshot: Snapshot) -> None:
-        if not snapshot.exists:
-            return
-        ours = {
-            "tideline.pipeline": self._plan.pipeline,
-            "tideline.incarnation": self._plan.incarnation,
-            "tideline.table": self._table.table,
-        }
-        if any(snapshot.properties.get(name) != value for name, value in ours.items()):
-            raise Misconfigured(
-                f"the table at {self._table.target} is not this pipeline's {self._table.table}",
-                hint="remove or move it to have it built anew, or name another warehouse.url",
-            )
-
-    def _check_mode(self, snapshot: Snapshot) -> None:
-        """A target keeps its mode, and one that keeps what was is replaced by no merge."""
-        table = self._table
-        if not snapshot.exists:
-            return
-        if table.create and snapshot.mode.keeps_past:
-            raise Misconfigured(
-                f"the target of {table.table} is kept as {snapshot.mode.value}, and the plan would"
-                " replace what it holds of the past",
-                hint=f"run `tideline rebuild {table.table}`: what it holds stays in its own log",
-            )
-        if snapshot.mode is table.mode:
-            return
-        raise Misconfigured(
-            f"the target of {table.table} is kept as {snapshot.mode.value}, the plan is for"
-            f" {table.mode.value}",
-            hint=f"run `tideline rebuild {table.table} --mode {table.mode.value}` to switch it",
-        )
-
-    def _begins_here(self, snapshot: Snapshot, applied: int | None) -> bool:
-        if snapshot.exists and snapshot.build != self._table.build:
-            return False
-        if newest_generation(snapshot.applied, self._table.app_id) > self._table.generation:
-            return False
-        if self._table.create:
-            return applied is None and snapshot.exists == self._table.replace
-        return applied == self._table.a
-
     def _since_ours(self, seen: Version) -> SinceOurs:
         if seen.number < 0 or self._table.create:
             return SinceOurs()
@@ -222,6 +166,7 @@ class TableRun:
             damage=unproven(snapshot, since),
             before_commit=self._check_still_here,
             stands=stands,
+            local=self._local is not None,
         )
         self._lineage = column_lineage(msgspec.structs.replace(table, changes=self._table.changes))
         counts = mode.commit(work)
@@ -241,7 +186,7 @@ class TableRun:
         self._on_point(BEFORE_COMMIT)
         now, app = self._target.look(), self._table.app_id
         snapshot = now.snapshot()
-        if not self._begins_here(snapshot, snapshot.applied.get(app)):
+        if not begins_here(self._table, snapshot, snapshot.applied.get(app)):
             raise Overtaken
         if not self._table.create and foreign_since(now.commits(), self._seen, app):
             raise Overtaken

@@ -32,6 +32,7 @@ COMMITS_MAX = 1_000
 _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_MATERIALIZED = "spark.databricks.delta.merge.materializeSource"
 _NEEDS_MAPPING = frozenset(" ,;{}()\n\t=")
 _MAPPING = ("delta.columnMapping.mode", "name")
 
@@ -156,9 +157,15 @@ class DeltaTable:
         after = self.newest()
         return None if after == before else self._rows_written(after)
 
-    def merge(self, statement: str, stamp: Stamp) -> Mapping[str, int] | None:
-        """Run one MERGE as one commit; rows by what became of them, None when Delta skipped it."""
-        with self._committing(stamp, counted=True):
+    def merge(
+        self, statement: str, stamp: Stamp, *, still: bool = False
+    ) -> Mapping[str, int] | None:
+        """Run one MERGE as one commit; rows by what became of them, None when Delta skipped it.
+
+        ``still``: however often its source is read, it is the same, so that Delta needs no copy.
+        """
+        copied = {_MATERIALIZED: "none"} if still else {}
+        with self._committing(stamp, counted=True), self._set(copied):
             rows = self._session.sql(statement).collect()
         if not rows:
             return None
@@ -187,6 +194,11 @@ class DeltaTable:
         settings = {_METADATA: msgspec.json.encode(stamp).decode()}
         if app is not None:
             settings |= {_TXN_APP: app, _TXN_VERSION: str(number)}
+        with self._set(settings):
+            yield
+
+    @contextmanager
+    def _set(self, settings: Mapping[str, str]) -> Iterator[None]:
         for name, value in settings.items():
             self._session.conf.set(name, value)
         try:

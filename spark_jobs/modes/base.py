@@ -29,7 +29,8 @@ class Work:
     ``changes`` is what `parts.read_changes` gives. ``table.schema`` has the target's
     columns, which ``snapshot`` has too (of a table that exists). ``damage`` names changes by others
     that are not healed. ``before_commit`` is to be called right before the statement that commits.
-    ``stands``: how the target's columns are other than the source's.
+    ``stands``: how the target's columns are other than the source's. ``local``: the changes lie in
+    the driver, and are the same whenever they are read.
     """
 
     table: TablePlan
@@ -41,6 +42,7 @@ class Work:
     damage: tuple[str, ...]
     before_commit: Callable[[], None]
     stands: TargetColumns = AS_THE_SOURCE
+    local: bool = False
 
     @property
     def carried(self) -> tuple[str, ...]:

@@ -29,7 +29,8 @@ class Current:
             initial_rows(folded, shape).createOrReplaceTempView(VIEW)
             work.before_commit()
             return made(target.create(VIEW, table, work.stamp))
-        if shape.moved and shape.fillable:
+        from_target = shape.moved and bool(shape.fillable)
+        if from_target:
             folded = fill_moved(folded, work.session.table(target.name), shape)
         drop_twins(work, folded, shape)
         folded.createOrReplaceTempView(VIEW)
@@ -37,7 +38,8 @@ class Current:
         gone = (dropped, shape.carried)
         statement = merge_statement(table, target.name, VIEW, shape.fillable, *gone)
         work.before_commit()
-        return merged(target.merge(statement, work.stamp))
+        still = work.local and not from_target
+        return merged(target.merge(statement, work.stamp, still=still))
 
     def live(self) -> Column:
         return F.lit(True)

@@ -1,0 +1,69 @@
+"""Where a target stands, seen from a plan: whose it is, how it is kept, how far it is."""
+
+from __future__ import annotations
+
+from spark_jobs.formats.delta_log import SinceOurs
+from spark_jobs.formats.delta_version import Snapshot
+from tideline.contract.errors import CorruptData, Misconfigured
+from tideline.contract.plan import Plan, TablePlan, newest_generation
+
+
+def check_owner(plan: Plan, table: TablePlan, snapshot: Snapshot) -> None:
+    """Raise Misconfigured where the target is another pipeline's table, or a stranger's."""
+    if not snapshot.exists:
+        return
+    ours = {
+        "tideline.pipeline": plan.pipeline,
+        "tideline.incarnation": plan.incarnation,
+        "tideline.table": table.table,
+    }
+    if any(snapshot.properties.get(name) != value for name, value in ours.items()):
+        raise Misconfigured(
+            f"the table at {table.target} is not this pipeline's {table.table}",
+            hint="remove or move it to have it built anew, or name another warehouse.url",
+        )
+
+
+def check_mode(table: TablePlan, snapshot: Snapshot) -> None:
+    """Raise Misconfigured where the plan is for another mode, or would replace a kept past."""
+    if not snapshot.exists:
+        return
+    if table.create and snapshot.mode.keeps_past:
+        raise Misconfigured(
+            f"the target of {table.table} is kept as {snapshot.mode.value}, and the plan would"
+            " replace what it holds of the past",
+            hint=f"run `tideline rebuild {table.table}`: what it holds stays in its own log",
+        )
+    if snapshot.mode is table.mode:
+        return
+    raise Misconfigured(
+        f"the target of {table.table} is kept as {snapshot.mode.value}, the plan is for"
+        f" {table.mode.value}",
+        hint=f"run `tideline rebuild {table.table} --mode {table.mode.value}` to switch it",
+    )
+
+
+def begins_here(table: TablePlan, snapshot: Snapshot, applied: int | None) -> bool:
+    """Whether the target stands where the plan begins."""
+    if snapshot.exists and snapshot.build != table.build:
+        return False
+    if newest_generation(snapshot.applied, table.app_id) > table.generation:
+        return False
+    if table.create:
+        return applied is None and snapshot.exists == table.replace
+    return applied == table.a
+
+
+def check_not_set_back(table: TablePlan, since: SinceOurs) -> None:
+    """Raise CorruptData where a RESTORE took away what is applied, and the plan heals it not."""
+    if since.went_back and table.mode.keeps_past:
+        raise CorruptData(
+            f"the target of {table.table} was set back (RESTORE), and lacks what it kept since",
+            hint=f"run `tideline rebuild {table.table} --mode {table.mode.value}"
+            " --accept-differences`",
+        )
+    if since.went_back and (table.floor is None or table.floor < table.a_seq):
+        raise CorruptData(
+            f"the target of {table.table} was set back behind what is applied (RESTORE)",
+            hint=f"run `tideline dump {table.table}` and merge again",
+        )
