@@ -55,7 +55,7 @@ def begins_here(table: TablePlan, snapshot: Snapshot, applied: int | None) -> bo
 
 
 def check_not_set_back(table: TablePlan, since: SinceOurs) -> None:
-    """Raise CorruptData where a RESTORE took away what is applied, and the plan heals it not."""
+    """Raise CorruptData where a RESTORE took back what is applied and the plan does not heal it."""
     if since.went_back and table.mode.keeps_past:
         raise CorruptData(
             f"the target of {table.table} was set back (RESTORE), and lacks what it kept since",
