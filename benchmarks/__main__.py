@@ -10,6 +10,7 @@ import structlog
 from benchmarks import (
     ladder,
     merge,
+    merge_start,
     mysql_capture,
     mysql_dump,
     mysql_memory,
@@ -30,6 +31,7 @@ _ALL = {
         mysql_dump,
         mysql_memory,
         merge,
+        merge_start,
         verify,
         ladder,
     )
