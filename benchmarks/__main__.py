@@ -10,6 +10,7 @@ import structlog
 from benchmarks import (
     ladder,
     merge,
+    merge_start,
     mysql_capture,
     mysql_dump,
     mysql_memory,
@@ -32,6 +33,7 @@ _ALL = {
         mysql_memory,
         merge,
         small_merges,
+        merge_start,
         verify,
         ladder,
     )

@@ -16,7 +16,6 @@ from tideline.contract.errors import TidelineError
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Outcome, Receipt, encode_receipt, run_of
 from tideline.contract.timeliness import MergeRun
-from tideline.control import Asker
 from tideline.openlineage import Told
 from tideline.planner import pending_requests, plan_merge
 from tideline.planner.runs import record_run
@@ -126,7 +125,12 @@ def _print_receipt(receipt: Receipt) -> None:
 def _reread_pending(settings: Settings, tables: Sequence[str]) -> None:
     """Ask for what the log did not carry; the next merge brings it in. What is merged is merged:
     nobody to ask is no failure of it, and the next merge asks again."""
-    for request in pending_requests(settings, list(tables) or None):
+    pending = pending_requests(settings, list(tables) or None)
+    if not pending:
+        return
+    from tideline.control import Asker  # heavy: most merges have nothing to ask
+
+    for request in pending:
         try:
             with closing(Asker(settings.control, settings.pipeline)) as asker:
                 asker.ask(request)

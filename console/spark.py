@@ -19,9 +19,12 @@ def spark_session(settings: Settings, what: str) -> Iterator[SparkSession]:
     from console.services.jars import delta_jars
     from console.services.java import java_home
     from spark_jobs.session import end_session, make_session
-    from tideline.local_spark import SHORT_LIVED
+    from tideline.local_spark import QUICK_LAUNCH, short_lived, spark_home
 
     os.environ["JAVA_HOME"] = str(java_home())
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_LAUNCH)
+    if (home := spark_home()) is not None:
+        os.environ["SPARK_HOME"] = str(home)  # Else spark-submit starts a Python to look for it.
     merge = settings.merge
     jars = [str(path) for path in delta_jars()] if merge.jars is None else merge.jars.split(",")
     session = make_session(
@@ -29,7 +32,7 @@ def spark_session(settings: Settings, what: str) -> Iterator[SparkSession]:
         driver_memory=merge.driver_memory,
         jars=jars,
         app_name=f"tideline {what} {settings.pipeline}",
-        java_options=SHORT_LIVED,
+        java_options=short_lived(),
     )
     try:
         yield session

@@ -5,7 +5,15 @@ What right values need is not here: every job sets that itself, wherever it runs
 
 from __future__ import annotations
 
+import hashlib
+import os
+import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from tideline.cache import cache_place
 
 LOCAL: Mapping[str, str] = {
     # The driver is all there is: nothing else may connect to it.
@@ -21,3 +29,93 @@ SHORT_LIVED = (
 five. A session that stays is better off with the full compiler. With the first compiler alone Java
 keeps 48 MB for compiled code, which merges of nine tables fill; Spark then dies. Java collects all
 of its memory each time that its classes outgrow what it took them for: Spark's are 200 MB."""
+
+QUICK_LAUNCH = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For ``SPARK_LAUNCHER_OPTS``: spark-submit starts a Java just to put a command line together."""
+
+_QUIET = "-Xlog:cds*=off -Xlog:class+path=off"
+"""What Java says of an archive that it does not use is nobody's concern: it goes on without."""
+
+
+def short_lived() -> str:
+    """`SHORT_LIVED`, and the archive of Spark's classes where one was made for this machine: Java
+    maps it instead of reading, parsing and checking 16,000 classes of jars. One that does not fit
+    Java passes over; one that is not there must not be named, or it leaves out its own as well."""
+    path = class_archive()
+    return SHORT_LIVED if path is None else f"{SHORT_LIVED} {archive_option(path)}"
+
+
+def archive_option(path: Path, name: str = "SharedArchiveFile") -> str:
+    """Java's option ``name`` with the archive at ``path``, as Spark takes options: shell words."""
+    return f'{_QUIET} "-XX:{name}={path}"'
+
+
+def class_archive() -> Path | None:
+    """The archive for the Java and the Spark of jobs that are started here, if there is one.
+
+    Its name ends with its size: Java dies of one that was cut short.
+    """
+    place = archive_place()
+    if place is None:
+        return None
+    try:
+        for path in place.folder.glob(f"{place.state}-*.jsa"):
+            if path == place.named(path.stat().st_size) and os.access(path, os.R_OK):
+                return path
+    except OSError:  # removed meanwhile, or not ours to see
+        return None
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an archive is kept. The folder stands for the Spark, ``state`` for what is installed
+    there now, and for the Java: what was installed anew gets an archive anew. What this does not
+    see Java does, which looks at every jar's time."""
+
+    folder: Path
+    state: str
+
+    def named(self, size: int) -> Path:
+        return self.folder / f"{self.state}-{size}.jsa"
+
+
+def archive_place() -> Place | None:
+    """None where Java or Spark is not found, or the path is none that options can hold."""
+    jars, java = _spark_jars(), _java_library()
+    if jars is None or java is None:
+        return None
+    try:
+        # Whole seconds: layers of images keep no more.
+        state = [f"{one} {one.stat().st_size} {int(one.stat().st_mtime)}" for one in (java, jars)]
+        folder = cache_place() / "classes" / _digest(str(jars))
+    except (OSError, RuntimeError):  # RuntimeError: nobody's home
+        return None
+    return None if set('"\\') & set(str(folder)) else Place(folder, _digest(*state))
+
+
+def spark_home() -> Path | None:
+    """Where the Spark is that ``spark-submit`` runs here."""
+    if given := os.environ.get("SPARK_HOME"):
+        return Path(given)
+    spec = find_spec("pyspark")
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
+
+
+def _spark_jars() -> Path | None:
+    home = spark_home()
+    return None if home is None or not (home / "jars").is_dir() else (home / "jars").resolve()
+
+
+def _java_library() -> Path | None:
+    """Java itself, the file that changes with each version of it."""
+    home, program = os.environ.get("JAVA_HOME"), shutil.which("java")
+    if not home and program is None:
+        return None
+    found = Path(home) if home else Path(str(program)).resolve().parent.parent
+    library = found / "lib" / "server" / "libjvm.so"
+    return library.resolve() if library.is_file() else None
+
+
+def _digest(*words: str) -> str:
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]

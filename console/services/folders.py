@@ -16,16 +16,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from console.services.process import Account
+from tideline.cache import CACHE_VARIABLE, cache_place
 from tideline.contract.errors import Misconfigured
 
-CACHE_VARIABLE = "TIDELINE_CACHE"
-_ORIGIN = "origin"
+ORIGIN = "origin"
+"""A file in a folder that was made for something else, with the path of that."""
 
 
 def cache_folder() -> Path:
-    """``$TIDELINE_CACHE``, else ``~/.cache/tideline``; made when it is missing."""
-    given = os.environ.get(CACHE_VARIABLE)
-    folder = Path(given) if given else Path.home() / ".cache" / "tideline"
+    """The cache, made when it is missing."""
+    folder = cache_place()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -33,7 +33,7 @@ def cache_folder() -> Path:
             f"the cache folder cannot be made: {error.strerror}, {folder}",
             hint=f"set {CACHE_VARIABLE} to a folder that can be written",
         ) from None
-    return folder.absolute()
+    return folder
 
 
 def can_enter(folder: Path, account: Account) -> bool:
@@ -63,14 +63,14 @@ def reachable_folder(wanted: Path, account: Account | None) -> Path:
     sweep(place)
     name = hashlib.sha256(str(wanted.absolute()).encode()).hexdigest()[:16]
     (place / name).mkdir(exist_ok=True)
-    (place / name / _ORIGIN).write_text(str(wanted.absolute()))
+    (place / name / ORIGIN).write_text(str(wanted.absolute()))
     return place / name
 
 
 def sweep(place: Path) -> None:
     """Remove folders whose wish is gone: a killed run could not do that itself. Several processes
     may do this at the same time."""
-    for origin in place.glob(f"*/{_ORIGIN}"):
+    for origin in place.glob(f"*/{ORIGIN}"):
         with suppress(FileNotFoundError):
             if not Path(origin.read_text()).exists():
                 shutil.rmtree(origin.parent, ignore_errors=True)

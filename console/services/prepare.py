@@ -1,8 +1,8 @@
 """``python -m console.services.prepare [--with mariadb] [--with mysql]``: fetch what is missing.
 
-Java (when there is none that Spark can use), Delta's jars and, where root starts PostgreSQL as
-another user, a copy of its binaries that this user can reach; if asked for, MariaDB, and MySQL
-8.0 and 9. Says nothing when all is there.
+Java (when there is none that Spark can use), Delta's jars, the archive that makes Spark start
+sooner and, where root starts PostgreSQL as another user, a copy of its binaries that this user can
+reach; if asked for, MariaDB, and MySQL 8.0 and 9. Says nothing when all is there.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import sys
 from collections.abc import Callable, Collection, Sequence
 
+from console.services.archive import archive_is_there, make_archive
 from console.services.jars import delta_jars, jars_folder
 from console.services.java import ensure_java, find_java
 from console.services.mariadb import mariadb_is_there, mariadb_root
@@ -34,12 +35,23 @@ def prepare(servers: Collection[str] = ()) -> None:
     if not jars_folder().is_dir():
         print("setup: Delta's jars", flush=True)
     delta_jars()
+    ensure_archive()
     binaries(unprivileged_account())
     if "mariadb" in servers:
         _fetch("MariaDB", mariadb_is_there(), mariadb_root)
     if "mysql" in servers:
         _try("MySQL 8.0", mysql_is_there("8.0"), mysql8_root)
         _try("MySQL 9", mysql_is_there("9"), mysql9_root)
+
+
+def ensure_archive() -> None:
+    """Have it made; whoever cannot starts Spark without."""
+    if not archive_is_there():
+        print("setup: an archive of Spark's classes, this takes a minute", flush=True)
+    try:
+        make_archive()
+    except Unavailable as error:
+        print(f"setup: Spark starts as slowly as before: {error}", flush=True)
 
 
 def _try(name: str, is_there: bool, fetch: Callable[[], object]) -> None:

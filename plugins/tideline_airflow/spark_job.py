@@ -11,14 +11,11 @@ from typing import Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from tideline.contract.errors import Misconfigured
-from tideline.local_spark import LOCAL, SHORT_LIVED
+from tideline.local_spark import LOCAL, short_lived
 from tideline.settings.sections import Merge
 from tideline_airflow.pools import SPARK_POOL
 
 CONNECTION_VARIABLE = "TIDELINE_SPARK_CONN_ID"
-
-LOCAL_SETTINGS = {**LOCAL, "spark.driver.extraJavaOptions": SHORT_LIVED}
-"""Of jobs on a local master, under ``conf``."""
 
 
 class SparkJobOperator(SparkSubmitOperator):
@@ -38,7 +35,7 @@ class SparkJobOperator(SparkSubmitOperator):
         self.jars = self.jars or merge.jars
         self._driver_memory = self._driver_memory or merge.driver_memory
         local = self._get_hook()._connection["master"].startswith("local")
-        self.conf = {**(LOCAL_SETTINGS if local else {}), **(self.conf or {})}
+        self.conf = {**(local_settings() if local else {}), **(self.conf or {})}
         self._hook = None
         SparkSubmitOperator.execute(self, context)
 
@@ -46,6 +43,11 @@ class SparkJobOperator(SparkSubmitOperator):
 def at_once(merge: Merge) -> list[str]:
     """The argument that says how many tables a job works on side by side; none by default."""
     return [] if merge.tables_at_once is None else ["--tables-at-once", str(merge.tables_at_once)]
+
+
+def local_settings() -> dict[str, str]:
+    """Of jobs on a local master, under ``conf``."""
+    return {**LOCAL, "spark.driver.extraJavaOptions": short_lived()}
 
 
 def application(variable: str, program: str) -> str:

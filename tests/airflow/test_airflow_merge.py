@@ -23,6 +23,7 @@ from tests.fixtures.listener import listener
 from tideline.contract.plan import Plan, TablePlan
 from tideline.contract.receipt import Outcome, TableReceipt
 from tideline.contract.schema import Column, TableSchema
+from tideline.local_spark import archive_option, archive_place
 from tideline.planner.runs import recent_runs
 from tideline_airflow.assets import MERGED, table_asset
 from tideline_airflow.hooks import TidelineHook
@@ -107,7 +108,21 @@ def merge(config: Path) -> MergeOperator:
     return MergeOperator(task_id="merge", plan=planned("run/1"), config=str(config), rounds_max=3)
 
 
-def test_one_run_of_the_plan(merge: MergeOperator, submit: Submit, config: Path) -> None:
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What stands for an archive of the classes of this machine's Spark."""
+    monkeypatch.setenv("TIDELINE_CACHE", str(tmp_path / "cache"))
+    place = archive_place()
+    assert place is not None
+    path = place.named(0)
+    path.parent.mkdir(parents=True)
+    path.touch()
+    return path
+
+
+def test_one_run_of_the_plan(
+    merge: MergeOperator, submit: Submit, config: Path, archive: Path
+) -> None:
     submit.shall({"public.orders": "applied", "public.items": "already_applied"})
     context = TaskContext(merge).values
     assert merge.execute(context) == ["run/1"]
@@ -123,7 +138,7 @@ def test_one_run_of_the_plan(merge: MergeOperator, submit: Submit, config: Path)
         "spark.driver.bindAddress=127.0.0.1",
         "spark.driver.extraJavaOptions="
         "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
-        " -XX:MetaspaceSize=400m",
+        f" -XX:MetaspaceSize=400m {archive_option(archive)}",
     ):
         assert setting in call
     assert not any("hush-source" in word or "redis://" in word for word in call)

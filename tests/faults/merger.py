@@ -19,7 +19,7 @@ from console.services.java import java_home
 from spark_jobs.merge import run_plan
 from spark_jobs.session import make_session
 from spark_jobs.table_run import AFTER_COMMIT
-from tideline.local_spark import SHORT_LIVED
+from tideline.local_spark import short_lived
 from tideline.planner import plan_merge
 from tideline.settings import load_settings
 
@@ -52,7 +52,7 @@ def main() -> None:
         jars=delta_jars(),
         app_name="tideline-doomed",
         scratch=Path(points).parent / "doomed",
-        java_options=SHORT_LIVED,
+        java_options=short_lived(),
     )
     run_plan(session, plan_merge(settings, plan_id=plan_id), on_point=Death(Path(points)))
 

@@ -33,7 +33,7 @@ from tideline.contract import evolution
 from tideline.contract.evolution import Ancestor
 from tideline.contract.modes import Mode
 from tideline.contract.steps import StepKind
-from tideline.local_spark import SHORT_LIVED
+from tideline.local_spark import short_lived
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -162,7 +162,7 @@ def main(names: list[str]) -> int:
             driver_memory="1g",
             jars=delta_jars(),
             scratch=scratch,
-            java_options=SHORT_LIVED,
+            java_options=short_lived(),
             others=PLAIN,
         )
         if not names:
