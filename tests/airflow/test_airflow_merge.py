@@ -151,6 +151,16 @@ def test_one_run_of_the_plan(
     assert events == {orders: extra, items: extra}
 
 
+def test_the_job_is_told_how_many_tables_to_merge_side_by_side(
+    merge: MergeOperator, submit: Submit, config: Path
+) -> None:
+    config.write_text(config.read_text() + "\n[merge]\ntables_at_once = 3\n")
+    submit.shall({"public.orders": "applied"})
+    merge.execute(TaskContext(merge).values)
+    [call] = submit.calls
+    assert call[call.index("--tables-at-once") + 1] == "3"
+
+
 def test_who_keeps_track_of_lineage_is_told(
     merge: MergeOperator,
     submit: Submit,

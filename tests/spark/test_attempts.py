@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fixtures.parts import History, Shaped, schema_of
 from tideline.contract.plan import TablePlan
@@ -148,3 +151,67 @@ def test_a_table_that_cannot_begin_has_its_receipt_and_the_others_theirs(
     failed, applied = merge.run_plan(nobody, history.plan(), tables_at_once=2).tables
     assert (failed.outcome, failed.error_kind) == (Outcome.FAILED, "Unavailable")
     assert applied.outcome is Outcome.APPLIED
+
+
+@pytest.mark.parametrize(
+    ("wanted", "cores", "expected"), [(None, 3, 3), (2, 8, 2), (1, 8, 1), (None, 64, 16)]
+)
+def test_so_many_tables_are_merged_side_by_side(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    wanted: int | None,
+    cores: int,
+    expected: int,
+) -> None:
+    """As many as the settings say, else as there are cores: all at once, and never one more."""
+    from spark_jobs import merge
+
+    history = History(tmp_path)
+    for at in range(20):
+        history.commit(Shaped(schema_of(f"public.t{at}", {"id": "int64"}, ["id"])))
+    together = threading.Barrier(expected)
+    now, most = [0], [0]
+    lock = threading.Lock()
+
+    class Run:
+        """A table's merge that the first ``expected`` ones begin before any of them ends."""
+
+        def __init__(self, spark: Any, plan: Any, table: TablePlan, on_point: Any) -> None:
+            self.at = int(table.table.removeprefix("public.t"))
+            self.table = table
+
+        def run(self, patience: Any) -> TableReceipt:
+            with lock:
+                now[0] += 1
+                most[0] = max(most[0], now[0])
+            if self.at < expected:
+                together.wait(60)
+            with lock:
+                now[0] -= 1
+            return TableReceipt(self.table.table, Outcome.APPLIED, 1, 1)
+
+    monkeypatch.setattr(merge, "TableRun", Run)
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=cores))
+    plan = history.plan()
+    first = sorted(plan.tables, key=lambda one: int(one.table.removeprefix("public.t")))
+    merge.run_plan(spark, replace(plan, tables=tuple(first)), tables_at_once=wanted)
+    assert most[0] == expected
+
+
+def test_no_java_to_ask_for_its_cores_is_no_end_of_the_run(tmp_path: Path) -> None:
+    from spark_jobs import merge
+
+    class Gone:
+        """A session whose Java process is gone."""
+
+        @property
+        def sparkContext(self) -> Any:
+            raise ConnectionRefusedError(111, "no Java there")
+
+        newSession = sparkContext
+
+    history = History(tmp_path)
+    history.commit(Shaped(schema_of("public.a", {"id": "int64"}, ["id"])))
+    gone: Any = Gone()
+    (receipt,) = merge.run_plan(gone, history.plan()).tables
+    assert (receipt.outcome, receipt.error_kind) == (Outcome.FAILED, "Unavailable")
