@@ -54,10 +54,10 @@ def test_changes_by_others_are_named_whenever_they_come_and_whatever_the_log_for
     # Behind the last look, right before the statement reads the table.
     statement = DeltaTable.merge
 
-    def late(self: Any, *given: Any) -> Any:
+    def late(self: Any, *given: Any, **more: Any) -> Any:
         monkeypatch.setattr(DeltaTable, "merge", statement)
         spark.newSession().sql(by_hand)
-        return statement(self, *given)
+        return statement(self, *given, **more)
 
     def killed(*given: Any) -> None:
         raise RuntimeError("SECRET")
