@@ -67,7 +67,7 @@ def _rounds(
         for table in range(TABLES):
             server.cursor.execute(
                 f"UPDATE small_{table} SET status = 'paid', amount = amount + 1"
-                f" WHERE id % {rows // (CHANGES - 2)} = {number + 1};"
+                f" WHERE id % {rows // (CHANGES - 2)} = {number + 1} AND id <= {rows};"
                 f"INSERT INTO small_{table} SELECT g, 'new', 'late', g, now() FROM"
                 f" generate_series({rows + number * 2 + 1}, {rows + number * 2 + 2}) g"
             )
