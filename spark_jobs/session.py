@@ -6,7 +6,7 @@ are (no calendar rebase, no INT96), names are told apart by case, missing or tor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,6 +37,8 @@ _SETTINGS: Mapping[str, str] = {
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     # The default runs 50 tasks for each snapshot of a table's log.
     "spark.databricks.delta.snapshotPartitions": "1",
+    # Each call of an API function would tell Java from which line of ours it comes.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 SMALL: Mapping[str, str] = {
     # Each stage would be a job of its own, and its plan made again behind it.
@@ -52,6 +54,16 @@ SMALL: Mapping[str, str] = {
 such merges take half of the CPU, and 8 jobs each instead of 22."""
 
 TABLES_AT_ONCE_MAX = 16
+_JAVA_NAMES = (
+    "functions",
+    "PythonUtils",
+    "PythonSQLUtils",
+    "org.apache.hadoop.fs",
+    "org.apache.spark.sql.classic",
+    "org.apache.spark.sql.delta",
+)
+"""What PySpark and we look up again and again in Java. Py4J asks each time, part by part, and Java
+looks through 300 jars for a class of that name before it says that it is a package."""
 _TALKATIVE = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """Loggers of PySpark's own, which write an error's whole text to stderr, row values and all."""
 _DEFAULTS: Mapping[str, str] = {
@@ -101,7 +113,19 @@ def make_session(
         builder = builder.config(name, value)
     for name in _TALKATIVE:
         PySparkLogger.getLogger(name).disabled = True
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    remember(session._jvm, _JAVA_NAMES)
+    return session
+
+
+def remember(jvm: object, names: Iterable[str]) -> None:
+    """Have ``jvm``, Py4J's view of Java's names, keep what it finds under each part of these."""
+    for name in names:
+        found = jvm
+        for part in name.split("."):
+            known = getattr(found, part)
+            setattr(found, part, known)
+            found = known
 
 
 def side_by_side(spark: SparkSession, wanted: int | None) -> int:

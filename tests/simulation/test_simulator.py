@@ -17,7 +17,7 @@ from simulation.run import simulate
 from simulation.scenario import TRANSACTIONS, draw
 from tests.simulation.processes import PROCESSES
 
-RUNS = int(os.environ.get("SIMULATED_RUNS", "200"))
+RUNS = int(os.environ.get("SIMULATED_RUNS", "100"))
 RARE = (372,)
 """Seeds whose runs meet what none of the first ones does."""
 _DIGEST = """

@@ -63,25 +63,27 @@ FORMS = {
     "public": ("h_each_most", "each_swap", "s_one_swap"),
     "": ("s_each_most", "h_one_swap"),
 }
-"""Besides one table of every case. What a table of the other kinds of source is made of comes from
-its steps, and these are compared for each kind alone."""
+"""Tables of other modes, and with a merge for each statement; by the kind of source."""
 WIDE = {"public": "ALTER TABLE {t} ALTER COLUMN c TYPE BIGINT"}
 
 
-def forms(schema: str) -> tuple[str, ...]:
-    """The tables, each named by what is done to it."""
-    return (*(f"one_{case}" for case in CASES), *FORMS.get(schema, FORMS[""]))
-
-
 @pytest.mark.timeout(1_200)
+@pytest.mark.parametrize(
+    "other_forms", [False, pytest.param(True, marks=pytest.mark.long)], ids=["once", "forms"]
+)
 @pytest.mark.parametrize("conforming", ["postgres", "mariadb"], indirect=True)
 def test_columns_follow_the_source(
-    conforming: ConformingSource, pipeline_of: PipelineFactory, spark: SparkSession
+    conforming: ConformingSource,
+    pipeline_of: PipelineFactory,
+    spark: SparkSession,
+    other_forms: bool,
 ) -> None:
+    """Tables are named by what is done to them: each case once, or in its `FORMS`."""
     schema = conforming.full_name("t").rpartition(".")[0]
+    once = tuple(f"one_{case}" for case in CASES)
+    tables = FORMS.get(schema, FORMS[""]) if other_forms else once
     modes = {f"*.{form}_*": {"mode": mode} for form, mode in MODES.items()}
     pipeline = pipeline_of(conforming, tables=modes)
-    tables = forms(schema)
     for table in tables:
         conforming.run(
             f"CREATE TABLE {table} (id INT PRIMARY KEY, a INT, b INT, t VARCHAR(20))",
@@ -90,7 +92,7 @@ def test_columns_follow_the_source(
     pipeline.drain()
     merge(spark, pipeline, "first")
     wide = WIDE.get(schema, "ALTER TABLE {t} MODIFY COLUMN c BIGINT")
-    for at in range(max(map(len, CASES.values()))):
+    for at in range(max(map(len, CASES.values())) if other_forms else 1):
         changed = []
         for table in tables:
             statements = CASES[table.rpartition("_")[2]]

@@ -233,6 +233,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1_200)
 def test_of_every_mode_the_present_is_proven_in_the_columns_that_both_have(
     database: Database, pipeline_of: PipelineFactory, spark: SparkSession

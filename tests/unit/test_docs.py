@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from simulation.mutants import MUTANTS
-from tests.lengths import is_long
+from tests.lengths import in_long_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
@@ -57,7 +57,7 @@ def test_the_protocol_names_a_test_for_every_invariant() -> None:
 
 def _short_tests(path: Path) -> list[str]:
     """The tests of a file that `make test` runs."""
-    if is_long(str(path.relative_to(ROOT)) + "::"):
+    if in_long_folder(str(path.relative_to(ROOT))):
         return []
     return [
         node.name

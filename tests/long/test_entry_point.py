@@ -1,4 +1,7 @@
-"""``spark-submit merge.py``: a plan's address in, a receipt beside it, an exit status."""
+"""``spark-submit merge.py``: a plan's address in, a receipt beside it, an exit status.
+
+`make test` starts it in `tests/airflow` and in the demo.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,6 @@ def test_one_bad_table_fails_the_job_but_not_the_others(tmp_path: Path) -> None:
     assert CANARY not in run.stdout + run.stderr
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1_200)
 def test_a_missing_plan_leaves_no_receipt(tmp_path: Path) -> None:
     receipt = tmp_path / "receipt.json"

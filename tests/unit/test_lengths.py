@@ -1,0 +1,40 @@
+"""Which variations of a test `make test` leaves to `make long`."""
+
+from __future__ import annotations
+
+from tests.lengths import SERVERS, variations
+
+
+def test_each_question_is_asked_of_one_server_and_every_server_is_asked() -> None:
+    asked = [
+        f"tests/integration/test_x.py::test_{number}[{server}-{how}]"
+        for number in range(40)
+        for how in ("marks", "read-only")
+        for server in SERVERS
+    ]
+    left = variations(asked)
+    kept = [nodeid for nodeid in asked if nodeid not in left]
+    questions = [nodeid.replace(server, "") for nodeid in kept for server in SERVERS
+                 if f"[{server}-" in nodeid]  # fmt: skip
+    assert len(questions) == len(set(questions)) == 80
+    shares = [sum(f"[{server}-" in nodeid for nodeid in kept) for server in SERVERS]
+    assert min(shares) >= 80 / len(SERVERS) / 2
+    assert variations(reversed(asked)) == left
+
+
+def test_a_failure_that_is_run_again_is_not_left_out() -> None:
+    asked = [f"tests/faults/test_x.py::test_x[{server}]" for server in SERVERS]
+    (kept,) = (nodeid for nodeid in asked if nodeid not in variations(asked))
+    assert variations([kept]) == set()
+
+
+def test_what_is_asked_of_one_server_or_of_all_stays() -> None:
+    assert not variations(
+        [
+            *(f"tests/conformance/test_x.py::test_x[{server}]" for server in SERVERS),
+            *(f"tests/unit/test_x.py::test_x[{server}]" for server in SERVERS),
+            "tests/integration/test_x.py::test_one[mysql8-from mariadb]",
+            "tests/integration/test_x.py::test_both[mysql8-mariadb]",
+            "tests/integration/test_x.py::test_none",
+        ]
+    )
