@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -164,20 +165,29 @@ class Stage:
         return self.source.url()
 
     def stop(self) -> None:
-        """End everything, the worker before its source; safe at any moment and twice."""
-        for child in (self._traffic, self._worker):
-            if child is not None:
-                child.stop()
-        if self._airflow is not None and self._airflow_start is not None:
-            # A start that is under way would go on behind the first stop.
-            while not self._airflow_start.done():
-                self._airflow.stop()
-                time.sleep(POLL_S)
+        """End everything, the worker before its source; safe at any moment and twice.
+
+        Whatever goes wrong with one, the others are ended all the same.
+        """
+        with ExitStack() as ending:  # From the last line to the first.
+            ending.callback(self.metadata.remove)
+            ending.callback(self.source.remove)
+            ending.callback(self.valkey.stop)
+            ending.callback(self._pool.shutdown)
+            ending.callback(self._stop_airflow)
+            for child in (self._worker, self._traffic):
+                # Ctrl-C may have come before it was started.
+                if child is not None and child.started:
+                    ending.callback(child.stop)
+
+    def _stop_airflow(self) -> None:
+        if self._airflow is None or self._airflow_start is None:
+            return
+        # A start that is under way would go on behind the first stop.
+        while not self._airflow_start.done():
             self._airflow.stop()
-        self._pool.shutdown()
-        self.valkey.stop()
-        self.source.remove()
-        self.metadata.remove()
+            time.sleep(POLL_S)
+        self._airflow.stop()
 
     @property
     def _report(self) -> Path:

@@ -89,6 +89,11 @@ class Child:
         return self._started().pid
 
     @property
+    def started(self) -> bool:
+        """Whether it was ever started: only then is there anything to stop."""
+        return self._popen is not None
+
+    @property
     def running(self) -> bool:
         return self._popen is not None and self._popen.poll() is None
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from contextlib import nullcontext
 from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +18,9 @@ from console.demo.compare import Comparison, Difference, TableComparison
 from console.demo.databases.choose import of_kind
 from console.demo.scenes import CATCH_UP_S, Scenes
 from console.demo.screen import Screen
+from console.demo.stage import Stage
 from console.demo.traffic import TRANSACTIONS_PER_S, Report
+from console.services.process import Child
 from tideline.contract.errors import Unavailable
 
 
@@ -132,3 +136,31 @@ def test_the_traffic_may_catch_up_before_it_stops(monkeypatch: pytest.MonkeyPatc
     slow: Any = EmptyStage(*[0.2] * 20)
     Scenes(slow, Screen(io.StringIO()))._catch_up()
     assert slow.lacks, "it goes on without it"
+
+
+@pytest.mark.parametrize("trouble", ["interrupted", "valkey"])
+def test_all_is_ended_whatever_becomes_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    """Ctrl-C can come right before the worker is started; a server can refuse to end."""
+    stage = Stage(tmp_path, of_kind("postgres"))
+    ended: list[str] = []
+
+    def end_valkey() -> None:
+        ended.append("valkey")
+        if trouble == "valkey":
+            raise Unavailable("it does not end")
+
+    monkeypatch.setattr(stage.valkey, "stop", end_valkey)
+    monkeypatch.setattr(stage.source, "remove", lambda: ended.append("source"))
+    monkeypatch.setattr(stage.metadata, "remove", lambda: ended.append("metadata"))
+
+    def interrupt(_: Child) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Child, "start", interrupt)
+        stage.start_worker()
+    with nullcontext() if trouble == "interrupted" else pytest.raises(Unavailable):
+        stage.stop()
+    assert ended == ["valkey", "source", "metadata"]
