@@ -86,7 +86,7 @@ def catch(name: str, seeds_max: int = SEEDS_MAX) -> Verdict:
         clean = simulate(without_faults(1, mutant.kind), mutant.flaws)
         if clean.violations:
             return Verdict(name, False, None, 1, words_of(clean)[0])
-        for count, seed in enumerate(range(1, seeds_max + 1), 1):
+        for count, seed in enumerate(range(mutant.seed, mutant.seed + seeds_max), 1):
             words = first_words(scenario_for(mutant, seed), mutant)
             if words:
                 return Verdict(name, True, count, seed, words[0])

@@ -38,7 +38,10 @@ SPARK = (
         (
             "tests/spark/test_changes_merged.py",
             "tests/spark/test_keyless_warehouse.py",
+            "tests/spark/test_modes.py",
             "tests/spark/test_mysql_warehouse.py",
+            "tests/spark/test_parity.py",
+            "tests/spark/test_rebuild.py",
             "tests/spark/test_verify.py",
             "tests/faults/test_jobs_",
             "tests/integration/test_pending.py",
@@ -46,7 +49,7 @@ SPARK = (
     ),
     ("spark", ("tests/spark/",)),
 )
-"""Tests that share one Spark application, in two groups so that both cores have one."""
+"""Tests that share one Spark application, in two groups that take as long, one for each core."""
 FIRST = (
     "spark",
     "spark and sources",

@@ -161,7 +161,15 @@ def _dump(told: Told, sources: list[RandomSource], random: Random) -> None:
 
 
 @pytest.mark.timeout(1_200)
-@pytest.mark.parametrize("mode", [Mode.SOFT_DELETES, Mode.HISTORY, Mode.APPEND])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        # `test_parity` draws histories for it as well.
+        pytest.param(Mode.SOFT_DELETES, marks=pytest.mark.long),
+        Mode.HISTORY,
+        Mode.APPEND,
+    ],
+)
 def test_whatever_plans_cut_the_rows_are_the_models(
     tmp_path: Path, spark: SparkSession, mode: Mode
 ) -> None:
