@@ -21,8 +21,9 @@ $(READY): pyproject.toml constraints.txt scripts/setup
 	@scripts/setup $(VENV)
 	@touch $@
 
-servers: setup
-	@$(BIN)/python -m console.services.prepare --with mariadb --with mysql
+# Tests use the archive of Spark's classes where it is; they start Spark too seldom to make one.
+servers: $(READY)
+	@$(BIN)/python -m console.services.prepare --no-archive --with mariadb --with mysql
 
 demo: setup ## the main job on a sample shop, live; SOURCE=mariadb has the shop in MariaDB
 	@$(BIN)/tideline demo $(if $(SOURCE),--source $(SOURCE))
@@ -30,13 +31,13 @@ demo: setup ## the main job on a sample shop, live; SOURCE=mariadb has the shop 
 # Four processes on two cores: what waits for servers leaves the cores to what merges.
 SIDE_BY_SIDE := --numprocesses=4 --dist=loadscope --no-loadscope-reorder --max-worker-restart=0
 
-test: setup servers ## every test but the long ones, in some 15 minutes
+test: servers ## every test but the long ones, in some 15 minutes
 	@$(MAKE) --no-print-directory --jobs=2 lint tests
 
 tests:
 	$(BIN)/python -m tests.suite -m "not long" $(SIDE_BY_SIDE) --durations=40
 
-long: setup servers ## tests that take minutes each, and long forms of those that draw their cases
+long: servers ## tests that take minutes each, and long forms of those that draw their cases
 	PARITY_HISTORIES=20 VERIFY_ROUNDS=10 SIMULATED_RUNS=1000 \
 		$(BIN)/python -m tests.suite -m "long or drawn" $(SIDE_BY_SIDE) --durations=40
 
@@ -52,7 +53,7 @@ lint:
 	$(BIN)/mypy $(LINT_PATHS)
 	$(BIN)/lint-imports
 
-faults: setup servers ## servers and jobs under every fault, with tables of counts; ROUNDS=… and JOBS=… set its length
+faults: servers ## servers and jobs under every fault, with tables of counts; ROUNDS=… and JOBS=… set its length
 	@$(BIN)/python -m tests.faults
 	@STORE_AWAY_S=60 $(BIN)/pytest tests/faults/test_store_away.py
 

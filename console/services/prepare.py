@@ -1,4 +1,5 @@
-"""``python -m console.services.prepare [--with mariadb] [--with mysql]``: fetch what is missing.
+"""``python -m console.services.prepare [--no-archive] [--with mariadb] [--with mysql]``: fetch what
+is missing.
 
 Java (when there is none that Spark can use), Delta's jars, the archive that makes Spark start
 sooner and, where root starts PostgreSQL as another user, a copy of its binaries that this user can
@@ -23,8 +24,8 @@ from tideline.contract.errors import TidelineError, Unavailable
 SERVERS = ("mariadb", "mysql")
 
 
-def prepare(servers: Collection[str] = ()) -> None:
-    """Fetch the base and ``servers`` (of `SERVERS`).
+def prepare(servers: Collection[str] = (), *, archive: bool = True) -> None:
+    """Fetch the base and ``servers`` (of `SERVERS`); without ``archive``, no archive is made.
 
     Raises Misconfigured or Unavailable, with what the operator can do. Not every machine can have
     a MySQL: when one cannot be had that is said, and its tests are skipped.
@@ -35,7 +36,8 @@ def prepare(servers: Collection[str] = ()) -> None:
     if not jars_folder().is_dir():
         print("setup: Delta's jars", flush=True)
     delta_jars()
-    ensure_archive()
+    if archive:
+        ensure_archive()
     binaries(unprivileged_account())
     if "mariadb" in servers:
         _fetch("MariaDB", mariadb_is_there(), mariadb_root)
@@ -73,9 +75,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--with", dest="servers", action="append", choices=SERVERS, default=[], help="fetch it too"
     )
-    servers = parser.parse_args(arguments).servers
+    parser.add_argument(
+        "--no-archive", action="store_true", help="make none: few starts of Spark do not pay for it"
+    )
+    options = parser.parse_args(arguments)
     try:
-        prepare(servers)
+        prepare(options.servers, archive=not options.no_archive)
     except TidelineError as error:
         print(f"setup: {error}", file=sys.stderr)
         return 1

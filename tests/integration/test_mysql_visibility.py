@@ -136,6 +136,7 @@ def test_no_chunk_row_of_a_hot_table_is_stale(
     assert stale_changes(changes) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flavour", ["mysql8"])
 def test_without_the_order_of_commits_values_go_back(
     flavour: Flavour, mysql_database: MysqlDatabase, pipeline_of: PipelineFactory

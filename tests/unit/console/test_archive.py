@@ -132,3 +132,15 @@ def test_a_cache_that_cannot_be_written_is_told(
     with pytest.raises(Unavailable, match="could not be kept"):
         archive.make_archive()
     assert [path.name for path in (machine / "cache").iterdir()] == ["classes"]
+
+
+@pytest.mark.parametrize(("words", "made"), [([], 1), (["--no-archive"], 0)])
+def test_whoever_starts_spark_seldom_makes_none(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], made: int
+) -> None:
+    done: list[str] = []
+    for name in ("ensure_java", "delta_jars", "binaries", "ensure_archive"):
+        monkeypatch.setattr(prepare, name, lambda *_, name=name: done.append(name))
+    assert prepare.main(words) == 0
+    assert done.count("ensure_archive") == made
+    assert {"ensure_java", "delta_jars", "binaries"} <= set(done)
