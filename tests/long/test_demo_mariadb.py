@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from console.demo.databases.base import NAMES
+from tests.fixtures.terminal import PROGRAM
 
-PROGRAM = Path(sys.executable).parent / "tideline"
 PLAY_TIMEOUT_S = 2_400
 
 
