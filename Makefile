@@ -7,6 +7,8 @@ LINT_PATHS := $(wildcard tideline capture spark_jobs console plugins dags simula
 
 # Where it is set, every process compiles all it imports anew: Airflow starts twice as slowly.
 unexport PYTHONDONTWRITEBYTECODE
+# One for all checkouts: mypy goes by what a file holds. 23 CPU seconds without it, less than 1 with it.
+export MYPY_CACHE_DIR := $(or $(TIDELINE_CACHE),$(HOME)/.cache/tideline)/mypy
 
 .DEFAULT_GOAL := help
 .PHONY: help setup servers demo test tests long check quick-tests lint faults bench constraints clean
