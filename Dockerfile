@@ -25,7 +25,7 @@ ENV TIDELINE_CACHE=/opt/tideline/cache \
     TIDELINE_CONFIG=/etc/tideline/tideline.toml \
     AIRFLOW_HOME=/var/lib/airflow \
     PYTHONUNBUFFERED=1
-RUN python -c 'from console.services.jars import delta_jars; delta_jars()' \
+RUN python -c 'from tideline.delta_jars import delta_jars; delta_jars()' \
     && python -c 'from console.services.archive import make_archive; make_archive()'
 
 ENTRYPOINT ["tini", "--"]

@@ -17,11 +17,11 @@ from benchmarks import orders
 from benchmarks.clocks import clocks, since
 from benchmarks.result import Result, result
 from benchmarks.rig import Rig, rig, run_until_idle
-from console.services.jars import delta_jars
 from spark_jobs.merge import run_plan
 from spark_jobs.session import make_session
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import TableReceipt
+from tideline.delta_jars import delta_jars
 from tideline.planner import plan_merge
 
 NAME = "ladder"

@@ -11,9 +11,9 @@ from typing import Any
 from benchmarks import orders
 from benchmarks.result import Result, result
 from benchmarks.rig import Rig, rig, run_until_idle
-from console.services.jars import delta_jars
 from spark_jobs.merge import run_plan
 from spark_jobs.session import make_session
+from tideline.delta_jars import delta_jars
 from tideline.planner import plan_merge
 from tideline.settings import Settings
 

@@ -22,8 +22,8 @@ from benchmarks.rig import Rig, rig, run_until_idle
 from benchmarks.start_steps import Step
 from benchmarks.whole import Whole
 from console.services.archive import make_archive
-from console.services.jars import delta_jars
 from tideline.cache import CACHE_VARIABLE
+from tideline.delta_jars import delta_jars
 
 NAME = "merge_start"
 ROWS, CHANGES, ROUNDS = 10_000, 1_000, 3

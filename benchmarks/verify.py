@@ -11,13 +11,13 @@ import psutil
 from benchmarks import orders
 from benchmarks.result import Result, result
 from benchmarks.rig import Rig, rig, run_until_idle
-from console.services.jars import delta_jars
 from spark_jobs.merge import run_plan
 from spark_jobs.session import make_session
 from spark_jobs.verify import run_verification
 from tideline.contract.request import DumpRequest
 from tideline.contract.verification import Proof
 from tideline.control import Asker
+from tideline.delta_jars import delta_jars
 from tideline.planner import plan_merge
 from tideline.planner.verifying import plan_verification
 from tideline.settings import Settings

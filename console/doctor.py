@@ -188,7 +188,7 @@ def check_warehouse(settings: Settings) -> list[Finding]:
 
 
 def check_java() -> list[Finding]:
-    from console.services.java import java_home
+    from tideline.java import java_home
 
     return [ok("java", f"Java 17 for merges: {java_home()}")]
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 @contextmanager
 def spark_session(settings: Settings, what: str) -> Iterator[SparkSession]:
     """A session with Delta, as ``[merge]`` in the settings says; it ends with the context."""
-    from console.services.jars import delta_jars
-    from console.services.java import java_home
     from spark_jobs.session import end_session, make_session
+    from tideline.delta_jars import delta_jars
+    from tideline.java import java_home
     from tideline.local_spark import QUICK_LAUNCH, short_lived, spark_home
 
     os.environ["JAVA_HOME"] = str(java_home())

@@ -19,9 +19,9 @@ from console.demo.scenes import Scenes
 from console.demo.screen import Screen
 from console.demo.stage import Stage
 from console.services.airflow import USER
-from console.services.jars import delta_jars
-from console.services.java import java_home
 from tideline.contract.errors import TidelineError
+from tideline.delta_jars import delta_jars
+from tideline.java import java_home
 
 EXIT_EQUAL = 0
 EXIT_DIFFERENT = 1

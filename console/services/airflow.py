@@ -20,11 +20,11 @@ from types import TracebackType
 from typing import Self
 
 from console.services.airflow_api import AirflowApi
-from console.services.jars import delta_jars
-from console.services.java import java_home
 from console.services.ports import LOOPBACK, free_port, is_free
 from console.services.process import Child
 from tideline.contract.errors import Misconfigured, Unavailable
+from tideline.delta_jars import delta_jars
+from tideline.java import java_home
 
 USER = "admin"
 DAGS = (

@@ -13,9 +13,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from console.services.folders import ORIGIN, cache_folder, sweep
-from console.services.java import java_home
+from console.services.folders import ORIGIN, sweep
+from tideline.cache import cache_folder
 from tideline.contract.errors import Unavailable
+from tideline.java import java_home
 from tideline.local_spark import Place, archive_place, class_archive, spark_home
 
 _TIMEOUT_S = 900

@@ -14,9 +14,9 @@ from typing import Any
 from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
-from console.services.jars import delta_jars
 from spark_jobs.formats.delta import DeltaTable
 from spark_jobs.session import end_session, make_session
+from tideline.delta_jars import delta_jars
 from tideline.local_spark import SHORT_LIVED, archive_option
 
 _COLUMNS = (

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from console.services.folders import cache_folder, rename_into_place
+from tideline.cache import cache_folder, rename_into_place
 from tideline.contract.errors import Unavailable
 
 _TIMEOUT_S = 900

@@ -16,24 +16,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from console.services.process import Account
-from tideline.cache import CACHE_VARIABLE, cache_place
+from tideline.cache import CACHE_VARIABLE, cache_folder, rename_into_place
 from tideline.contract.errors import Misconfigured
 
 ORIGIN = "origin"
 """A file in a folder that was made for something else, with the path of that."""
-
-
-def cache_folder() -> Path:
-    """The cache, made when it is missing."""
-    folder = cache_place()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Misconfigured(
-            f"the cache folder cannot be made: {error.strerror}, {folder}",
-            hint=f"set {CACHE_VARIABLE} to a folder that can be written",
-        ) from None
-    return folder
 
 
 def can_enter(folder: Path, account: Account) -> bool:
@@ -111,15 +98,6 @@ def copy_once(trees: Iterable[Path], *, below: Path, target: Path) -> Path:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return target
-
-
-def rename_into_place(partial: Path, target: Path) -> None:
-    """Rename a finished folder to ``target``; one that another process finished first stays."""
-    try:
-        partial.rename(target)
-    except OSError:
-        if not target.is_dir():
-            raise
 
 
 def _as_account(command: list[str], account: Account) -> bool:

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from console.services.binlog_server import BinlogServer, libraries_below
 from console.services.debian import packages_folder
-from console.services.folders import cache_folder
+from tideline.cache import cache_folder
 
 PACKAGES = ("mariadb-server-core", "mariadb-client-core", "libaio1", "liburing2")
 VERSION_MIN = (10, 6)

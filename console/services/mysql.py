@@ -18,7 +18,7 @@ from typing import ClassVar, Literal
 
 from console.services.binlog_server import BinlogServer, libraries_below
 from console.services.debian import packages_folder, suite_folder
-from console.services.folders import cache_folder, rename_into_place
+from tideline.cache import cache_folder, rename_into_place
 from tideline.contract.errors import Unavailable
 
 Version = Literal["8.0", "9"]

@@ -13,13 +13,14 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 
 from console.services.archive import archive_is_there, make_archive
-from console.services.jars import delta_jars, jars_folder
-from console.services.java import ensure_java, find_java
+from console.services.java import ensure_java
 from console.services.mariadb import mariadb_is_there, mariadb_root
 from console.services.mysql import mysql8_root, mysql9_root, mysql_is_there
 from console.services.postgres import binaries
 from console.services.process import unprivileged_account
 from tideline.contract.errors import TidelineError, Unavailable
+from tideline.delta_jars import delta_jars, jars_folder
+from tideline.java import find_java
 
 SERVERS = ("mariadb", "mysql")
 

@@ -20,8 +20,6 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from console.services.jars import delta_jars
-from console.services.java import java_home
 from spark_jobs.failures import SparkFailure
 from tests.faults.deaths import Deaths
 from tests.faults.every_mode import LOG, PAST, TABLES, EveryMode
@@ -31,6 +29,8 @@ from tests.faults.troubles import RUINS, Troubles
 from tests.fixtures.settings import as_toml
 from tideline.contract.errors import TidelineError
 from tideline.contract.modes import Mode
+from tideline.delta_jars import delta_jars
+from tideline.java import java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,11 +14,11 @@ import sys
 import threading
 from pathlib import Path
 
-from console.services.jars import delta_jars
-from console.services.java import java_home
 from spark_jobs.merge import run_plan
 from spark_jobs.session import make_session
 from spark_jobs.table_run import AFTER_COMMIT
+from tideline.delta_jars import delta_jars
+from tideline.java import java_home
 from tideline.local_spark import short_lived
 from tideline.planner import plan_merge
 from tideline.settings import load_settings

@@ -9,8 +9,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from console.demo.compare import read_warehouse
-from console.services.jars import delta_jars
-from console.services.java import java_home
 from simulation.history import MergeCommit, Row
 from spark_jobs.merge import run_plan
 from spark_jobs.session import make_session
@@ -20,6 +18,8 @@ from tests.fixtures.capture import Pipeline
 from tests.fixtures.source_text import column_texts
 from tideline.contract.plan import TablePlan
 from tideline.contract.receipt import Outcome
+from tideline.delta_jars import delta_jars
+from tideline.java import java_home
 from tideline.planner import plan_merge
 
 

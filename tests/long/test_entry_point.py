@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from console.services.jars import delta_jars
-from console.services.java import java_home
 from tests.fixtures.parts import History, Row, Shaped, schema_of
 from tideline.contract import layout
 from tideline.contract.receipt import Outcome
+from tideline.delta_jars import delta_jars
+from tideline.java import java_home
 from tideline.planner import read_receipt
 
 T = "public.t"

@@ -19,8 +19,6 @@ from unittest.mock import patch
 from msgspec import structs
 from pyspark.sql import functions as F
 
-from console.services.jars import delta_jars
-from console.services.java import java_home
 from spark_jobs import columns, refill, target_columns, versions
 from spark_jobs.modes import history, soft_deletes, versioned
 from spark_jobs.schemas import OP, UNCHANGED
@@ -33,6 +31,8 @@ from tideline.contract import evolution
 from tideline.contract.evolution import Ancestor
 from tideline.contract.modes import Mode
 from tideline.contract.steps import StepKind
+from tideline.delta_jars import delta_jars
+from tideline.java import java_home
 from tideline.local_spark import short_lived
 
 if TYPE_CHECKING:

@@ -14,12 +14,13 @@ import pytest
 import yaml
 from pydantic import SecretStr
 
-from console.services import airflow, commands, jars
+from console.services import airflow, commands
 from console.services.binlog_server import SETTINGS
 from console.services.mariadb import MariadbServer
 from console.services.mysql import MysqlServer
 from console.status_document import Status, WorkerState
 from tests.fixtures.mysql_servers import GRANTS
+from tideline.delta_jars import VERSION
 from tideline.settings import Source, make_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -166,7 +167,7 @@ def test_the_worker_gets_settings_that_it_accepts(
         assert settings.source.dsn() == "postgresql://tideline:given@source:5432/shop"
         assert settings.control.url.get_secret_value() == "redis://:given@valkey:6379/0"
     assert settings.merge.jars is not None
-    assert Path(settings.merge.jars).parent.name == f"delta-{jars.VERSION}"
+    assert Path(settings.merge.jars).parent.name == f"delta-{VERSION}"
 
 
 @pytest.mark.parametrize("state", list(WorkerState))

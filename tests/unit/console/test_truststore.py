@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 from console.services import java, truststore
+from tideline.java import java_home
 
 
 def test_java_reads_every_authority_of_the_machine(tmp_path: Path) -> None:
@@ -13,7 +14,7 @@ def test_java_reads_every_authority_of_the_machine(tmp_path: Path) -> None:
     assert certificates, "this machine has no bundle of certificate authorities"
     path = tmp_path / "cacerts"
     path.write_bytes(truststore.keystore(certificates))
-    keytool = java.java_home() / "bin" / "keytool"
+    keytool = java_home() / "bin" / "keytool"
     command = [str(keytool), "-list", "-keystore", str(path), "-storepass", truststore.PASSWORD]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from console.services.folders import cache_folder, rename_into_place
-from console.services.java import java_home
+from tideline.cache import cache_folder, rename_into_place
 from tideline.contract.errors import Misconfigured, Unavailable
+from tideline.java import java_home
 
 GROUP = "io.delta"
 ARTIFACT = "delta-spark_4.2_2.13"

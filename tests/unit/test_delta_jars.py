@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from console.services import jars
+from tideline import delta_jars
 from tideline.contract.errors import Misconfigured, Unavailable
 
 
@@ -32,28 +32,28 @@ def programs(folder: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> N
 def test_what_the_cache_holds_is_not_fetched_again(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = cache / f"delta-{jars.VERSION}"
+    folder = cache / f"delta-{delta_jars.VERSION}"
     folder.mkdir(parents=True)
-    for name in jars.NAMES:
-        (folder / f"{name}-{jars.VERSION}.jar").touch()
+    for name in delta_jars.NAMES:
+        (folder / f"{name}-{delta_jars.VERSION}.jar").touch()
     monkeypatch.setenv("PATH", "/nowhere")
-    assert [path.name.removesuffix(f"-{jars.VERSION}.jar") for path in jars.delta_jars()] == list(
-        jars.NAMES
-    )
+    assert [
+        path.name.removesuffix(f"-{delta_jars.VERSION}.jar") for path in delta_jars.delta_jars()
+    ] == list(delta_jars.NAMES)
 
 
 def test_maven_fetches_more_and_four_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = " ".join([*jars.NAMES, "spark-core"])
+    names = " ".join([*delta_jars.NAMES, "spark-core"])
     script = (
         'for word in "$@"; do case "$word" in -DoutputDirectory=*) out=${word#*=};; esac; done\n'
-        f'for name in {names}; do echo jar > "$out/$name-{jars.VERSION}.jar"; done'
+        f'for name in {names}; do echo jar > "$out/$name-{delta_jars.VERSION}.jar"; done'
     )
     programs(tmp_path / "bin", monkeypatch, mvn=script)
-    found = jars.delta_jars()
+    found = delta_jars.delta_jars()
     assert len(found) == 4
-    assert sorted(path.name for path in jars.jars_folder().iterdir()) == sorted(
+    assert sorted(path.name for path in delta_jars.jars_folder().iterdir()) == sorted(
         path.name for path in found
     )
 
@@ -63,7 +63,7 @@ def test_a_failed_fetch_leaves_nothing_and_says_why(
 ) -> None:
     programs(tmp_path / "bin", monkeypatch, mvn="echo 'unknown host' >&2; exit 1")
     with pytest.raises(Unavailable, match="mvn: unknown host"):
-        jars.delta_jars()
+        delta_jars.delta_jars()
     assert list(cache.iterdir()) == []
 
 
@@ -72,7 +72,7 @@ def test_an_incomplete_fetch_is_refused_by_name(
 ) -> None:
     programs(tmp_path / "bin", monkeypatch, mvn="exit 0")
     with pytest.raises(Unavailable, match="delta-storage"):
-        jars.delta_jars()
+        delta_jars.delta_jars()
     assert list(cache.iterdir()) == []
 
 
@@ -82,17 +82,17 @@ def test_without_maven_spark_resolves_them(tmp_path: Path, monkeypatch: pytest.M
     def run(command: list[str], work: Path, java: Path, extra: dict[str, str]) -> None:
         seen.append(command)
         (work / "ivy" / "jars").mkdir(parents=True)
-        for name in jars.NAMES:
-            (work / "ivy" / "jars" / f"io.delta_{name}-{jars.VERSION}.jar").touch()
+        for name in delta_jars.NAMES:
+            (work / "ivy" / "jars" / f"io.delta_{name}-{delta_jars.VERSION}.jar").touch()
 
     programs(tmp_path / "bin", monkeypatch)
-    monkeypatch.setattr(jars, "_run", run)
-    assert len(jars.delta_jars()) == 4
-    assert f"io.delta:{jars.ARTIFACT}:{jars.VERSION}" in seen[0]
+    monkeypatch.setattr(delta_jars, "_run", run)
+    assert len(delta_jars.delta_jars()) == 4
+    assert f"io.delta:{delta_jars.ARTIFACT}:{delta_jars.VERSION}" in seen[0]
 
 
 def test_java_missing_is_said_before_anything_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(Misconfigured, match="no Java"):
-        jars.delta_jars()
+        delta_jars.delta_jars()
