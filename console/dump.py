@@ -20,7 +20,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from console.keys import parse_csv, read_keys
+from console.keys import read_keys
 from console.recorded import Record
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.request import (
@@ -33,6 +33,7 @@ from tideline.contract.request import (
     check_request,
 )
 from tideline.control import Asker
+from tideline.keys import parse_csv
 from tideline.settings import Settings
 
 EVERY_TABLE = "*.*"

@@ -7,17 +7,14 @@ line, never what is in it: keys are row values.
 
 from __future__ import annotations
 
-import csv
-import json
 import sys
 from pathlib import Path
 
 from tideline.contract.errors import Misconfigured
+from tideline.keys import Key, parse_csv, parse_json_lines
 
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 STDIN = Path("-")
-
-Key = tuple[str, ...]
 
 
 def read_keys(path: Path) -> tuple[Key, ...]:
@@ -39,32 +36,3 @@ def read_keys(path: Path) -> tuple[Key, ...]:
     if len(lengths) > 1:
         raise Misconfigured(f"the keys file {path} holds keys of {sorted(lengths)} columns")
     return keys
-
-
-def parse_csv(text: str) -> tuple[Key, ...]:
-    """Keys from CSV (RFC 4180); empty lines are passed over."""
-    reader = csv.reader(text.splitlines(keepends=True), strict=True)
-    try:
-        return tuple(tuple(fields) for fields in reader if fields)
-    except csv.Error as error:
-        raise Misconfigured(f"keys, line {reader.line_num}: {error}") from None
-
-
-def parse_json_lines(text: str) -> tuple[Key, ...]:
-    """Keys from JSON lines; numbers keep the digits that the file has."""
-    keys = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line, parse_int=str, parse_float=str, parse_constant=str)
-        except (json.JSONDecodeError, RecursionError):
-            raise Misconfigured(f"keys, line {number}: not JSON") from None
-        fields = value if isinstance(value, list) else [value]
-        if not fields or not all(isinstance(field, str) for field in fields):
-            raise Misconfigured(
-                f"keys, line {number}: not a key",
-                hint='write ["text", 1], one text or number per key column, or one alone',
-            )
-        keys.append(tuple(fields))
-    return tuple(keys)

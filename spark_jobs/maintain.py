@@ -16,11 +16,11 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from spark_jobs.attempts import Patience, try_until
+from spark_jobs.entry import run_job
 from spark_jobs.failures import unexpected
 from spark_jobs.files import read_document, spark_path, write_document
 from spark_jobs.formats.delta_files import DeltaFiles
 from spark_jobs.formats.delta_version import MODE
-from spark_jobs.session import end_session, make_session
 from tideline.contract.errors import Misconfigured, TidelineError
 from tideline.contract.maintenance import (
     MaintainedTable,
@@ -124,20 +124,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--order", required=True, help="the order's address")
     parser.add_argument("--receipt", required=True, help="where the receipt is put")
     options = parser.parse_args(arguments)
-    spark = make_session(app_name="tideline-maintain")
-    try:
+
+    def work(spark: SparkSession) -> list[str]:
         receipt = maintain(spark, decode_order(read_document(spark, options.order)))
         write_document(spark, options.receipt, msgspec.json.encode(receipt))
-    except Exception as failure:  # noqa: BLE001  it is named, and no text of Spark's is shown
-        error = unexpected(failure, "maintaining")
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 2
-    finally:
-        end_session(spark)
-    wrong = [table for table in receipt.tables if table.outcome is Upkeep.FAILED]
-    for table in wrong:
-        print(f"{table.table} failed: {table.error}", file=sys.stderr)
-    return 1 if wrong else 0
+        failed = [table for table in receipt.tables if table.outcome is Upkeep.FAILED]
+        return [f"{table.table} failed: {table.error}" for table in failed]
+
+    return run_job(work, name="tideline-maintain", doing="maintaining")
 
 
 if __name__ == "__main__":

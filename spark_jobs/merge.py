@@ -16,9 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pyspark.sql import SparkSession
 
 from spark_jobs.attempts import Patience
+from spark_jobs.entry import run_job
 from spark_jobs.failures import unexpected
 from spark_jobs.files import read_document, write_document
-from spark_jobs.session import end_session, make_session, side_by_side
+from spark_jobs.session import side_by_side
 from spark_jobs.swap import SwapRun
 from spark_jobs.table_receipts import failed, failed_swap
 from spark_jobs.table_run import TableRun
@@ -50,6 +51,7 @@ def run_plan(
     makes it.
     """
 
+    began = time.monotonic()
     patience = Patience(races_max=retries_max, retry_s=retry_s)
 
     def run(table: TablePlan) -> TableReceipt:
@@ -75,6 +77,7 @@ def run_plan(
         incarnation=plan.incarnation,
         tables=receipts,
         held=plan.held,
+        seconds=round(time.monotonic() - began, 3),
     )
 
 
@@ -86,23 +89,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--retry-s", type=float, default=0.0, help="patience with what may mend")
     parser.add_argument("--tables-at-once", type=int, help="side by side; default: Spark's cores")
     options = parser.parse_args(arguments)
-    spark = make_session()
-    try:
+
+    def work(spark: SparkSession) -> list[str]:
         plan = decode_plan(read_document(spark, options.plan))
         at_once = options.tables_at_once
         receipt = run_plan(spark, plan, retry_s=options.retry_s, tables_at_once=at_once)
         _record(spark, plan, receipt)
         write_document(spark, options.receipt, encode_receipt(receipt))
-    except Exception as failure:  # noqa: BLE001  it is named, and no text of Spark's is shown
-        error = unexpected(failure, "running the plan")
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 2
-    finally:
-        end_session(spark)
-    wrong = [t for t in receipt.tables if t.outcome in (Outcome.FAILED, Outcome.REFUSED)]
-    for table in wrong:
-        print(f"{table.table} {table.outcome.value}: {table.error}", file=sys.stderr)
-    return 1 if wrong else 0
+        wrong = (Outcome.FAILED, Outcome.REFUSED)
+        return [
+            f"{table.table} {table.outcome.value}: {table.error}"
+            for table in receipt.tables
+            if table.outcome in wrong
+        ]
+
+    return run_job(work, name="tideline-merge", doing="running the plan")
 
 
 def _record(spark: SparkSession, plan: Plan, receipt: Receipt) -> None:

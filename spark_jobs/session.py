@@ -10,11 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from py4j.java_gateway import JavaClass  # type: ignore[import-untyped]
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from tideline.contract.errors import Misconfigured
+from tideline.delta_jars import NAMES, VERSION
 from tideline.local_spark import LOCAL
 
 _SETTINGS: Mapping[str, str] = {
@@ -92,6 +95,7 @@ def make_session(
     listens on loopback only and shuffles into two partitions, unless told otherwise there.
     ``scratch`` is where Spark spills; ``java_options`` go to a JVM that is started here
     (`tideline.local_spark.SHORT_LIVED`). ``others`` are settings of Spark's that ours leave open.
+    Raises Misconfigured where Spark has no Delta.
     """
     builder = SparkSession.Builder().appName(app_name)
     given = {} if master is not None else _submitted()
@@ -115,7 +119,21 @@ def make_session(
         PySparkLogger.getLogger(name).disabled = True
     session = builder.getOrCreate()
     remember(session._jvm, _JAVA_NAMES)
+    _check_delta(session)
     return session
+
+
+def _check_delta(session: SparkSession) -> None:
+    """Spark only warns of an extension that it does not find, and fails much later by accident."""
+    delta = session._jvm.org.apache.spark.sql.delta  # type: ignore[union-attr]
+    if isinstance(delta.DeltaLog, JavaClass):
+        return
+    end_session(session)
+    raise Misconfigured(
+        "Delta's jars are not in this Spark",
+        hint="name them in merge.jars (paths or addresses, separated by commas), or have them in"
+        f" the cluster's Spark: {', '.join(NAMES)} of version {VERSION}",
+    )
 
 
 def remember(jvm: object, names: Iterable[str]) -> None:

@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.failures import unexpected
+from spark_jobs.entry import run_job
 from spark_jobs.files import read_document, write_document
-from spark_jobs.session import end_session, make_session, side_by_side
+from spark_jobs.session import side_by_side
 from spark_jobs.table_check import TableComparison
 from tideline.contract.verification import (
     Proof,
@@ -58,22 +58,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--result", required=True, help="where the result is put")
     parser.add_argument("--tables-at-once", type=int, help="side by side; default: Spark's cores")
     options = parser.parse_args(arguments)
-    spark = make_session(app_name="tideline-verify")
-    try:
+
+    def work(spark: SparkSession) -> list[str]:
         plan = decode_verify_plan(read_document(spark, options.plan))
         result = run_verification(spark, plan, tables_at_once=options.tables_at_once)
         write_document(spark, options.result, encode_verification(result))
-    except Exception as failure:  # noqa: BLE001  it is named, and no text of Spark's is shown
-        error = unexpected(failure, "verifying")
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 2
-    finally:
-        end_session(spark)
-    wrong = [table for table in result.tables if table.proof is not Proof.EQUAL]
-    for table in wrong:
-        reason = table.reason or f"{table.differences} keys differ, {table.moving} were set aside"
-        print(f"{table.table} {table.proof.value}: {reason}", file=sys.stderr)
-    return 1 if wrong else 0
+        return [_described(table) for table in result.tables if table.proof is not Proof.EQUAL]
+
+    return run_job(work, name="tideline-verify", doing="verifying")
+
+
+def _described(table: TableProof) -> str:
+    reason = table.reason or f"{table.differences} keys differ, {table.moving} were set aside"
+    return f"{table.table} {table.proof.value}: {reason}"
 
 
 if __name__ == "__main__":

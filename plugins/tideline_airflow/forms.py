@@ -12,6 +12,7 @@ from typing import Any
 
 from airflow.sdk import Param
 
+from tideline.contract.modes import Mode
 from tideline.contract.request import (
     CHUNK_ROWS_MAX,
     DELAY_MS_MAX,
@@ -24,9 +25,14 @@ from tideline.contract.request import (
 FromRun = Callable[[Any], Any]
 """A value that is made of the task's context when it runs."""
 
-_NAMES = {"type": "string", "minLength": 3}
+_LINE = {"type": "string"}
 _PART = {"type": ["string", "integer"]}
+_KEY = {"type": "array", "items": _PART, "minItems": 1}
 _EMPTY = "Empty: the worker's setting."
+_SEVERAL = (
+    "A key of several columns: its values separated by commas, `17,2` (one that holds a comma in"
+    ' double quotes: `17,"Smith, John"`), or as JSON, `["17", "2"]`.'
+)
 
 
 def tables(default: list[str] | None = None) -> Param:
@@ -35,7 +41,7 @@ def tables(default: list[str] | None = None) -> Param:
     return Param(
         **given,
         type="array",
-        items=_NAMES,
+        items=_LINE,
         maxItems=TABLES_MAX,
         title="Tables",
         description="One `schema.table` per line; shell patterns work (`public.*`, all: `*.*`).",
@@ -43,25 +49,27 @@ def tables(default: list[str] | None = None) -> Param:
 
 
 def keys(beside: str) -> Param:
-    """Keys of one table. ``beside`` says what they do beside a range."""
+    """Keys of one table. ``beside`` says what they do beside a range.
+
+    Without a type of its items Airflow's page shows a field of lines, and takes each for a text.
+    """
     return Param(
         None,
         type=["null", "array"],
-        items={"anyOf": [_PART, {"type": "array", "items": _PART, "minItems": 1}]},
+        items={"anyOf": [_PART, _KEY]},
         maxItems=KEYS_MAX,
         title="Keys",
-        description='Keys of one table: `["17", "18"]`; a key of several columns is a list:'
-        f' `[["17", "2"]]`. {beside}',
+        description=f"Of one table, one key per line: `17`. {_SEVERAL} {beside}",
     )
 
 
 KEY_RANGE = {
     name: Param(
         None,
-        type=["null", "array"],
+        type=["null", "string", "array"],
         items=_PART,
         title=title,
-        description=f"{what} One line per key column, from the first on; of one table. Empty: no"
+        description=f"{what} Of one table; written like a key, or its first columns only. Empty: no"
         " bound.",
         section="A range of rows",
     )
@@ -181,6 +189,56 @@ STEER = {
 }
 
 
+REBUILD = {
+    "table": Param(type="string", minLength=3, title="Table", description="`schema.table`"),
+    "mode": Param(
+        "",
+        type="string",
+        enum=["", *(mode.value for mode in Mode)],
+        title="Mode",
+        description="Empty: as the settings say.",
+    ),
+    "since_dump": Param(
+        False,
+        type="boolean",
+        title="Since the latest dump",
+        description="Begin there also where the mode keeps what was before it.",
+    ),
+    "accept_differences": Param(
+        False,
+        type="boolean",
+        title="Accept differences",
+        description="Swap although the live table holds something else.",
+    ),
+    "anew": Param(
+        False,
+        type="boolean",
+        title="Anew",
+        description="Give up a rebuild of the table that is under way.",
+    ),
+}
+
+
+def time_column(default: str | None) -> Param:
+    """The column whose value says which interval a row belongs to."""
+    return Param(
+        default,
+        type=["null", "string"],
+        title="Time column",
+        description="Rows are read whose value here lies in the run's data interval (UTC).",
+    )
+
+
+def template(name: str) -> str:
+    """What Airflow renders to the value of a field: of one that holds no row's value."""
+    return f"{{{{ params.{name} }}}}"
+
+
+def pace() -> dict[str, Any]:
+    """The fields `PACE`, as a `DumpOperator` takes them."""
+    return {name: template(name) for name in PACE}
+
+
 def param(name: str) -> FromRun:
     """The value of a field."""
     return lambda context: context["params"][name]
@@ -198,3 +256,10 @@ def time_range(context: Any) -> dict[str, Any] | None:
     params = context["params"]
     given = {end: params[f"time_{end}"] or None for end in ("column", "from", "to")}
     return given if any(given.values()) else None
+
+
+def interval(context: Any) -> dict[str, Any]:
+    """The run's data interval, of the column that the field `time_column` names."""
+    begin, end = context["data_interval_start"], context["data_interval_end"]
+    column = context["params"]["column"]
+    return {"column": column, "from": begin.isoformat(), "to": end.isoformat()}

@@ -70,6 +70,12 @@ class TidelineHook(BaseHook):
 
         return plan_merge(self.settings, plan_id=plan_id, tables=tables)
 
+    def key_columns(self, table: str) -> tuple[str, ...] | None:
+        """The columns that tell a table's rows apart; None where the chain does not know it."""
+        from tideline.planner import key_columns
+
+        return key_columns(self.settings, table)
+
     def receipt(self, plan_id: str) -> Receipt | None:
         """The newest receipt of a plan; None when no run of it has ended."""
         from tideline.planner import read_receipt

@@ -9,10 +9,11 @@ from typing import Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from tideline.contract.errors import Unavailable
+from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.maintenance import MaintenanceReceipt, Upkeep
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
+from tideline_airflow.plainly import plainly
 from tideline_airflow.spark_job import SparkJobOperator, application
 
 APPLICATION_VARIABLE = "TIDELINE_MAINTAIN_APPLICATION"
@@ -34,6 +35,7 @@ class MaintainOperator(SparkJobOperator):
         self.tables = tables
         self.config = config
 
+    @plainly
     def execute(self, context: Any) -> Any:
         hook = TidelineHook(self.config)
         name = identity_of(context).name
@@ -54,10 +56,9 @@ class MaintainOperator(SparkJobOperator):
         program = self.application or application(APPLICATION_VARIABLE, "maintain.py")
         try:
             self.submit(program, arguments, hook.settings.merge, context)
-        except AirflowException:
+        except (AirflowException, TidelineError):
             if hook.maintenance(name) is None:
                 raise
-            self.log.exception("spark-submit failed; the receipt of %s tells more", name)
 
     def _result(self, receipt: MaintenanceReceipt) -> dict[str, Any]:
         for one in receipt.tables:

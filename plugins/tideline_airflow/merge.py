@@ -1,115 +1,183 @@
-"""The operator that merges: the Spark provider's, started for a plan and answered by a receipt.
+"""The operator that merges: it plans what is new, runs the plan on Spark, and reads its receipt.
 
-It holds a slot of the pool `pools.SPARK_POOL`, so that one Spark job of Tideline runs at a time.
-A plan may have grown old while it waited for the slot: another run has moved a table since. Such
-a table's part of the plan is refused by the job, planned anew and run, in the same slot.
+It holds a slot of the pool `pools.SPARK_POOL`, so that one Spark job of Tideline runs at a time,
+and plans once it has it: what other runs did while it waited is not planned again. Where the pool
+is wider, or somebody merges beside Airflow, another run may still be faster: such a table's part of
+the plan is refused by the job, planned anew and run, in the same slot.
+
+It may be killed anywhere and tried again: plans are named after the task (`identity`), so a new try
+finds what the killed one planned, and a merge that is run twice changes nothing.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from tideline.contract.receipt import Outcome, Receipt, reread_requests
+from tideline.contract.errors import TidelineError, Unavailable
+from tideline.contract.plan import Plan
+from tideline.contract.receipt import Outcome, Receipt, TableReceipt, reread_requests
 from tideline.openlineage import Told
 from tideline_airflow.assets import MERGED, event_extra, table_asset
 from tideline_airflow.hooks import TidelineHook
+from tideline_airflow.identity import identity_of
+from tideline_airflow.plainly import plainly
+from tideline_airflow.receipts import bad, format_receipts, newest, summary
 from tideline_airflow.spark_job import SparkJobOperator, application, at_once
 
 APPLICATION_VARIABLE = "TIDELINE_MERGE_APPLICATION"
 ROUNDS_MAX = 10
 
 
-class MergeOperator(SparkJobOperator):
-    """Run what `PlanOperator` planned, with spark-submit; returns the ids of the plans it ran.
+class PlanJobOperator(SparkJobOperator):
+    """Runs plans with spark-submit. The job's receipt decides, not its exit code."""
 
-    Plans further ones, at most ``rounds_max`` in all, while tables are refused or a plan did not
-    reach the chain's end (plans are capped). The job's receipt decides, not its exit code: without
-    one the task fails and may be tried again; tables that the receipt calls failed are left to the
-    report. A plan whose receipt says that all is applied is not run again. Updates an asset for
-    each table it merged.
-    """
+    template_fields = (*SparkJobOperator.template_fields, "config")
 
-    template_fields = (*SparkJobOperator.template_fields, "plan", "config")
-
-    def __init__(
-        self,
-        *,
-        plan: Any,
-        config: str | None = None,
-        rounds_max: int = ROUNDS_MAX,
-        **kwargs: Any,
-    ) -> None:
-        kwargs.setdefault("name", "tideline_merge")
-        kwargs.setdefault("outlets", [MERGED])
+    def __init__(self, *, config: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.plan = plan
         self.config = config
-        self.rounds_max = rounds_max
 
-    def execute(self, context: Any) -> Any:
-        hook = TidelineHook(self.config)
-        first, scope = self.plan["plan_id"], self.plan["scope"]
-        plan_id, behind, done = first, self.plan["behind"], []
-        while True:
-            receipt = self._run(hook, plan_id, context)
-            done.append(plan_id)
-            refused = [t.table for t in receipt.tables if t.outcome is Outcome.REFUSED]
-            if not (refused or behind):
-                return done
-            if len(done) == self.rounds_max:
-                self.log.warning("more is to be merged after %d plans", len(done))
-                return done
-            if refused:
-                self.log.info("planning anew, others have moved on: %s", ", ".join(refused))
-            plan_id = f"{first}/{len(done) + 1}"
-            plan = hook.plan(plan_id, scope)
-            behind = plan.b < plan.tail
-            if not plan.tables:
-                return done
+    def run_plan(self, hook: TidelineHook, plan: Plan, context: Any) -> Receipt:
+        """Its receipt. A plan is run again only where its receipt says that a table failed: what
+        another run was faster with is planned anew instead.
 
-    def _run(self, hook: TidelineHook, plan_id: str, context: Any) -> Receipt:
-        receipt = hook.receipt(plan_id)
-        if receipt is None or not _complete(receipt):
-            receipt = self._told_run(hook, plan_id, context)
+        Updates an asset for each table that is merged; asks for what is pending. Without a receipt
+        the task fails, and may be tried again.
+        """
+        receipt = hook.receipt(plan.plan_id)
+        if receipt is None or any(one.outcome is Outcome.FAILED for one in receipt.tables):
+            receipt = self._told_run(hook, plan, context)
         if receipt is None:
-            raise AirflowException(f"the Spark job left no receipt of plan {plan_id}")
+            raise AirflowException(f"the Spark job left no receipt of plan {plan.plan_id}")
         _announce(receipt, context)
         hook.reread(reread_requests(receipt))
         return receipt
 
-    def _told_run(self, hook: TidelineHook, plan_id: str, context: Any) -> Receipt | None:
+    def _told_run(self, hook: TidelineHook, plan: Plan, context: Any) -> Receipt | None:
         """Run the plan, and tell whoever keeps track of lineage; its receipt, if it left one."""
         lineage = Told(hook.settings)
-        plan = hook.plan(plan_id) if hook.settings.openlineage.url else None
-        if plan is not None:
-            lineage.began(plan)
+        lineage.began(plan)
+        receipt = None
         try:
-            self._submit(hook, plan_id, context)
+            receipt = self.submit_plan(hook, plan.plan_id, context)
         finally:
-            receipt = hook.receipt(plan_id)
-            lost = None if plan is None else lineage.done(plan, receipt)
+            lost = lineage.done(plan, receipt)
             if lost is not None:
                 self.log.warning("%s", lost)
         return receipt
 
-    def _submit(self, hook: TidelineHook, plan_id: str, context: Any) -> None:
+    def submit_plan(self, hook: TidelineHook, plan_id: str, context: Any) -> Receipt | None:
+        """Run the stored plan of that id; its receipt, None where the job left none."""
         urls = hook.urls(plan_id)
         merge = hook.settings.merge
         limits = ["--retry-s", str(merge.retry_s), *at_once(merge)]
         arguments = [*limits, "--plan", urls.plan, "--receipt", urls.receipt]
         program = self.application or application(APPLICATION_VARIABLE, "merge.py")
+        began = time.monotonic()
         try:
             self.submit(program, arguments, merge, context)
-        except AirflowException:
+        except (AirflowException, TidelineError):
             if hook.receipt(plan_id) is None:
                 raise
-            self.log.exception("spark-submit failed; the receipt of plan %s tells more", plan_id)
+        whole, receipt = time.monotonic() - began, hook.receipt(plan_id)
+        if receipt is not None:
+            self.log.info(
+                "start and end of Spark took %.1f s, the merge %.1f s",
+                max(0.0, whole - receipt.seconds),
+                receipt.seconds,
+            )
+        return receipt
 
 
-def _complete(receipt: Receipt) -> bool:
-    return all(t.outcome in (Outcome.APPLIED, Outcome.ALREADY_APPLIED) for t in receipt.tables)
+class MergeOperator(PlanJobOperator):
+    """Merge what is new: of all tables, or of ``tables``, a list of names or what a `DumpOperator`
+    returned (the tables that it dumped). Skipped where nothing is to be merged.
+
+    Plans at most ``rounds_max`` times, while tables are refused or a plan did not reach the chain's
+    end (plans are capped). Fails with the names of tables that could not be merged, and why; for
+    good unless waiting may mend it. Returns ``{"plans": [id], "held": {table: reason}, "tables":
+    {table: {"outcome", "applied_seq", "complete_through_us", "rows_read"}}}``.
+    """
+
+    template_fields = (*PlanJobOperator.template_fields, "tables")
+
+    def __init__(self, *, tables: Any = None, rounds_max: int = ROUNDS_MAX, **kwargs: Any) -> None:
+        kwargs.setdefault("name", "tideline_merge")
+        kwargs.setdefault("outlets", [MERGED])
+        super().__init__(**kwargs)
+        self.tables = tables
+        self.rounds_max = rounds_max
+
+    @plainly
+    def execute(self, context: Any) -> Any:
+        hook = TidelineHook(self.config)
+        first, scope = identity_of(context).name, self._scope()
+        receipts: dict[str, Receipt] = {}
+        held: Mapping[str, str] = {}
+        refused: list[str] = []
+        for number in range(1, self.rounds_max + 1):
+            plan = self._planned(hook, first if number == 1 else f"{first}/{number}", scope)
+            held = plan.held
+            if not plan.tables:
+                if not receipts:
+                    self._skip(hook, plan, scope)
+                refused = []  # Others have done it, or it is held back now.
+                break
+            receipt = receipts[plan.plan_id] = self.run_plan(hook, plan, context)
+            refused = [t.table for t in receipt.tables if t.outcome is Outcome.REFUSED]
+            if refused:
+                self.log.info("planning anew, others have moved on: %s", ", ".join(refused))
+            elif plan.b >= plan.tail:
+                break
+        else:
+            self.log.warning("more is to be merged after %d plans", self.rounds_max)
+        tables = [
+            one
+            for one in newest(list(receipts.values()))
+            if one.outcome is not Outcome.REFUSED or one.table in refused
+        ]
+        self.log.info("%s", format_receipts(tables))
+        if failed := bad(tables):
+            raise _failure(failed, len(tables))
+        return {"plans": list(receipts), "held": dict(held), "tables": summary(tables)}
+
+    def _scope(self) -> list[str] | None:
+        given = self.tables["tables"] if isinstance(self.tables, dict) else self.tables
+        scope = None if given is None else list(given)
+        if scope == []:
+            raise AirflowSkipException("nothing to merge: no table was dumped")
+        return scope
+
+    def _planned(self, hook: TidelineHook, plan_id: str, scope: Sequence[str] | None) -> Plan:
+        began = time.monotonic()
+        plan = hook.plan(plan_id, scope)
+        self.log.info(
+            "planned in %.1f s: %s, up to manifest %d",
+            time.monotonic() - began,
+            ", ".join(table.table for table in plan.tables) or "nothing",
+            plan.b,
+        )
+        for table, reason in plan.held.items():
+            self.log.warning("%s is held back: %s", table, reason)
+        return plan
+
+    def _skip(self, hook: TidelineHook, plan: Plan, scope: Sequence[str] | None) -> NoReturn:
+        """Nothing waits, or all that does is held back, which is put on record."""
+        hook.record_held(plan)
+        hook.reread(hook.pending(scope))
+        raise AirflowSkipException("nothing to merge: every table is up to date or held back")
+
+
+def _failure(failed: Sequence[TableReceipt], among: int) -> AirflowException:
+    """What failed, in words; tried again only where that may help."""
+    mendable = all(one.error_kind == Unavailable.__name__ for one in failed)
+    kind = AirflowException if mendable else AirflowFailException
+    said = "; ".join(f"{one.table} ({one.error or one.outcome.value})" for one in failed)
+    return kind(f"{len(failed)} of {among} tables are not merged: {said}")
 
 
 def _announce(receipt: Receipt, context: Any) -> None:

@@ -15,13 +15,14 @@ from tideline.contract.modes import Mode
 from tideline.contract.receipt import Outcome
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
-from tideline_airflow.merge import MergeOperator
+from tideline_airflow.merge import PlanJobOperator
+from tideline_airflow.plainly import plainly
 from tideline_airflow.scope import flag_of
 
 STEPS_MAX = 1_000
 
 
-class RebuildOperator(MergeOperator):
+class RebuildOperator(PlanJobOperator):
     """Build ``table`` anew from the chain, check it against the live one, and swap them.
 
     ``mode`` is one of `Mode` (None or empty: the settings'); ``since_dump``,
@@ -31,7 +32,7 @@ class RebuildOperator(MergeOperator):
     """
 
     template_fields = (
-        *MergeOperator.template_fields,
+        *PlanJobOperator.template_fields,
         "table",
         "mode",
         "since_dump",
@@ -50,14 +51,14 @@ class RebuildOperator(MergeOperator):
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("name", "tideline_rebuild")
-        kwargs.setdefault("outlets", [])
-        super().__init__(plan={}, **kwargs)
+        super().__init__(**kwargs)
         self.table = table
         self.mode = mode
         self.since_dump = since_dump
         self.accept_differences = accept_differences
         self.anew = anew
 
+    @plainly
     def execute(self, context: Any) -> Any:
         from tideline.planner import begin_rebuild, next_step
 
@@ -85,8 +86,7 @@ class RebuildOperator(MergeOperator):
         return {"table": record.table, "build": record.build, "mode": mode, "plans": done}
 
     def _step(self, hook: TidelineHook, plan_id: str, context: Any) -> None:
-        self._submit(hook, plan_id, context)
-        receipt = hook.receipt(plan_id)
+        receipt = self.submit_plan(hook, plan_id, context)
         if receipt is None:
             raise AirflowException(f"the Spark job left no receipt of plan {plan_id}")
         for one in receipt.tables:

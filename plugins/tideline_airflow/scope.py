@@ -12,8 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from tideline.contract.errors import Misconfigured
 from tideline.contract.request import DumpRequest, KeyRange, TimeRange, check_request
-
-Key = tuple[str, ...]
+from tideline.keys import Key, parse_line
 
 
 def checked(request: DumpRequest) -> DumpRequest:
@@ -25,25 +24,41 @@ def checked(request: DumpRequest) -> DumpRequest:
     return request
 
 
-def keys_of(given: Any) -> tuple[Key, ...] | None:
-    """``"7"`` is the key of one column, ``["7", "2"]`` of two; None and [] are no keys."""
-    if given is None or given == []:
+def keys_of(given: Any, columns: int | None = None) -> tuple[Key, ...] | None:
+    """Keys as a form or a caller gives them, for a key of ``columns`` columns (None: not known).
+
+    An entry is a line (`tideline.keys.parse_line`), a number, or a list of a text or number per
+    column. Empty lines are passed over; None and nothing but such are no keys.
+    """
+    if given is None:
         return None
+    if isinstance(given, str):
+        given = given.splitlines()
     if not isinstance(given, list | tuple):
         raise AirflowFailException('keys must be a list, such as ["17", "18"] or [["17", "2"]]')
-    return tuple(_key(key, "keys") for key in given)
+    found = [_key(key, "keys", number, columns) for number, key in enumerate(given, start=1)]
+    return tuple(key for key in found if key is not None) or None
 
 
-def key_range_of(given: Any) -> KeyRange | None:
-    """``{"from": key, "to": key}``, or one of them."""
+def key_range_of(given: Any, columns: int | None = None) -> KeyRange | None:
+    """``{"from": key, "to": key}``, or one of them; each is written as a key of `keys_of` is, or
+    with its first columns only."""
     if not given:
         return None
     unknown = sorted(set(given) - {"from", "to"}) if isinstance(given, Mapping) else [""]
     if unknown:
         raise AirflowFailException('key_range must be {"from": key, "to": key}, or one of them')
-    ends = [given.get("from"), given.get("to")]
-    start, end = (None if end is None else _key(end, "key_range") for end in ends)
-    return KeyRange(start, end)
+    start, end = (_bound(given.get(end), f"key_{end}", columns) for end in ("from", "to"))
+    return None if start is None and end is None else KeyRange(start, end)
+
+
+def is_typed(*given: Any) -> bool:
+    """Whether something given is a line: what it says depends on how many columns the key has."""
+    return any(
+        isinstance(value, str)
+        or (isinstance(value, list) and any(isinstance(v, str) for v in value))
+        for value in given
+    )
 
 
 def time_range_of(given: Any) -> TimeRange | None:
@@ -77,7 +92,27 @@ def flag_of(given: Any) -> bool:
     return str(given).lower() in ("true", "1")
 
 
-def _key(given: Any, name: str) -> Key:
+def _bound(given: Any, name: str, columns: int | None) -> Key | None:
+    """A bound may name the first columns of a key only: any number of values will do."""
+    if isinstance(given, str):
+        return _line(given, name, 1, columns if columns == 1 else None)
+    return None if given is None or given == [] else _listed(given, name)
+
+
+def _key(given: Any, name: str, number: int, columns: int | None) -> Key | None:
+    if isinstance(given, str):
+        return _line(given, name, number, columns)
+    return _listed(given, name)
+
+
+def _line(given: str, name: str, number: int, columns: int | None) -> Key | None:
+    try:
+        return parse_line(given, number, columns)
+    except Misconfigured as error:
+        raise AirflowFailException(f"{name}, {error}; correct it and trigger again") from None
+
+
+def _listed(given: Any, name: str) -> Key:
     parts = given if isinstance(given, list | tuple) else [given]
     if not parts or not all(isinstance(part, str | int) for part in parts):
         raise AirflowFailException(

@@ -3,41 +3,126 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
-from tideline.contract.errors import Misconfigured
-from tideline.local_spark import LOCAL, short_lived
+from tideline.contract.errors import Misconfigured, TidelineError
+from tideline.delta_jars import delta_jars
+from tideline.java import java_home
+from tideline.local_spark import LOCAL, QUICK_LAUNCH, short_lived
 from tideline.settings.sections import Merge
 from tideline_airflow.pools import SPARK_POOL
 
 CONNECTION_VARIABLE = "TIDELINE_SPARK_CONN_ID"
+CONNECTION = "spark_default"
+"""Where nothing else is named; it need not exist."""
+SUBMIT = "spark-submit"
+_SAMPLE = ("yarn", {"queue": "root.default"})
+"""Host and extra of the `spark_default` among the samples that Airflow makes on request."""
+_SAID = "tideline: "
+"""What our jobs' last words begin with; then comes the kind of error."""
+_KINDS = {kind.__name__: kind for kind in TidelineError.__subclasses__()}
 
 
 class SparkJobOperator(SparkSubmitOperator):
-    """Takes a slot of the pool `pools.SPARK_POOL`, and the connection of `CONNECTION_VARIABLE`."""
+    """Takes a slot of the pool `pools.SPARK_POOL`, and the connection of `CONNECTION_VARIABLE`.
+
+    Without a connection the job runs here, on ``merge.master`` of the settings.
+    """
 
     def __init__(self, **kwargs: Any) -> None:
         kwargs.setdefault("pool", SPARK_POOL)
-        kwargs.setdefault("conn_id", os.environ.get(CONNECTION_VARIABLE, "spark_default"))
+        kwargs.setdefault("conn_id", os.environ.get(CONNECTION_VARIABLE, CONNECTION))
         # Our receipts tell what a killed try has done, in every deploy mode.
         kwargs.setdefault("durable", False)
         super().__init__(**kwargs)
 
     def submit(self, program: str, arguments: Sequence[str], merge: Merge, context: Any) -> None:
         """Run ``program`` with spark-submit; what the task itself was given goes before the
-        settings. Raises AirflowException when the job fails."""
+        settings. Raises AirflowException when it fails, or the error that the job names."""
+        named = self.application
         self.application, self.application_args = program, list(arguments)
-        self.jars = self.jars or merge.jars
         self._driver_memory = self._driver_memory or merge.driver_memory
-        local = self._get_hook()._connection["master"].startswith("local")
-        self.conf = {**(local_settings() if local else {}), **(self.conf or {})}
-        self._hook = None
-        SparkSubmitOperator.execute(self, context)
+        self._hook = self._settled_hook(merge)
+        try:
+            with self._folded():
+                SparkSubmitOperator.execute(self, context)
+        finally:
+            # The next job of this task may be another program.
+            self.application, self._hook = named, None
+
+    def _settled_hook(self, merge: Merge) -> Any:
+        """The provider's hook, on the connection's master or on our own."""
+        absent = connection_absent(self._conn_id)
+        master = merge.master if absent else self._get_hook()._connection["master"]
+        if absent:
+            self.log.info("%s: the job runs here, on %s (merge.master)", absent, master)
+        if master.startswith("local"):
+            self._equip(merge)
+        self.jars = self.jars or merge.jars
+        hook = self._get_hook()
+        if absent:
+            # The provider's own last resort is a YARN cluster.
+            hook._connection["master"] = master
+            hook._is_yarn = hook._is_yarn_cluster_mode = False
+        return hook
+
+    def _equip(self, merge: Merge) -> None:
+        """What a Spark of this machine needs and a cluster has of its own."""
+        self.conf = {**local_settings(), **(self.conf or {})}
+        self.env_vars = {**local_environment(), **(self.env_vars or {})}
+        if not self.jars and merge.jars is None:
+            self.jars = ",".join(str(jar) for jar in delta_jars())
+
+    @contextmanager
+    def _folded(self) -> Iterator[None]:
+        """Airflow's page shows what Spark prints as one line that can be opened."""
+        self.log.info("::group::what spark-submit printed")
+        try:
+            yield
+        except AirflowException as failed:
+            raise self._as_said() or failed from None
+        finally:
+            self.log.info("::endgroup::")
+
+    def _as_said(self) -> Exception | None:
+        """Why the job failed, as its last words have it; None where it came to say nothing."""
+        lines = [] if self._hook is None else list(self._hook._last_submit_log_lines)
+        said = [line.removeprefix(_SAID) for line in lines if line.startswith(_SAID)]
+        if not said:
+            return None
+        kind, _, words = said[-1].partition(": ")
+        made = _KINDS.get(kind)
+        return AirflowException(said[-1]) if made is None else made(words)
+
+
+def connection_absent(conn_id: str) -> str | None:
+    """Why there is no connection to take a master from; None where there is one.
+
+    Misconfigured where one is named that does not exist.
+    """
+    try:
+        found = BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        if conn_id != CONNECTION:
+            raise Misconfigured(
+                f"Airflow has no connection {conn_id}",
+                hint=f"make it (Admin, Connections; type Spark), or unset {CONNECTION_VARIABLE}",
+            ) from None
+        return f"Airflow has no connection {conn_id}"
+    hadoop = any(os.environ.get(name) for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"))
+    if (found.host, found.extra_dejson) == _SAMPLE and not hadoop:
+        return f"the connection {conn_id} is Airflow's sample, and no Hadoop is configured here"
+    return None
 
 
 def at_once(merge: Merge) -> list[str]:
@@ -48,6 +133,27 @@ def at_once(merge: Merge) -> list[str]:
 def local_settings() -> dict[str, str]:
     """Of jobs on a local master, under ``conf``."""
     return {**LOCAL, "spark.driver.extraJavaOptions": short_lived()}
+
+
+def local_environment() -> Mapping[str, str]:
+    """Of ``spark-submit`` on a local master: our Java, our Python, and the installed Spark, whether
+    or not their folders are on Airflow's PATH."""
+    own = str(Path(sys.executable).parent)
+    path = os.environ.get("PATH", os.defpath)
+    if shutil.which(SUBMIT) is None:
+        if shutil.which(SUBMIT, path=own) is None:
+            raise Misconfigured(
+                "no Spark is installed where Airflow runs its tasks",
+                hint="install tideline-cdc[spark] there, or name a cluster in an Airflow connection"
+                f" and have its {SUBMIT} on PATH",
+            )
+        path = f"{own}{os.pathsep}{path}"
+    given = {"SPARK_LAUNCHER_OPTS": QUICK_LAUNCH, "PYSPARK_PYTHON": sys.executable}
+    return {
+        **{name: value for name, value in given.items() if name not in os.environ},
+        "PATH": path,
+        "JAVA_HOME": str(java_home()),
+    }
 
 
 def application(variable: str, program: str) -> str:

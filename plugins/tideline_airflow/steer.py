@@ -13,6 +13,7 @@ from tideline.contract.errors import Misconfigured
 from tideline.contract.request import Action, Answer, Command, RequestState, check_command
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
+from tideline_airflow.plainly import plainly
 from tideline_airflow.progress import reasons
 
 POLL_INTERVAL_S = 0.5
@@ -51,6 +52,7 @@ class SteerOperator(BaseOperator):
         self.config = config
         self.timeout_s = timeout_s
 
+    @plainly
     def execute(self, context: Any) -> dict[str, Any]:
         command = self._command(context)
         whose = "all requests" if command.requests is None else ", ".join(command.requests)

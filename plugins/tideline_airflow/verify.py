@@ -15,13 +15,16 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from msgspec.structs import replace
 
 from tideline.contract import layout
+from tideline.contract.errors import TidelineError
 from tideline.contract.proofs import batches, with_pass
 from tideline.contract.request import DumpRequest
 from tideline.contract.verification import Proof, TableProof, Verification, VerifyPlan
+from tideline_airflow.assets import MERGED
+from tideline_airflow.dump import DumpOperator
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
-from tideline_airflow.merge import MergeOperator
-from tideline_airflow.operators import DumpOperator
+from tideline_airflow.merge import PlanJobOperator
+from tideline_airflow.plainly import plainly
 from tideline_airflow.scope import checked, number_of
 from tideline_airflow.spark_job import application, at_once
 
@@ -47,7 +50,7 @@ class ReadOperator(DumpOperator):
         return checked(replace(request, purpose="verify", sample_percent=share))
 
 
-class CompareOperator(MergeOperator):
+class CompareOperator(PlanJobOperator):
     """Compare what a `ReadOperator` had read with the warehouse, merged that far first.
 
     ``reads`` is what it returned, or a list of that. With ``first``, what an earlier one of these
@@ -57,14 +60,16 @@ class CompareOperator(MergeOperator):
     [[table]]}``: ``again`` has an entry for each list of keys that is to be read again.
     """
 
-    template_fields = (*MergeOperator.template_fields, "reads", "first")
+    template_fields = (*PlanJobOperator.template_fields, "reads", "first")
 
     def __init__(self, *, reads: Any, first: Any = None, **kwargs: Any) -> None:
         kwargs.setdefault("name", "tideline_verify")
-        super().__init__(plan={}, **kwargs)
+        kwargs.setdefault("outlets", [MERGED])
+        super().__init__(**kwargs)
         self.reads = reads
         self.first = first
 
+    @plainly
     def execute(self, context: Any) -> Any:
         from tideline.planner.verified import read_verification, store_verification
 
@@ -124,7 +129,7 @@ class CompareOperator(MergeOperator):
             # Another run may have merged meanwhile: what a plan of that name did is looked at anew.
             merge = hook.plan(f"{verify_id}.m{number}.{context['ti'].try_number}", planned.waiting)
             if merge.tables:
-                self._run(hook, merge.plan_id, context)
+                self.run_plan(hook, merge, context)
         return planned.plan
 
     def _launch(self, hook: TidelineHook, plan: VerifyPlan, context: Any) -> None:
@@ -133,16 +138,16 @@ class CompareOperator(MergeOperator):
             layout.object_url(url, key(pipeline, plan.verify_id))
             for key in (layout.verification_plan_key, layout.verification_key)
         ]
-        merging = self.application
         program = application(APPLICATION_VARIABLE, "verify.py")
         merge = hook.settings.merge
         arguments = [*at_once(merge), "--plan", places[0], "--result", places[1]]
         try:
             self.submit(program, arguments, merge, context)
-        except AirflowException:
-            self.log.exception("spark-submit failed; the result, if there is one, tells more")
-        finally:
-            self.application, self._hook = merging, None
+        except (AirflowException, TidelineError):
+            from tideline.planner.verified import read_verification
+
+            if read_verification(hook.settings, plan.verify_id) is None:
+                raise
 
 
 def moving_keys(context: Any) -> list[list[str]]:
@@ -186,6 +191,7 @@ class ProofOperator(BaseOperator):
         self.compared = compared
         self.config = config
 
+    @plainly
     def execute(self, context: Any) -> dict[str, Any]:
         from tideline.planner.verified import read_verification
 

@@ -1,4 +1,4 @@
-"""The DAG files: thin, cheap to import, and typed params that refuse nonsense."""
+"""The DAGs: made by one thin file, cheap to import, each with the form that it needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DAG_FILES = sorted((ROOT / "dags").glob("*.py"))
+FILE = (ROOT / "dags" / "tideline.py").read_text()
 SCHEDULES = {
     "merge": "*/5 * * * *",
     "repair": "NullTimetable",
@@ -23,59 +23,62 @@ SCHEDULES = {
     "maintain": "30 3 * * *",
     "rebuild": "NullTimetable",
 }
-ONE_TASK = {
-    "steer": "default_pool",
-    "maintain": "tideline_spark",
-    "rebuild": "tideline_spark",
+TASKS: dict[str, dict[str, list[str]]] = {
+    "merge": {"merge": []},
+    "repair": {"ask": [], "merge": ["ask"]},
+    "backfill": {"ask": [], "merge": ["ask"]},
+    "steer": {"steer": []},
+    "maintain": {"maintain": []},
+    "rebuild": {"rebuild": []},
+    "verify": {
+        "read": [],
+        "compare": ["read"],
+        "moving": ["compare"],
+        "read_again": ["moving"],
+        "compare_again": ["compare", "read_again"],
+        "report": ["compare", "compare_again"],
+    },
 }
-"""DAGs of a single task, and the pool that it takes a slot of."""
-VERIFY = {
-    "read": [],
-    "compare": ["read"],
-    "moving": ["compare"],
-    "read_again": ["moving"],
-    "compare_again": ["compare", "read_again"],
-    "report": ["compare", "compare_again"],
-}
+"""Each task and those that it waits for."""
 HEAVY = ("pyspark", "pyarrow", "capture", "spark_jobs", "deltalake", "obstore", "numpy", "pandas")
 
 
-def look(path: Path, **environment: str) -> dict[str, Any]:
-    """What a DAG file makes, imported in a process of its own, as Airflow's parser does."""
-    found: dict[str, Any] = json.loads(_look(path, tuple(environment.items())))
+def look(file: str = FILE, **environment: str) -> dict[str, dict[str, Any]]:
+    """The DAGs that ``file``'s text makes, by id, read in a process of its own, as Airflow does: it
+    takes what registers itself."""
+    found: dict[str, dict[str, Any]] = json.loads(_look(file, tuple(environment.items())))
     return found
 
 
 @cache
-def _look(path: Path, environment: tuple[tuple[str, str], ...]) -> str:
-    """As JSON; each file is imported once, which takes seconds."""
+def _look(file: str, environment: tuple[tuple[str, str], ...]) -> str:
+    """As JSON; each is read once, which takes seconds."""
     program = """
-import json, runpy, sys
-from airflow.sdk import DAG
+import json, sys, types
+from airflow.sdk.definitions._internal.contextmanager import DagContext
 sys.path.insert(0, sys.argv[1])
-made = []
-plain = DAG.__exit__
-def leave(dag, *rest):
-    made.append(dag)
-    return plain(dag, *rest)
-DAG.__exit__ = leave
-runpy.run_path(sys.argv[2])
+module = sys.modules["made"] = types.ModuleType("made")
+DagContext.current_autoregister_module_name = "made"
+exec(sys.argv[2], module.__dict__)
 heavy = [name for name in sys.argv[3].split(",") if name in sys.modules]
-[dag] = made
 print(json.dumps({
-    "dag_id": dag.dag_id,
-    "heavy": heavy,
-    "schedule": str(getattr(dag.timetable, "expression", None) or type(dag.timetable).__name__),
-    "tasks": {task.task_id: sorted(task.upstream_task_ids) for task in dag.tasks},
-    "params": list(dag.params),
-    "templates": {task.task_id: list(task.template_fields) for task in dag.tasks},
-    "pools": {task.task_id: task.pool for task in dag.tasks},
-    "retries": sorted({task.retries for task in dag.tasks}),
-    "package": sys.modules["tideline_airflow"].__file__,
-}))
+    dag.dag_id: {
+        "heavy": heavy,
+        "schedule": str(getattr(dag.timetable, "expression", None) or type(dag.timetable).__name__),
+        "tasks": {task.task_id: sorted(task.upstream_task_ids) for task in dag.tasks},
+        "params": {name: dag.params.get_param(name).value for name in dag.params},
+        "templates": {task.task_id: list(task.template_fields) for task in dag.tasks},
+        "pools": {task.task_id: task.pool for task in dag.tasks},
+        "configs": sorted({str(task.config) for task in dag.tasks if hasattr(task, "config")}),
+        "retries": sorted({task.retries for task in dag.tasks}),
+        "paused": dag.is_paused_upon_creation,
+        "described": bool(dag.doc_md),
+    }
+    for dag, _ in DagContext.autoregistered_dags
+}, default=str))
 """
     done = subprocess.run(
-        [sys.executable, "-c", program, str(ROOT / "plugins"), str(path), ",".join(HEAVY)],
+        [sys.executable, "-c", program, str(ROOT / "plugins"), file, ",".join(HEAVY)],
         env={**os.environ, **dict(environment)},
         capture_output=True,
         text=True,
@@ -86,46 +89,37 @@ print(json.dumps({
     return done.stdout.splitlines()[-1]
 
 
-def test_each_has_its_schedule() -> None:
-    assert [path.stem for path in DAG_FILES] == sorted(SCHEDULES)
+def test_one_thin_file() -> None:
+    assert [path.name for path in (ROOT / "dags").glob("*.py")] == ["tideline.py"]
+    assert len(FILE.splitlines()) < 20
 
 
-@pytest.mark.parametrize("path", DAG_FILES, ids=lambda path: path.name)
-def test_under_a_hundred_lines(path: Path) -> None:
-    assert len(path.read_text().splitlines()) < 100
+def test_the_seven_as_they_arrive() -> None:
+    dags = look()
+    assert set(dags) == {f"tideline_{name}" for name in SCHEDULES}
+    for dag_id, dag in dags.items():
+        assert dag["heavy"] == []
+        assert dag["retries"] == [2]
+        assert dag["paused"] is False
+        assert dag["described"]
+        assert dag["schedule"] == SCHEDULES[dag_id.removeprefix("tideline_")]
 
 
-@pytest.mark.parametrize("path", DAG_FILES, ids=lambda path: path.name)
-def test_cheap_wiring(path: Path) -> None:
-    dag = look(path)
-    assert dag["dag_id"] == f"tideline_{path.stem}"
-    assert dag["heavy"] == []
-    assert dag["retries"] == [2]
-    assert dag["schedule"] == SCHEDULES[path.stem]
-    if path.stem in ONE_TASK:
-        assert dag["tasks"] == {path.stem: []}
-        assert dag["pools"] == {path.stem: ONE_TASK[path.stem]}
-        return
-    if path.stem == "verify":
-        spark = {name for name, pool in dag["pools"].items() if pool == "tideline_spark"}
-        assert spark == {"compare", "compare_again"}
-        assert dag["tasks"] == VERIFY
-        return
-    assert dag["pools"].pop("merge") == "tideline_spark"
-    assert set(dag["pools"].values()) == {"default_pool"}
-    asks: dict[str, list[str]] = {} if path.stem == "merge" else {"ask": []}
-    assert dag["tasks"] == {
-        **asks,
-        "plan": sorted(asks),
-        "merge": ["plan"],
-        "report": ["merge"],
-    }
+@pytest.mark.parametrize("name", list(TASKS))
+def test_tasks_and_pools(name: str) -> None:
+    dag = look()[f"tideline_{name}"]
+    assert dag["tasks"] == TASKS[name]
+    spark = {task for task, pool in dag["pools"].items() if pool == "tideline_spark"}
+    assert spark == set(TASKS[name]) & {"merge", "maintain", "rebuild", "compare", "compare_again"}
+    assert {pool for task, pool in dag["pools"].items() if task not in spark} <= {"default_pool"}
 
 
 def test_what_each_form_offers() -> None:
     pace = {"priority", "chunk_rows", "delay_ms", "cancel_with_task"}
     ranges = {"key_from", "key_to", "time_column", "time_from", "time_to"}
-    fields = {path.stem: set(look(path)["params"]) for path in DAG_FILES}
+    fields = {
+        dag_id.removeprefix("tideline_"): set(dag["params"]) for dag_id, dag in look().items()
+    }
     assert fields == {
         "merge": set(),
         "repair": {"tables", "keys", *ranges, *pace},
@@ -140,8 +134,7 @@ def test_what_each_form_offers() -> None:
 @pytest.mark.parametrize("name", ["repair", "backfill"])
 def test_nothing_that_may_be_a_row_value_is_a_template(name: str) -> None:
     """Airflow keeps rendered templates and shows them to everybody who sees the run."""
-    templates = look(ROOT / "dags" / f"{name}.py")["templates"]["ask"]
-    assert set(templates) == {
+    assert set(look()[f"tideline_{name}"]["templates"]["ask"]) == {
         "tables",
         "priority",
         "chunk_rows",
@@ -151,10 +144,27 @@ def test_nothing_that_may_be_a_row_value_is_a_template(name: str) -> None:
     }
 
 
-def test_the_merge_schedule_is_a_setting() -> None:
-    path = ROOT / "dags" / "merge.py"
-    assert look(path, TIDELINE_MERGE_SCHEDULE="@continuous")["schedule"] == "ContinuousTimetable"
-    assert look(path, TIDELINE_MERGE_SCHEDULE="")["schedule"] == "NullTimetable"
+def test_schedules_are_settings() -> None:
+    often = look(TIDELINE_MERGE_SCHEDULE="@continuous", TIDELINE_MAINTAIN_SCHEDULE="")
+    assert often["tideline_merge"]["schedule"] == "ContinuousTimetable"
+    assert often["tideline_maintain"]["schedule"] == "NullTimetable"
+    assert look(TIDELINE_MERGE_SCHEDULE="")["tideline_merge"]["schedule"] == "NullTimetable"
+    of_backfills = look(TIDELINE_BACKFILL_TABLES="a.b,a.c", TIDELINE_BACKFILL_COLUMN="at")
+    params = of_backfills["tideline_backfill"]["params"]
+    assert (params["tables"], params["column"]) == (["a.b", "a.c"], "at")
+
+
+def test_two_pipelines_in_one_airflow() -> None:
+    dags = look(
+        "from tideline_airflow.dag_set import Spark, tideline_dags\n"
+        "tideline_dags('/etc/shop.toml', prefix='shop', merge_schedule='')\n"
+        "tideline_dags('/etc/bank.toml', prefix='bank', spark=Spark('bank_spark', 'bank_pool'))\n"
+    )
+    assert set(dags) == {f"{prefix}_{name}" for prefix in ("shop", "bank") for name in SCHEDULES}
+    for dag_id, dag in dags.items():
+        assert dag["configs"] == [f"/etc/{dag_id.partition('_')[0]}.toml"]
+    assert dags["shop_merge"]["schedule"] == "NullTimetable"
+    assert dags["bank_merge"]["pools"] == {"merge": "bank_pool"}
 
 
 def test_the_plugins_folder_holds_one_plugin_and_a_package() -> None:

@@ -31,8 +31,8 @@ from tideline.contract.request import (
 from tideline.control import Asker
 from tideline.settings import Settings
 from tideline_airflow import forms
+from tideline_airflow.dump import DumpOperator
 from tideline_airflow.identity import identity_of
-from tideline_airflow.operators import DumpOperator
 from tideline_airflow.triggers import DumpTrigger
 
 

@@ -1,9 +1,10 @@
-"""Plan, merge and report, with a spark-submit that writes the receipts it is told to."""
+"""Merges, with a spark-submit that writes the receipts it is told to."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import stat
 import sys
@@ -15,30 +16,38 @@ from typing import Any
 import pytest
 from airflow.sdk import AssetAlias
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from msgspec.structs import replace
 
 from tests.airflow.stub_worker import StubWorker
 from tests.airflow.task_context import TaskContext
 from tests.fixtures.capture import poll
 from tests.fixtures.listener import listener
+from tideline.contract.errors import Misconfigured, Unavailable
+from tideline.contract.layout import encode_name
 from tideline.contract.plan import Plan, TablePlan
 from tideline.contract.receipt import Outcome, TableReceipt
 from tideline.contract.schema import Column, TableSchema
+from tideline.delta_jars import delta_jars
+from tideline.java import java_home
 from tideline.local_spark import archive_option, archive_place
 from tideline.planner.runs import recent_runs
 from tideline_airflow.assets import MERGED, table_asset
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.merge import APPLICATION_VARIABLE, MergeOperator
-from tideline_airflow.operators import PlanOperator, ReportOperator, format_receipts
-from tideline_airflow.spark_job import application
+from tideline_airflow.receipts import format_receipts
+from tideline_airflow.spark_job import application, local_environment
 
 SUBMIT = """#!{python}
-import json, pathlib, sys
+import json, os, pathlib, sys
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt, encode_receipt
 folder = pathlib.Path(__file__).parent
 calls = json.loads((folder / "calls.json").read_text())
 script = json.loads((folder / "script.json").read_text())
 calls.append(sys.argv[1:])
 (folder / "calls.json").write_text(json.dumps(calls))
+seen = {name: os.environ.get(name) for name in ("JAVA_HOME", "PYSPARK_PYTHON")}
+with (folder / "environments.jsonl").open("a") as file:
+    print(json.dumps(seen), file=file)
 step = script[len(calls) - 1]
 if step["tables"] is not None:
     url = sys.argv[sys.argv.index("--receipt") + 1]
@@ -47,13 +56,19 @@ if step["tables"] is not None:
     tables = tuple(
         TableReceipt(
             table, Outcome(outcome), 4, 40, 1_700_000_000_000_000, error=step["error"],
-            pending=len(step["pending"]), pending_keys=tuple(map(tuple, step["pending"])),
+            error_kind=step["kind"], pending=len(step["pending"]),
+            pending_keys=tuple(map(tuple, step["pending"])),
         )
         for table, outcome in step["tables"].items()
     )
     path.write_bytes(encode_receipt(Receipt("p", "shop", "i", tables)))
+print(step["last_words"])
 sys.exit(step.get("exit", 0))
 """
+
+
+NAME = "tideline_repair/manual__1/merge@20261121T120000.000000"
+"""Of the first plan of the task `merge` in `TaskContext`."""
 
 
 class Submit:
@@ -63,7 +78,7 @@ class Submit:
         self.folder = folder
         folder.mkdir()
         program = folder / "spark-submit"
-        program.write_text(SUBMIT.format(python=sys.executable))
+        program.write_text(SUBMIT.replace("{python}", sys.executable))
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
         (folder / "calls.json").write_text("[]")
 
@@ -72,12 +87,16 @@ class Submit:
         *steps: dict[str, str] | None,
         exit_code: int = 0,
         pending: Sequence[Sequence[str]] = (),
+        kind: str = "InvariantBroken",
+        last_words: str = "",
     ) -> None:
         """One step per call: the outcome of each table, None for no receipt at all.
 
-        ``pending``: the keys of rows that each table is left with.
+        ``pending``: the keys of rows that each table is left with. ``kind``: of what fails.
+        ``last_words``: what the job prints before it ends.
         """
-        rest = {"exit": exit_code, "error": "lost a disk", "pending": pending}
+        rest = {"exit": exit_code, "error": "lost a disk", "pending": pending, "kind": kind}
+        rest["last_words"] = last_words
         script = [{"tables": step, **rest} for step in steps]
         (self.folder / "script.json").write_text(json.dumps(script))
 
@@ -85,6 +104,11 @@ class Submit:
     def calls(self) -> list[list[str]]:
         found: list[list[str]] = json.loads((self.folder / "calls.json").read_text())
         return found
+
+    @property
+    def environments(self) -> list[dict[str, str]]:
+        lines = (self.folder / "environments.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
 
     @property
     def plans(self) -> list[str]:
@@ -105,7 +129,9 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Submit]:
 
 @pytest.fixture
 def merge(config: Path) -> MergeOperator:
-    return MergeOperator(task_id="merge", plan=planned("run/1"), config=str(config), rounds_max=3)
+    return MergeOperator(
+        task_id="merge", tables=["public.orders"], config=str(config), rounds_max=3
+    )
 
 
 @pytest.fixture
@@ -125,15 +151,17 @@ def test_one_run_of_the_plan(
 ) -> None:
     submit.shall({"public.orders": "applied", "public.items": "already_applied"})
     context = TaskContext(merge).values
-    assert merge.execute(context) == ["run/1"]
+    done = merge.execute(context)
+    assert (done["plans"], done["held"]) == ([NAME], {"public.parked": "it has no key"})
+    assert done["tables"]["public.orders"]["outcome"] == "applied"
     [call] = submit.calls
     assert call[call.index("--master") + 1] == "local[2]"
     assert call[call.index("--driver-memory") + 1] == "2g"
     assert call[-7] == "/jobs/merge.py"
     assert call[-6:-4] == ["--retry-s", "120.0"]
     assert call[-4] == "--plan"
-    assert call[-3].startswith("file://") and call[-3].endswith("/plans/run~2F1.json")
-    assert call[-1].endswith("/receipts/run~2F1.json")
+    assert call[-3].startswith("file://") and call[-3].endswith(f"/plans/{encode_name(NAME)}.json")
+    assert call[-1].endswith(f"/receipts/{encode_name(NAME)}.json")
     for setting in (
         "spark.driver.bindAddress=127.0.0.1",
         "spark.driver.extraJavaOptions="
@@ -172,7 +200,8 @@ def test_who_keeps_track_of_lineage_is_told(
     with listener() as (url, heard):
         monkeypatch.setenv("TIDELINE_OPENLINEAGE__URL", url)
         monkeypatch.setenv("TIDELINE_OPENLINEAGE__API_KEY", "canary-key")
-        assert merge.execute(TaskContext(merge).values) == ["run/1"]
+        with pytest.raises(AirflowFailException):
+            merge.execute(TaskContext(merge).values)
     assert [body["eventType"] for _, _, body in heard] == ["START", "FAIL"]
     assert heard[0][1]["Authorization"] == "Bearer canary-key"
     # Nobody listens any more, where nobody else can: the merge is none the worse for it.
@@ -181,7 +210,7 @@ def test_who_keeps_track_of_lineage_is_told(
     with closing(socket.socket()) as mute:
         mute.bind(("127.0.0.1", 0))
         monkeypatch.setenv("TIDELINE_OPENLINEAGE__URL", f"http://127.0.0.1:{mute.getsockname()[1]}")
-        assert merge.execute(TaskContext(merge).values) == ["run/1"]
+        assert merge.execute(TaskContext(merge).values)["plans"] == [NAME]
     said = capfd.readouterr().out
     assert "2 of 2 OpenLineage events were not delivered: ConnectionRefusedError (2)" in said
     assert "canary" not in said
@@ -191,7 +220,7 @@ def test_what_is_pending_is_asked_for(
     merge: MergeOperator, submit: Submit, worker: StubWorker, caplog: pytest.LogCaptureFixture
 ) -> None:
     submit.shall({"public.orders": "applied"}, pending=[["canary-7"], ["canary-8"]])
-    assert merge.execute(TaskContext(merge).values) == ["run/1"]
+    assert merge.execute(TaskContext(merge).values)["plans"] == [NAME]
     poll("the worker is asked", lambda: len(worker.requests) == 1)
     [request] = worker.requests.values()
     assert (request.tables, request.keys) == (("public.orders",), (("canary-7",), ("canary-8",)))
@@ -203,7 +232,7 @@ def test_a_merge_is_done_though_nobody_can_be_asked(
 ) -> None:
     monkeypatch.setenv("TIDELINE_CONTROL__URL", "redis://127.0.0.1:1/0")
     submit.shall({"public.orders": "applied"}, pending=[["7"]])
-    assert merge.execute(TaskContext(merge).values) == ["run/1"]
+    assert merge.execute(TaskContext(merge).values)["plans"] == [NAME]
 
 
 def test_what_is_done_is_not_run_again(merge: MergeOperator, submit: Submit) -> None:
@@ -214,38 +243,88 @@ def test_what_is_done_is_not_run_again(merge: MergeOperator, submit: Submit) -> 
     assert len(submit.calls) == 1
 
 
-def test_failed_tables_are_run_again(merge: MergeOperator, submit: Submit) -> None:
-    submit.shall({"public.orders": "failed"}, {"public.orders": "applied"})
-    merge.execute(TaskContext(merge).values)
-    merge.execute(TaskContext(merge, try_number=2).values)
-    assert submit.plans == ["run~2F1.json"] * 2
+def test_the_task_fails_where_a_table_did(
+    merge: MergeOperator, submit: Submit, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With its reason in a line of its own, and what failed is run again by the next try."""
+    submit.shall(
+        {"public.orders": "failed", "public.items": "applied"}, {"public.orders": "applied"}
+    )
+    reason = "1 of 2 tables are not merged: public.orders (lost a disk)"
+    with pytest.raises(AirflowFailException, match=re.escape(reason)):
+        merge.execute(TaskContext(merge).values)
+    assert reason in capfd.readouterr().out
+    done = merge.execute(TaskContext(merge, try_number=2).values)
+    assert submit.plans == [f"{encode_name(NAME)}.json"] * 2
+    assert done["tables"]["public.orders"]["outcome"] == "applied"
+
+
+def test_what_waiting_may_mend_is_tried_again(merge: MergeOperator, submit: Submit) -> None:
+    submit.shall({"public.orders": "failed"}, kind="Unavailable")
+    with pytest.raises(AirflowException) as caught:
+        merge.execute(TaskContext(merge).values)
+    assert not isinstance(caught.value, AirflowFailException)
 
 
 def test_a_plan_that_grew_old_is_made_anew(merge: MergeOperator, submit: Submit) -> None:
     submit.shall(
         {"public.orders": "refused", "public.items": "applied"}, {"public.orders": "applied"}
     )
-    assert merge.execute(TaskContext(merge).values) == ["run/1", "run/1/2"]
-    assert submit.plans == ["run~2F1.json", "run~2F1~2F2.json"]
+    done = merge.execute(TaskContext(merge).values)
+    assert done["plans"] == [NAME, f"{NAME}/2"]
+    assert submit.plans == [f"{encode_name(name)}.json" for name in done["plans"]]
+    assert {one["outcome"] for one in done["tables"].values()} == {"applied"}
 
 
-def test_a_capped_plan_is_followed_by_the_next(submit: Submit, config: Path) -> None:
-    first = planned("run/1", behind=True)
-    merge = MergeOperator(task_id="merge", plan=first, config=str(config))
+def test_a_try_that_comes_after_a_killed_one_runs_no_plan_that_was_refused(
+    merge: MergeOperator, submit: Submit
+) -> None:
+    submit.shall({"public.orders": "refused"}, None, {"public.orders": "applied"})
+    with pytest.raises(AirflowException, match="no receipt"):
+        merge.execute(TaskContext(merge).values)
+    done = merge.execute(TaskContext(merge, try_number=2).values)
+    assert done["plans"] == [NAME, f"{NAME}/2"]
+    assert submit.plans == [f"{encode_name(name)}.json" for name in (NAME, *[f"{NAME}/2"] * 2)]
+
+
+def test_what_another_run_has_done_meanwhile_is_no_failure(
+    merge: MergeOperator, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused, planned anew: nothing is left to do."""
+
+    def planned(_: TidelineHook, plan_id: str, tables: Sequence[str] | None = None) -> Plan:
+        return plan(plan_id, tables if plan_id == NAME else ())
+
+    monkeypatch.setattr(TidelineHook, "plan", planned)
+    submit.shall({"public.orders": "refused"})
+    done = merge.execute(TaskContext(merge).values)
+    assert (done["plans"], done["tables"]) == ([NAME], {})
+
+
+def test_a_capped_plan_is_followed_by_the_next(
+    merge: MergeOperator, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def planned(_: TidelineHook, plan_id: str, tables: Sequence[str] | None = None) -> Plan:
+        return replace(plan(plan_id, tables), tail=5 if plan_id == NAME else 4)
+
+    monkeypatch.setattr(TidelineHook, "plan", planned)
     submit.shall(*[{"public.orders": "applied"}] * 2)
-    assert merge.execute(TaskContext(merge).values) == ["run/1", "run/1/2"]
+    assert merge.execute(TaskContext(merge).values)["plans"] == [NAME, f"{NAME}/2"]
 
 
 def test_planning_anew_ends(merge: MergeOperator, submit: Submit) -> None:
-    submit.shall(*[{"public.orders": "refused"}] * 10)
-    assert merge.execute(TaskContext(merge).values) == ["run/1", "run/1/2", "run/1/3"]
+    submit.shall(*[{"public.orders": "refused"}] * 10, kind="Unavailable")
+    with pytest.raises(AirflowException, match=r"1 of 1 tables are not merged") as caught:
+        merge.execute(TaskContext(merge).values)
+    assert not isinstance(caught.value, AirflowFailException)
+    assert len(submit.calls) == 3
 
 
 def test_without_a_receipt_it_fails_and_may_be_tried_again(
     merge: MergeOperator, submit: Submit
 ) -> None:
     submit.shall(None)
-    with pytest.raises(AirflowException, match="no receipt of plan run/1") as caught:
+    with pytest.raises(AirflowException, match=re.escape(f"no receipt of plan {NAME}")) as caught:
         merge.execute(TaskContext(merge).values)
     assert not isinstance(caught.value, AirflowFailException)
 
@@ -254,38 +333,36 @@ def test_a_crash_with_a_receipt_is_judged_by_the_receipt(
     merge: MergeOperator, submit: Submit
 ) -> None:
     submit.shall({"public.orders": "failed"}, exit_code=1)
-    assert merge.execute(TaskContext(merge).values) == ["run/1"]
-    submit.shall(None, None, exit_code=1)
-    other = MergeOperator(task_id="merge", plan=planned("run/2"), config=merge.config)
-    with pytest.raises(AirflowException, match="spark-submit"):
-        other.execute(TaskContext(other).values)
+    with pytest.raises(AirflowFailException, match="lost a disk"):
+        merge.execute(TaskContext(merge).values)
 
 
-def test_the_report_names_what_failed(merge: MergeOperator, submit: Submit, config: Path) -> None:
-    submit.shall({"public.orders": "failed", "public.items": "applied"})
-    plans = merge.execute(TaskContext(merge).values)
-    report = ReportOperator(task_id="report", plan_ids=plans, config=str(config))
-    expected = r"1 of 2 tables are not merged: public.orders \(lost a disk\)"
-    with pytest.raises(AirflowFailException, match=expected):
-        report.execute(TaskContext(report).values)
-
-
-def test_the_report_counts_the_last_receipt_of_a_table(
-    merge: MergeOperator, submit: Submit, config: Path
+@pytest.mark.parametrize(
+    ("last_words", "kind", "match"),
+    [
+        ("", AirflowException, "spark-submit"),
+        ("tideline: Misconfigured: no Delta; set merge.jars", Misconfigured, "^no Delta; set"),
+        ("tideline: public.t failed: torn", AirflowException, "^public.t failed: torn"),
+        ("noise\ntideline: Unavailable: away\nnoise", Unavailable, "^away$"),
+    ],
+)
+def test_a_job_without_a_receipt_fails_with_its_last_words(
+    merge: MergeOperator,
+    submit: Submit,
+    last_words: str,
+    kind: type[Exception],
+    match: str,
 ) -> None:
-    submit.shall({"public.orders": "refused"}, {"public.orders": "applied"})
-    plans = merge.execute(TaskContext(merge).values)
-    report = ReportOperator(task_id="report", plan_ids=plans, config=str(config))
-    result = report.execute(TaskContext(report).values)
-    assert result["public.orders"]["outcome"] == "applied"
-    assert result["public.orders"]["applied_seq"] == 40
+    submit.shall(None, exit_code=2, last_words=last_words)
+    with pytest.raises(kind, match=match):
+        merge.execute(TaskContext(merge).values)
 
 
 def test_nothing_to_merge_skips(submit: Submit, config: Path) -> None:
-    one = PlanOperator(task_id="plan", tables=[], config=str(config))
+    one = MergeOperator(task_id="merge", tables=[], config=str(config))
     with pytest.raises(AirflowSkipException):
         one.execute(TaskContext(one).values)
-    every = PlanOperator(task_id="plan", config=str(config))
+    every = MergeOperator(task_id="merge", config=str(config))
     with pytest.raises(AirflowSkipException):
         every.execute(TaskContext(every).values)
     # What it was held back from is on record: `tideline status` says why the table is late.
@@ -294,13 +371,91 @@ def test_nothing_to_merge_skips(submit: Submit, config: Path) -> None:
     assert (run.tables, run.held) == ((), {"public.parked": "it has no key"})
 
 
-def test_a_plan_is_named_after_its_task(submit: Submit, config: Path) -> None:
-    one = PlanOperator(task_id="plan", tables=["public.orders"], config=str(config), retries=1)
+def test_what_was_dumped_is_merged(submit: Submit, config: Path) -> None:
+    dumped = {"request_id": "r", "manifest_number": 4, "tables": {"public.items": 3}}
+    one = MergeOperator(task_id="merge", tables=dumped, config=str(config))
+    submit.shall({"public.items": "applied"})
+    assert list(one.execute(TaskContext(one).values)["tables"]) == ["public.items"]
+
+
+def test_a_task_that_is_cleared_plans_anew(submit: Submit, config: Path) -> None:
+    one = MergeOperator(task_id="merge", tables=["public.orders"], config=str(config), retries=1)
+    submit.shall(*[{"public.orders": "applied"}] * 2)
     first = one.execute(TaskContext(one).values)
     assert one.execute(TaskContext(one, try_number=2).values) == first
-    assert one.execute(TaskContext(one, clears=1).values)["plan_id"] != first["plan_id"]
-    assert first["tables"] == ["public.orders"]
-    assert first["held"] == {"public.parked": "it has no key"}
+    assert one.execute(TaskContext(one, clears=1).values)["plans"] != first["plans"]
+
+
+class TestWithoutAConnection:
+    def test_it_runs_here_and_says_so(
+        self,
+        merge: MergeOperator,
+        submit: Submit,
+        monkeypatch: pytest.MonkeyPatch,
+        capfd: pytest.CaptureFixture[str],
+    ) -> None:
+        monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
+        submit.shall({"public.orders": "applied"})
+        merge.execute(TaskContext(merge).values)
+        [call] = submit.calls
+        assert call[call.index("--master") + 1] == "local[2]"
+        said = "Airflow has no connection spark_default: the job runs here, on local[2]"
+        assert said in capfd.readouterr().out
+
+    def test_one_that_is_named_must_be_there(
+        self, submit: Submit, config: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TIDELINE_SPARK_CONN_ID", "our_cluster")
+        merge = MergeOperator(task_id="merge", tables=["public.orders"], config=str(config))
+        with pytest.raises(Misconfigured, match="no connection our_cluster; make it"):
+            merge.execute(TaskContext(merge).values)
+
+    def test_the_sample_that_airflow_makes_is_none(
+        self, merge: MergeOperator, submit: Submit, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sample = {"conn_type": "spark", "host": "yarn", "extra": {"queue": "root.default"}}
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(sample))
+        monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
+        monkeypatch.delenv("YARN_CONF_DIR", raising=False)
+        submit.shall(*[{"public.orders": "applied"}] * 2)
+        merge.execute(TaskContext(merge).values)
+        monkeypatch.setenv("YARN_CONF_DIR", "/etc/hadoop")
+        merge.execute(TaskContext(merge, clears=1).values)
+        assert [call[call.index("--master") + 1] for call in submit.calls] == ["local[2]", "yarn"]
+
+
+def test_jars_and_java_are_found_on_this_machine(merge: MergeOperator, submit: Submit) -> None:
+    submit.shall({"public.orders": "applied"})
+    merge.execute(TaskContext(merge).values)
+    [call] = submit.calls
+    assert call[call.index("--jars") + 1] == ",".join(str(jar) for jar in delta_jars())
+    [seen] = submit.environments
+    assert seen["JAVA_HOME"] == str(java_home())
+    assert seen["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_a_cluster_has_its_own(
+    merge: MergeOperator, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = {"conn_type": "spark", "host": "spark://10.0.0.7:7077"}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(there))
+    submit.shall({"public.orders": "applied"})
+    merge.execute(TaskContext(merge).values)
+    [call] = submit.calls
+    assert "--jars" not in call
+    assert not any("bindAddress" in word for word in call)
+
+
+def test_spark_is_found_beside_python(
+    merge: MergeOperator, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever starts Airflow by its path has no folder of programs on PATH."""
+    monkeypatch.setenv("JAVA_HOME", str(java_home()))
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert local_environment()["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(Misconfigured, match="no Spark is installed where Airflow runs its tasks"):
+        local_environment()
 
 
 def test_the_job_is_the_installed_one() -> None:
@@ -323,10 +478,6 @@ def test_assets_are_named_injectively() -> None:
     assets = {(asset.name, asset.uri) for name in names if (asset := table_asset("shop", name))}
     assert len(assets) == len(names)
     assert isinstance(MERGED, AssetAlias)
-
-
-def planned(plan_id: str, *, behind: bool = False) -> dict[str, Any]:
-    return {"plan_id": plan_id, "scope": ["public.orders"], "behind": behind}
 
 
 def plan(plan_id: str, tables: Sequence[str] | None) -> Plan:

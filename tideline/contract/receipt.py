@@ -93,13 +93,15 @@ class TableReceipt(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The receipt of one plan; ``held`` repeats the plan's tables that were left out, and why."""
+    """The receipt of one plan; ``held`` repeats the plan's tables that were left out, and why.
+    ``seconds`` is what all tables together took, of which many may be merged side by side."""
 
     plan_id: str
     pipeline: str
     incarnation: str
     tables: tuple[TableReceipt, ...]
     held: Mapping[str, str] = msgspec.field(default_factory=dict)
+    seconds: float = 0.0
     version: int = written_version(RECEIPT_VERSION)
     requires: tuple[str, ...] = written_features()
 

@@ -1,6 +1,7 @@
 """Plans merges, and says how far the warehouse's tables are: the chain on one side, the tables'
 logs on the other. Runs no Spark."""
 
+from tideline.planner.keys import key_columns
 from tideline.planner.merges import plan_merge, preview_plan, read_receipt
 from tideline.planner.pending import pending_requests
 from tideline.planner.progress import TableProgress, applied_state
@@ -11,6 +12,7 @@ __all__ = [
     "TableProgress",
     "applied_state",
     "begin_rebuild",
+    "key_columns",
     "next_step",
     "pending_requests",
     "plan_merge",

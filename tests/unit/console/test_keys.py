@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from console.keys import parse_csv, parse_json_lines, read_keys
+from console.keys import read_keys
 from tideline.contract.errors import Misconfigured
+from tideline.keys import parse_csv, parse_json_lines
 
 CANARY = "canary-9d02"
 

@@ -1,14 +1,13 @@
-"""The operators: ask for a dump, plan a merge, run it on Spark, report.
+"""The operator that asks the worker for a dump and waits for its end.
 
-All may be killed anywhere and tried again. Requests and plans are named after the task
-(`identity`), so a new try joins what the killed one began; a merge that is run twice changes
-nothing.
+It may be killed anywhere and tried again: the request is named after the task (`identity`), so a
+new try joins what the killed one began.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -17,7 +16,6 @@ import msgspec
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from tideline.contract.receipt import Outcome, TableReceipt
 from tideline.contract.request import (
     Answer,
     DumpRequest,
@@ -27,10 +25,12 @@ from tideline.contract.request import (
 )
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
+from tideline_airflow.plainly import plainly
 from tideline_airflow.progress import describe, reasons
 from tideline_airflow.scope import (
     checked,
     flag_of,
+    is_typed,
     key_range_of,
     keys_of,
     number_of,
@@ -47,8 +47,8 @@ _DEFER_GRACE = timedelta(minutes=2)
 class DumpOperator(BaseOperator):
     """Ask the worker to dump ``tables`` and wait, without holding a worker slot, until it has.
 
-    ``keys`` (of one table; a text, or a list of texts for a key of several columns), ``key_range``
-    (of one table; ``{"from": key, "to": key}`` or one of them) or ``time`` (``{"column", "from",
+    ``keys`` (of one table; lines of a form, or a list of texts for each key), ``key_range`` (of one
+    table; ``{"from": key, "to": key}`` or one of them) or ``time`` (``{"column", "from",
     "to"}``) narrow the request; ``keys`` beside a range are read after it. Keys are row values, so
     ``keys``, ``key_range`` and ``time`` are no templates, which Airflow keeps and shows, but values
     or functions of the task's context (`forms.FromRun`).
@@ -100,6 +100,7 @@ class DumpOperator(BaseOperator):
         self.unanswered_timeout_s = unanswered_timeout_s
         self._asked: str | None = None
 
+    @plainly
     def execute(self, context: Any) -> dict[str, Any]:
         """Send the request unless an answer shows that it is known, then wait for its end."""
         request = self._request(context)
@@ -116,6 +117,7 @@ class DumpOperator(BaseOperator):
             self._wait(request, hook)
         return self._result(answer)
 
+    @plainly
     def collect(self, context: Any, event: dict[str, str]) -> dict[str, Any]:
         """Called with the trigger's event; a time-out may be tried again and joins the request."""
         if event["status"] != FINAL:
@@ -154,12 +156,14 @@ class DumpOperator(BaseOperator):
             given(context) if callable(given) else given
             for given in (self.keys, self.key_range, self.time)
         )
+        tables = tuple(name for table in self.tables if (name := str(table).strip()))
+        columns = self._columns(tables, keys, key_range)
         return checked(
             DumpRequest(
                 request_id=identity.name,
-                tables=tuple(self.tables),
-                keys=keys_of(keys),
-                key_range=key_range_of(key_range),
+                tables=tables,
+                keys=keys_of(keys, columns),
+                key_range=key_range_of(key_range, columns),
                 time=time_range_of(span),
                 priority=number_of("priority", self.priority) or 0,
                 chunk_rows=number_of("chunk_rows", self.chunk_rows),
@@ -167,6 +171,14 @@ class DumpOperator(BaseOperator):
                 requested_by=f"airflow {identity.dag_id}",
             )
         )
+
+    def _columns(self, tables: Sequence[str], keys: Any, key_range: Any) -> int | None:
+        """How many columns the key has that somebody typed; None where that is not known."""
+        ends = dict(key_range or {}).values() if isinstance(key_range, Mapping | None) else ()
+        if len(tables) != 1 or not is_typed(keys, *ends):
+            return None
+        found = TidelineHook(self.config).key_columns(tables[0])
+        return None if found is None else len(found)
 
     def _result(self, answer: Answer) -> dict[str, Any]:
         self.log.info("%s", describe(answer))
@@ -180,114 +192,3 @@ class DumpOperator(BaseOperator):
             "manifest_number": answer.manifest_number,
             "tables": {table.table: table.rows for table in answer.tables},
         }
-
-
-class PlanOperator(BaseOperator):
-    """Plan the merge of what is new, of all tables or of ``tables``; skip when nothing is.
-
-    ``tables`` is a list of names, or what a `DumpOperator` returned: then of the tables it dumped.
-
-    Returns ``{"plan_id", "tables", "held", "b", "scope", "behind"}``: ``scope`` is what was asked
-    for, ``behind`` whether the plan's cap kept it from the chain's end. A retry finds the plan
-    that it made before.
-    """
-
-    template_fields = ("tables", "config")
-
-    def __init__(self, *, tables: Any = None, config: str | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.tables = tables
-        self.config = config
-
-    def execute(self, context: Any) -> dict[str, Any]:
-        hook = TidelineHook(self.config)
-        given = self.tables["tables"] if isinstance(self.tables, dict) else self.tables
-        tables = None if given is None else list(given)
-        if tables == []:
-            raise AirflowSkipException("nothing to merge: no table was dumped")
-        plan = hook.plan(identity_of(context).name, tables)
-        for table, reason in plan.held.items():
-            self.log.warning("%s is held back: %s", table, reason)
-        if not plan.tables:
-            hook.record_held(plan)
-            hook.reread(hook.pending(tables))
-            raise AirflowSkipException("nothing to merge: every table is up to date or held back")
-        names = [table.table for table in plan.tables]
-        self.log.info("plan %s: %s up to manifest %d", plan.plan_id, ", ".join(names), plan.b)
-        return {
-            "plan_id": plan.plan_id,
-            "tables": names,
-            "held": dict(plan.held),
-            "b": plan.b,
-            "scope": tables,
-            "behind": plan.b < plan.tail,
-        }
-
-
-class ReportOperator(BaseOperator):
-    """Say what a merge did, from its receipts; fail with the names of tables that it could not do.
-
-    ``plan_ids`` in the order they were run: of a table in several receipts the last one counts.
-    Returns ``{table: {"outcome", "applied_seq", "complete_through_us", "rows_read"}}``.
-    """
-
-    template_fields = ("plan_ids", "config")
-
-    def __init__(self, *, plan_ids: Any, config: str | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.plan_ids = plan_ids
-        self.config = config
-
-    def execute(self, context: Any) -> dict[str, Any]:
-        receipts = newest_receipts(TidelineHook(self.config), self.plan_ids)
-        self.log.info("%s", format_receipts(receipts))
-        failed = [one for one in receipts if one.outcome in (Outcome.FAILED, Outcome.REFUSED)]
-        if failed:
-            raise AirflowFailException(
-                f"{len(failed)} of {len(receipts)} tables are not merged: "
-                + "; ".join(f"{one.table} ({one.error or one.outcome.value})" for one in failed)
-            )
-        return {
-            one.table: {
-                "outcome": one.outcome.value,
-                "applied_seq": one.applied_seq,
-                "complete_through_us": one.complete_through_us,
-                "rows_read": one.rows_read,
-            }
-            for one in receipts
-        }
-
-
-def newest_receipts(hook: TidelineHook, plan_ids: Sequence[str]) -> list[TableReceipt]:
-    """What became of each table over the runs of ``plan_ids``, by name."""
-    newest: dict[str, TableReceipt] = {}
-    for plan_id in plan_ids:
-        receipt = hook.receipt(plan_id)
-        if receipt is None:
-            raise AirflowException(f"there is no receipt of plan {plan_id}")
-        newest.update({one.table: one for one in receipt.tables})
-    return [newest[table] for table in sorted(newest)]
-
-
-def format_receipts(receipts: Sequence[TableReceipt]) -> str:
-    """A table for the log: one line per table, columns aligned."""
-    rows = [("table", "outcome", "read", "inserted", "updated", "deleted", "seq", "seconds")]
-    rows += [
-        (
-            one.table,
-            one.outcome.value,
-            str(one.rows_read),
-            str(one.inserted),
-            str(one.updated),
-            str(one.deleted),
-            str(one.applied_seq),
-            f"{one.seconds:.1f}",
-        )
-        for one in receipts
-    ]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    return "\n".join(["merged:", *lines])

@@ -1,0 +1,231 @@
+"""The seven DAGs of a pipeline.
+
+A file in Airflow's folder of DAGs makes them::
+
+    from tideline_airflow.dag_set import tideline_dags
+
+    tideline_dags()
+
+Two pipelines in one Airflow are two calls, each with its own settings and prefix::
+
+    tideline_dags("/etc/tideline/shop.toml", prefix="shop")
+    tideline_dags("/etc/tideline/bank.toml", prefix="bank", merge_schedule="@hourly")
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import DAG, CronDataIntervalTimetable
+
+from tideline_airflow import descriptions, forms
+from tideline_airflow.dump import DumpOperator
+from tideline_airflow.maintain import MaintainOperator
+from tideline_airflow.merge import MergeOperator
+from tideline_airflow.pools import SPARK_POOL
+from tideline_airflow.rebuild import RebuildOperator
+from tideline_airflow.retries import NOT_BY_RETRYING
+from tideline_airflow.spark_job import CONNECTION, CONNECTION_VARIABLE
+from tideline_airflow.steer import SteerOperator
+from tideline_airflow.verify import (
+    CompareOperator,
+    MovingOperator,
+    ProofOperator,
+    ReadOperator,
+    moving_keys,
+)
+
+PREFIX = "tideline"
+
+
+def tideline_dags(
+    config: str | None = None,
+    *,
+    prefix: str = PREFIX,
+    merge_schedule: str | None = None,
+    maintain_schedule: str | None = None,
+    backfill: Backfill | None = None,
+    spark: Spark | None = None,
+) -> dict[str, DAG]:
+    """Make the DAGs ``{prefix}_merge``, ``_repair``, ``_backfill``, ``_verify``, ``_rebuild``,
+    ``_maintain`` and ``_steer``, by id, and have Airflow find them in the file that calls this.
+
+    ``config`` is the path of the pipeline's ``tideline.toml``; None: ``$TIDELINE_CONFIG``.
+    Schedules are cron expressions or presets such as ``@continuous``; empty: only when triggered;
+    None: what ``TIDELINE_MERGE_SCHEDULE`` (every 5 minutes) and ``TIDELINE_MAINTAIN_SCHEDULE``
+    (daily) say.
+    The DAGs arrive unpaused.
+    """
+    made = _DagSet(config, prefix, spark or Spark())
+    every = [
+        made.merge(_schedule("TIDELINE_MERGE_SCHEDULE", "*/5 * * * *", merge_schedule)),
+        made.repair(),
+        made.backfill(backfill or Backfill()),
+        made.verify(),
+        made.rebuild(),
+        made.maintain(_schedule("TIDELINE_MAINTAIN_SCHEDULE", "30 3 * * *", maintain_schedule)),
+        made.steer(),
+    ]
+    return {dag.dag_id: dag for dag in every}
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """What the backfill DAG's form begins with.
+
+    With ``tables``, each interval of ``schedule`` (a cron expression, UTC) is also read once when
+    it ends. None: ``TIDELINE_BACKFILL_TABLES`` (separated by commas), ``TIDELINE_BACKFILL_COLUMN``
+    and ``TIDELINE_BACKFILL_SCHEDULE`` (days).
+    """
+
+    tables: tuple[str, ...] | None = None
+    column: str | None = None
+    schedule: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """Where the jobs run: an Airflow connection (None: ``TIDELINE_SPARK_CONN_ID``, else
+    ``spark_default``) and the pool whose slots say how many may run at once."""
+
+    connection: str | None = None
+    pool: str = SPARK_POOL
+
+
+class _DagSet:
+    def __init__(self, config: str | None, prefix: str, spark: Spark) -> None:
+        self._prefix = prefix
+        self._config: dict[str, Any] = {"config": config}
+        connection = spark.connection or os.environ.get(CONNECTION_VARIABLE, CONNECTION)
+        self._spark: dict[str, Any] = {"config": config, "conn_id": connection, "pool": spark.pool}
+
+    def merge(self, schedule: str | None) -> DAG:
+        with self._dag("merge", schedule=schedule, max_active_runs=1) as dag:
+            MergeOperator(task_id="merge", **self._spark)
+        return dag
+
+    def repair(self) -> DAG:
+        params = {
+            "tables": forms.tables(),
+            "keys": forms.keys("Beside a range: read after it. Empty: whole tables, or the range."),
+            **forms.KEY_RANGE,
+            **forms.TIME_RANGE,
+            **forms.PACE,
+        }
+        with self._dag("repair", params=params) as dag:
+            ask = self._ask(key_range=forms.key_range, time=forms.time_range)
+            MergeOperator(task_id="merge", tables=ask.output, **self._spark)
+        return dag
+
+    def backfill(self, given: Backfill) -> DAG:
+        named = os.environ.get("TIDELINE_BACKFILL_TABLES", "").split(",")
+        tables = [name for name in named if name] if given.tables is None else list(given.tables)
+        params = {
+            "tables": forms.tables(tables),
+            "column": forms.time_column(
+                given.column or os.environ.get("TIDELINE_BACKFILL_COLUMN") or None
+            ),
+            "keys": forms.keys("Read after the interval; those that the source lacks are deleted."),
+            **forms.PACE,
+        }
+        cron = given.schedule or os.environ.get("TIDELINE_BACKFILL_SCHEDULE", "0 0 * * *")
+        with self._dag(
+            "backfill",
+            schedule=CronDataIntervalTimetable(cron, timezone="UTC"),
+            start_date=datetime(2000, 1, 1, tzinfo=UTC),
+            max_active_runs=2,
+            params=params,
+        ) as dag:
+            ask = self._ask(time=forms.interval)
+            MergeOperator(task_id="merge", tables=ask.output, **self._spark)
+        return dag
+
+    def verify(self) -> DAG:
+        params = {
+            "tables": forms.tables(),
+            **forms.KEY_RANGE,
+            "sample_percent": forms.SAMPLE,
+            **forms.PACE,
+        }
+        with self._dag("verify", params=params) as dag:
+            cancel = forms.template("cancel_with_task")
+            read = ReadOperator(
+                task_id="read",
+                tables=forms.template("tables"),
+                key_range=forms.key_range,
+                sample_percent=forms.template("sample_percent"),
+                **forms.pace(),
+                **self._config,
+            )
+            compare = CompareOperator(task_id="compare", reads=read.output, **self._spark)
+            moving = MovingOperator(task_id="moving", compared=compare.output)
+            read_again = ReadOperator.partial(
+                task_id="read_again", keys=moving_keys, cancel_with_task=cancel, **self._config
+            ).expand(tables=moving.output)
+            compare_again = CompareOperator(
+                task_id="compare_again",
+                reads=read_again.output,
+                first=compare.output,
+                **self._spark,
+            )
+            report = ProofOperator(
+                task_id="report",
+                compared=compare.output,
+                trigger_rule="none_failed",
+                **self._config,
+            )
+            compare_again >> report
+        return dag
+
+    def rebuild(self) -> DAG:
+        with self._dag("rebuild", params=forms.REBUILD, max_active_runs=1, native=False) as dag:
+            given = {name: forms.template(name) for name in forms.REBUILD}
+            RebuildOperator(task_id="rebuild", **given, **self._spark)
+        return dag
+
+    def maintain(self, schedule: str | None) -> DAG:
+        params = {"tables": forms.tables([])}
+        with self._dag("maintain", schedule=schedule, params=params, max_active_runs=1) as dag:
+            MaintainOperator(task_id="maintain", tables=forms.template("tables"), **self._spark)
+        return dag
+
+    def steer(self) -> DAG:
+        with self._dag("steer", params=forms.STEER) as dag:
+            SteerOperator(task_id="steer", **self._config)
+        return dag
+
+    def _ask(self, **narrowed: Any) -> DumpOperator:
+        return DumpOperator(
+            task_id="ask",
+            tables=forms.template("tables"),
+            keys=forms.param("keys"),
+            **narrowed,
+            **forms.pace(),
+            **self._config,
+        )
+
+    def _dag(self, name: str, *, schedule: Any = None, native: bool = True, **options: Any) -> DAG:
+        """``native``: templates become what they hold, lists and numbers; a text that looks like a
+        number would become one."""
+        return DAG(
+            f"{self._prefix}_{name}",
+            schedule=schedule,
+            catchup=False,
+            is_paused_upon_creation=False,
+            render_template_as_native_obj=native,
+            default_args={
+                "retries": 2,
+                "retry_delay": timedelta(seconds=10),
+                "retry_policy": NOT_BY_RETRYING,
+            },
+            doc_md=descriptions.DAGS[name],
+            tags=["tideline"],
+            **options,
+        )
+
+
+def _schedule(variable: str, default: str, given: str | None) -> str | None:
+    return (os.environ.get(variable, default) if given is None else given) or None

@@ -1,0 +1,29 @@
+"""Why a task failed, in a line of its own: Airflow's page folds tracebacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+
+from tideline.contract.errors import TidelineError
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def plainly(work: Method) -> Method:
+    """Of an operator's method that Airflow calls: what it raises is logged as one error first."""
+
+    @wraps(work)
+    def said(operator: Any, *given: Any, **named: Any) -> Any:
+        try:
+            return work(operator, *given, **named)
+        except AirflowSkipException:
+            raise
+        except (AirflowException, TidelineError) as failed:
+            operator.log.error("%s", failed)
+            raise
+
+    return cast(Method, said)

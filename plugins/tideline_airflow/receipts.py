@@ -1,0 +1,58 @@
+"""What merges did, from their receipts: for a log, and for who reads a task's result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tideline.contract.receipt import Outcome, Receipt, TableReceipt
+
+
+def newest(receipts: Sequence[Receipt]) -> list[TableReceipt]:
+    """What became of each table over ``receipts``, in the order they were run; by name."""
+    found: dict[str, TableReceipt] = {}
+    for receipt in receipts:
+        found.update({one.table: one for one in receipt.tables})
+    return [found[table] for table in sorted(found)]
+
+
+def bad(tables: Sequence[TableReceipt]) -> list[TableReceipt]:
+    """Those that are not where their plan was to bring them."""
+    return [one for one in tables if one.outcome in (Outcome.FAILED, Outcome.REFUSED)]
+
+
+def summary(tables: Sequence[TableReceipt]) -> dict[str, dict[str, Any]]:
+    """``{table: {"outcome", "applied_seq", "complete_through_us", "rows_read"}}``."""
+    return {
+        one.table: {
+            "outcome": one.outcome.value,
+            "applied_seq": one.applied_seq,
+            "complete_through_us": one.complete_through_us,
+            "rows_read": one.rows_read,
+        }
+        for one in tables
+    }
+
+
+def format_receipts(receipts: Sequence[TableReceipt]) -> str:
+    """A table for the log: one line per table, columns aligned."""
+    rows = [("table", "outcome", "read", "inserted", "updated", "deleted", "seq", "seconds")]
+    rows += [
+        (
+            one.table,
+            one.outcome.value,
+            str(one.rows_read),
+            str(one.inserted),
+            str(one.updated),
+            str(one.deleted),
+            str(one.applied_seq),
+            f"{one.seconds:.1f}",
+        )
+        for one in receipts
+    ]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    return "\n".join(["merged:", *lines])
