@@ -5,8 +5,7 @@ Nothing is changed but a probe object in the store and one in the warehouse's fo
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 
 import psycopg2
@@ -22,46 +21,40 @@ from capture.sources.postgres import connect as postgres_connect
 from capture.sources.postgres import preflight as postgres_preflight
 from capture.sources.postgres.names import publication_name, slot_name
 from capture.sources.postgres.source import PostgresSource
-from console.errors import EXIT_MISCONFIGURED
-from tideline.contract.errors import Misconfigured, TidelineError, Unavailable
+from console.checks import (
+    attempt,
+    check_control,
+    check_java,
+    check_store,
+    check_warehouse,
+    impatient,
+    told,
+)
+from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.manifest import Manifest
 from tideline.contract.position import MysqlPosition, PostgresPosition, SourceIdentity
-from tideline.control import Asker
-from tideline.settings import Settings, Store
+from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
-from tideline.store.probe import probe_store
 
-RETRY_S = 5.0
 _STAND_IN = "right after a failover to its replica; else point source.url at the right server"
-_MARKS = {"ok": "ok     ", "warning": "WARNING", "error": "ERROR  "}
 
 
 def run(settings: Settings) -> int:
     """Print every finding with its fix; 0 when none of them keeps capture from starting."""
-    findings = []
-    for finding in examine(settings):
-        findings.append(finding)
-        print(f"{_MARKS[finding.level]} {finding.name}: {finding.message}", flush=True)
-        if finding.fix is not None:
-            print(f"        fix: {finding.fix}", flush=True)
-    errors = sum(finding.level == "error" for finding in findings)
-    warnings = sum(finding.level == "warning" for finding in findings)
-    verdict = "capture may not start" if errors else "capture may start"
-    print(f"doctor: {errors} errors, {warnings} warnings: {verdict}")
-    return EXIT_MISCONFIGURED if errors else 0
+    return told(examine(settings), good="capture may start", bad="capture may not start")
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
     """All findings, source first, each as soon as it is known."""
-    source = _attempt("source", lambda: check_source(settings))
+    source = attempt("source", lambda: check_source(settings))
     yield from source
     if not any(one.level == "error" for one in source):
-        yield from _attempt("identity", lambda: check_identity(settings))
-    yield from _attempt("store", lambda: check_store(settings))
-    yield from _attempt("control", lambda: check_control(settings))
-    yield from _attempt("warehouse", lambda: check_warehouse(settings))
-    yield from _attempt("java", check_java, grave=False)
+        yield from attempt("identity", lambda: check_identity(settings))
+    yield from attempt("store", lambda: check_store(settings))
+    yield from attempt("control", lambda: check_control(settings))
+    yield from attempt("warehouse", lambda: check_warehouse(settings))
+    yield from attempt("java", check_java, grave=False)
 
 
 def check_source(settings: Settings) -> list[Finding]:
@@ -152,7 +145,7 @@ def _server(identity: SourceIdentity) -> str:
 def _tail(settings: Settings) -> tuple[bool, Manifest | None]:
     """Whether the store could be asked (its own check says why not), and the chain's end."""
     try:
-        link = Chain(open_store(_impatient(settings.store)), settings.pipeline).tail()
+        link = Chain(open_store(impatient(settings.store)), settings.pipeline).tail()
     except (Unavailable, Misconfigured):
         return False, None
     return True, None if link is None else link.manifest
@@ -160,48 +153,3 @@ def _tail(settings: Settings) -> tuple[bool, Manifest | None]:
 
 def _lsn(tail: Manifest | None) -> int:
     return tail.position.end_lsn if tail and isinstance(tail.position, PostgresPosition) else 0
-
-
-def check_store(settings: Settings) -> list[Finding]:
-    probe_store(_impatient(settings.store), settings.pipeline)
-    return [ok("store", "of two racing create-only writes one wins")]
-
-
-def check_control(settings: Settings) -> list[Finding]:
-    asker = Asker(settings.control, settings.pipeline)
-    asker.ping()
-    asker.close()
-    return [ok("control", "the queue answers")]
-
-
-def check_warehouse(settings: Settings) -> list[Finding]:
-    """Write, read and remove a small object where the tables will lie."""
-    url = settings.warehouse.url
-    store = open_store(_impatient(settings.store).model_copy(update={"url": url}))
-    key = f"tideline-probe-{uuid.uuid4().hex}"
-    store.put(key, b"probe")
-    found = store.get(key)
-    store.delete(key)
-    if found != b"probe":
-        return [error("warehouse", f"{url} does not return what was written to it")]
-    return [ok("warehouse", f"{url} can be written")]
-
-
-def check_java() -> list[Finding]:
-    from tideline.java import java_home
-
-    return [ok("java", f"Java 17 for merges: {java_home()}")]
-
-
-def _impatient(store: Store) -> Store:
-    """The same store, without the patience that a worker has when it is away."""
-    return store.model_copy(update={"retry_s": min(store.retry_s, RETRY_S)})
-
-
-def _attempt(name: str, check: Callable[[], list[Finding]], *, grave: bool = True) -> list[Finding]:
-    """The check's findings, or the error that kept it from being made, as one."""
-    try:
-        return check()
-    except TidelineError as failed:
-        make = error if grave else warning
-        return [make(name, failed.message, failed.hint)]

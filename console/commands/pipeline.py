@@ -9,13 +9,24 @@ import typer
 from console.commands.options import Config, settings_at
 
 
-def doctor(config: Config = None) -> None:
+def doctor(
+    config: Config = None,
+    airflow: Annotated[
+        bool,
+        typer.Option(
+            "--airflow", help="Check instead what the DAGs need, where Airflow runs its tasks."
+        ),
+    ] = False,
+) -> None:
     """Check source, store, queue and warehouse; every finding names what fixes it.
 
-    Exits with 0 when capture may start.
+    Exits with 0 when capture may start, with --airflow when the DAGs may run.
     """
     settings = settings_at(config)
-    from console.doctor import run
+    if airflow:
+        from console.doctor_airflow import run
+    else:
+        from console.doctor import run
 
     raise typer.Exit(run(settings))
 

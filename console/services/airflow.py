@@ -23,8 +23,6 @@ from console.services.airflow_api import AirflowApi
 from console.services.ports import LOOPBACK, free_port, is_free
 from console.services.process import Child
 from tideline.contract.errors import Misconfigured, Unavailable
-from tideline.delta_jars import delta_jars
-from tideline.java import java_home
 
 USER = "admin"
 DAGS = (
@@ -62,7 +60,6 @@ class AirflowOptions:
 
     config: Path
     merge_schedule: str = "*/5 * * * *"
-    spark_master: str = "local[2]"
     bin_folder: Path = Path(sys.prefix) / "bin"
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -151,18 +148,12 @@ class AirflowServices:
         inherited = {
             key: value for key, value in os.environ.items() if not key.startswith("AIRFLOW")
         }
-        path = f"{self._options.bin_folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-        connection = {"conn_type": "spark", "host": self._options.spark_master}
         return {
             **inherited,
             **{f"AIRFLOW__{key}": value for key, value in self._settings().items()},
             "AIRFLOW_HOME": str(self.run_folder),
-            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(connection),
-            "PATH": path,
-            "JAVA_HOME": str(java_home()),
             "PYTHONUNBUFFERED": "1",
             "TIDELINE_CONFIG": str(self._options.config.absolute()),
-            "TIDELINE_MERGE__JARS": ",".join(str(jar) for jar in delta_jars()),
             "TIDELINE_MERGE_SCHEDULE": self._options.merge_schedule,
             **self._options.environment,
         }

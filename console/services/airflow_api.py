@@ -45,9 +45,16 @@ class AirflowApi:
         found = self.get("importErrors")["import_errors"]
         return {error["filename"]: error["stack_trace"] for error in found}
 
-    def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> str:
-        """Start a run with ``conf`` as its params; returns the run's id."""
-        body = {"logical_date": None, "conf": dict(conf or {})}
+    def trigger(
+        self,
+        dag_id: str,
+        conf: Mapping[str, Any] | None = None,
+        *,
+        logical_date: str | None = None,
+    ) -> str:
+        """Start a run with ``conf`` as its params, of the data interval of ``logical_date`` (ISO
+        8601); returns the run's id."""
+        body = {"logical_date": logical_date, "conf": dict(conf or {})}
         return str(self.call("POST", f"dags/{dag_id}/dagRuns", body)["dag_run_id"])
 
     def state(self, dag_id: str, run_id: str) -> str:

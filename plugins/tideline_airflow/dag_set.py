@@ -15,11 +15,12 @@ Two pipelines in one Airflow are two calls, each with its own settings and prefi
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import DAG, CronDataIntervalTimetable
+from airflow.sdk import DAG, CronDataIntervalTimetable, get_parsing_context
 
 from tideline_airflow import descriptions, forms
 from tideline_airflow.dump import DumpOperator
@@ -28,6 +29,7 @@ from tideline_airflow.merge import MergeOperator
 from tideline_airflow.pools import SPARK_POOL
 from tideline_airflow.rebuild import RebuildOperator
 from tideline_airflow.retries import NOT_BY_RETRYING
+from tideline_airflow.running import described, running
 from tideline_airflow.spark_job import CONNECTION, CONNECTION_VARIABLE
 from tideline_airflow.steer import SteerOperator
 from tideline_airflow.verify import (
@@ -57,19 +59,25 @@ def tideline_dags(
     Schedules are cron expressions or presets such as ``@continuous``; empty: only when triggered;
     None: what ``TIDELINE_MERGE_SCHEDULE`` (every 5 minutes) and ``TIDELINE_MAINTAIN_SCHEDULE``
     (daily) say.
-    The DAGs arrive unpaused.
+    The DAGs arrive unpaused. The form of ``_steer`` lists the dumps that run when Airflow reads the
+    file, which it does every 30 seconds by default (``min_file_process_interval``).
     """
     made = _DagSet(config, prefix, spark or Spark())
-    every = [
-        made.merge(_schedule("TIDELINE_MERGE_SCHEDULE", "*/5 * * * *", merge_schedule)),
-        made.repair(),
-        made.backfill(backfill or Backfill()),
-        made.verify(),
-        made.rebuild(),
-        made.maintain(_schedule("TIDELINE_MAINTAIN_SCHEDULE", "30 3 * * *", maintain_schedule)),
-        made.steer(),
-    ]
-    return {dag.dag_id: dag for dag in every}
+    merges = _schedule("TIDELINE_MERGE_SCHEDULE", "*/5 * * * *", merge_schedule)
+    maintains = _schedule("TIDELINE_MAINTAIN_SCHEDULE", "30 3 * * *", maintain_schedule)
+    makers: dict[str, Callable[[], DAG]] = {
+        "merge": lambda: made.merge(merges),
+        "repair": made.repair,
+        "backfill": lambda: made.backfill(backfill or Backfill()),
+        "verify": made.verify,
+        "rebuild": made.rebuild,
+        "maintain": lambda: made.maintain(maintains),
+        "steer": made.steer,
+    }
+    # A task's process reads the file for its own DAG; only the DAG processor for all.
+    wanted = get_parsing_context().dag_id
+    dags = (make() for name, make in makers.items() if wanted in (None, f"{prefix}_{name}"))
+    return {dag.dag_id: dag for dag in dags}
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +201,8 @@ class _DagSet:
         return dag
 
     def steer(self) -> DAG:
-        with self._dag("steer", params=forms.STEER) as dag:
+        asked = None if get_parsing_context().dag_id else running(self._config["config"])
+        with self._dag("steer", params=forms.steer(described(asked))) as dag:
             SteerOperator(task_id="steer", **self._config)
         return dag
 

@@ -145,18 +145,18 @@ class DumpOperator(BaseOperator):
         )
 
     def _request(self, context: Any) -> DumpRequest:
-        if not self.tables:
+        if isinstance(self.tables, str):
+            raise AirflowFailException('tables must be a list, such as ["public.orders"]')
+        tables = tuple(name for table in self.tables or () if (name := str(table).strip()))
+        if not tables:
             if context["dag_run"].run_type == "scheduled":
                 raise AirflowSkipException("no tables are named, so a scheduled run has no work")
             raise AirflowFailException("name at least one table in the param `tables`")
-        if isinstance(self.tables, str):
-            raise AirflowFailException('tables must be a list, such as ["public.orders"]')
         identity = identity_of(context)
         keys, key_range, span = (
             given(context) if callable(given) else given
             for given in (self.keys, self.key_range, self.time)
         )
-        tables = tuple(name for table in self.tables if (name := str(table).strip()))
         columns = self._columns(tables, keys, key_range)
         return checked(
             DumpRequest(

@@ -151,20 +151,13 @@ SAMPLE = Param(
     description="Read so many chunks of a hundred only. Empty: all rows.",
     section="A range of rows",
 )
-STEER = {
+_STEER = {
     "action": Param(
         type="string",
         enum=[action.value for action in Action],
         title="What to do",
         description="`pause`: no more chunks are begun. `resume`. `cancel`: the request fails, what"
         " was read is kept. `tune`: another pace.",
-    ),
-    "requests": Param(
-        None,
-        type=["null", "array"],
-        items={"type": "string", "minLength": 1},
-        title="Requests",
-        description="Ids, one per line; `tideline status` and the logs of `ask` tasks show them.",
     ),
     "all": Param(
         False,
@@ -187,8 +180,6 @@ STEER = {
         description="Of `tune`: a number, or `default`.",
     ),
 }
-
-
 REBUILD = {
     "table": Param(type="string", minLength=3, title="Table", description="`schema.table`"),
     "mode": Param(
@@ -217,6 +208,18 @@ REBUILD = {
         description="Give up a rebuild of the table that is under way.",
     ),
 }
+
+
+def steer(running: str) -> dict[str, Param]:
+    """The form of what steers; ``running`` says, in Markdown, which dumps run."""
+    requests = Param(
+        None,
+        type=["null", "array"],
+        items=_LINE,
+        title="Requests",
+        description=f"Ids, one per line. {running}",
+    )
+    return {"action": _STEER["action"], "requests": requests, **_STEER}
 
 
 def time_column(default: str | None) -> Param:

@@ -25,7 +25,7 @@ from tideline.contract.plan import Plan
 from tideline.contract.receipt import Receipt
 from tideline.contract.request import Action, Command, DumpRequest
 from tideline.contract.timeliness import MergeRun
-from tideline.control import Asker
+from tideline.control import ASKER_TIMEOUT_S, Asker
 from tideline.settings import CONFIG_VARIABLE, Settings, load_settings
 
 
@@ -60,9 +60,9 @@ class TidelineHook(BaseHook):
     def get_conn(self) -> Any:
         return self.asker()
 
-    def asker(self) -> Asker:
+    def asker(self, *, timeout_s: float = ASKER_TIMEOUT_S) -> Asker:
         """The asker's side of the pipeline's control queue."""
-        return Asker(self.settings.control, self.settings.pipeline)
+        return Asker(self.settings.control, self.settings.pipeline, timeout_s=timeout_s)
 
     def plan(self, plan_id: str, tables: Sequence[str] | None = None) -> Plan:
         """The plan of that id, made now unless it exists; of all tables without ``tables``."""

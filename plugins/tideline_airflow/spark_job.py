@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
@@ -63,7 +65,7 @@ class SparkJobOperator(SparkSubmitOperator):
     def _settled_hook(self, merge: Merge) -> Any:
         """The provider's hook, on the connection's master or on our own."""
         absent = connection_absent(self._conn_id)
-        master = merge.master if absent else self._get_hook()._connection["master"]
+        master = merge.master if absent else connection_master(self._conn_id)
         if absent:
             self.log.info("%s: the job runs here, on %s (merge.master)", absent, master)
         if master.startswith("local"):
@@ -90,7 +92,7 @@ class SparkJobOperator(SparkSubmitOperator):
         try:
             yield
         except AirflowException as failed:
-            raise self._as_said() or failed from None
+            raise self._as_said() or _unsaid(failed) from None
         finally:
             self.log.info("::endgroup::")
 
@@ -103,6 +105,17 @@ class SparkJobOperator(SparkSubmitOperator):
         kind, _, words = said[-1].partition(": ")
         made = _KINDS.get(kind)
         return AirflowException(said[-1]) if made is None else made(words)
+
+
+def _unsaid(failed: AirflowException) -> AirflowException:
+    """Of a job that ended without a word: the provider's error is mostly its command line."""
+    code = re.search(r"Error code is: (-?[0-9]+)", str(failed))
+    if code is None:
+        return failed
+    return AirflowException(
+        f"spark-submit ended with exit code {code[1]}, and the job came to say nothing of why;"
+        " what was printed is in the folded lines of this log"
+    )
 
 
 def connection_absent(conn_id: str) -> str | None:
@@ -123,6 +136,11 @@ def connection_absent(conn_id: str) -> str | None:
     if (found.host, found.extra_dejson) == _SAMPLE and not hadoop:
         return f"the connection {conn_id} is Airflow's sample, and no Hadoop is configured here"
     return None
+
+
+def connection_master(conn_id: str) -> str:
+    """The master that the Spark provider takes from the connection."""
+    return str(SparkSubmitHook(conn_id=conn_id)._connection["master"])
 
 
 def at_once(merge: Merge) -> list[str]:

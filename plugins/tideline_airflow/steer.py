@@ -67,7 +67,8 @@ class SteerOperator(BaseOperator):
 
     def _command(self, context: Any) -> Command:
         given = {**_NOTHING, **context.get("params", {})}
-        requests = given["requests"] if self.requests is None else self.requests
+        named = given["requests"] if self.requests is None else self.requests
+        requests = [line.strip() for line in named or () if line.strip()]
         every = given["all"] if self.every is None else self.every
         if bool(requests) == bool(every):
             raise AirflowFailException("give ids in `requests`, or choose `all`: one of the two")

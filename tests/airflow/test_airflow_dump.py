@@ -32,6 +32,7 @@ from tideline.control import Asker
 from tideline.settings import Settings
 from tideline_airflow import forms
 from tideline_airflow.dump import DumpOperator
+from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
 from tideline_airflow.triggers import DumpTrigger
 
@@ -141,7 +142,7 @@ def test_a_time_out_may_be_tried_again(ask: DumpOperator) -> None:
 
 
 def test_without_tables_only_a_scheduled_run_is_skipped(config: Path) -> None:
-    ask = DumpOperator(task_id="ask", tables=[], config=str(config))
+    ask = DumpOperator(task_id="ask", tables=[" ", ""], config=str(config))
     with pytest.raises(AirflowSkipException):
         ask.execute(TaskContext(ask, run=FakeRun("scheduled")).values)
     for run_type in ("manual", "backfill"):
@@ -166,6 +167,41 @@ def test_keys_as_people_write_them(
     deferred(ask)
     until(lambda: len(worker.requests) == 1)
     assert next(iter(worker.requests.values())).keys == sent
+
+
+@pytest.mark.parametrize(
+    ("columns", "lines", "keys"),
+    [
+        (("id",), ["17", " 18 ", ""], (("17",), ("18",))),
+        (("name",), ["Smith, John", '"Smith, John"', '["Smith, John"]'], (("Smith, John",),) * 3),
+        (("name",), ['5" pipe', "[x", '["[x"]'], None),
+        (("a", "b"), ["17,2", '17, "Smith, John"', '["17", 2]'],
+         (("17", "2"), ("17", "Smith, John"), ("17", "2"))),
+        (("a", "b"), ['17,"say ""hi"""', "17,"], (("17", 'say "hi"'), ("17", ""))),
+        (("a", "b"), ["17,2", "18"], None),
+        (("a", "b"), ["17,2,3"], None),
+        (None, ["17", "18"], (("17",), ("18",))),
+        (None, ["17,2"], (("17", "2"),)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_lines_of_a_form_are_keys_of_the_tables_columns(
+    config: Path,
+    worker: StubWorker,
+    monkeypatch: pytest.MonkeyPatch,
+    columns: tuple[str, ...] | None,
+    lines: list[str],
+    keys: tuple[tuple[str, ...], ...] | None,
+) -> None:
+    monkeypatch.setattr(TidelineHook, "key_columns", lambda _, table: columns)
+    ask = DumpOperator(task_id="ask", tables=["public.orders"], keys=lines, config=str(config))
+    if keys is None:
+        with pytest.raises(AirflowFailException, match=r"keys, line [12]: .*trigger again"):
+            ask.execute(TaskContext(ask).values)
+        return
+    deferred(ask)
+    until(lambda: len(worker.requests) == 1)
+    assert next(iter(worker.requests.values())).keys == keys
 
 
 def sent(ask: DumpOperator, worker: StubWorker, **params: Any) -> DumpRequest:
@@ -193,9 +229,10 @@ def test_all_that_the_repair_form_can_say(config: Path, worker: StubWorker) -> N
         config=str(config),
     )
     empty = dict.fromkeys(("key_from", "key_to", "time_column", "time_from", "time_to"))
-    request = sent(ask, worker, **empty | {"keys": [["7", 2]], "key_from": ["1e5", 2]})
-    assert request.key_range == KeyRange(("1e5", "2"), None)
-    assert request.keys == (("7", "2"),)
+    typed = {"keys": [["7", 2], "8, 3"], "key_from": ["1e5", 2], "key_to": "2e5"}
+    request = sent(ask, worker, **empty | typed)
+    assert request.key_range == KeyRange(("1e5", "2"), ("2e5",))
+    assert request.keys == (("7", "2"), ("8", "3"))
     assert request.time is None
     assert (request.priority, request.chunk_rows, request.delay_ms) == (5, 50, None)
 
@@ -208,10 +245,14 @@ def test_all_that_the_repair_form_can_say(config: Path, worker: StubWorker) -> N
         ({"time": {"column": "c"}}, "from and to must be given too"),
         ({"keys": ["1"], "tables": ["a.b", "a.c"]}, "keys needs exactly one table"),
         ({"key_range": {"to": "1"}, "tables": ["a.b", "a.c"]}, "key_range needs exactly one"),
-        ({"key_range": {"from": []}}, "each key is a text or number"),
+        ({"key_range": {"from": {}}}, "each key is a text or number"),
         ({"key_range": {"since": "1"}}, "or one of them"),
         ({"key_range": {"from": "1"}, "time": {"column": "c", "from": "1", "to": "2"}}, "exclude"),
-        ({"keys": "17"}, "keys must be a list"),
+        ({"keys": {"id": 17}}, "keys must be a list"),
+        ({"keys": ["17", '["canary", 2']}, "keys, line 2: not JSON"),
+        ({"keys": ["17", "", 'a,"canary']}, "keys, line 3: a quote that does not end"),
+        ({"keys": ["1", '["canary"]\n["2"]']}, "keys, line 2: "),
+        ({"key_range": {"from": '["canary"'}}, "key_from, line 1: not JSON"),
         ({"keys": [{"id": "canary-77"}]}, "each key is a text or number"),
         ({"keys": [["1"], ["canary-77", "2"]]}, "keys differ in length"),
         ({"tables": "public.orders"}, "tables must be a list"),

@@ -340,7 +340,7 @@ def test_a_crash_with_a_receipt_is_judged_by_the_receipt(
 @pytest.mark.parametrize(
     ("last_words", "kind", "match"),
     [
-        ("", AirflowException, "spark-submit"),
+        ("", AirflowException, "spark-submit ended with exit code 2"),
         ("tideline: Misconfigured: no Delta; set merge.jars", Misconfigured, "^no Delta; set"),
         ("tideline: public.t failed: torn", AirflowException, "^public.t failed: torn"),
         ("noise\ntideline: Unavailable: away\nnoise", Unavailable, "^away$"),

@@ -14,7 +14,6 @@ from tideline.contract.modes import Mode
 from tideline.contract.plan import Plan
 from tideline.contract.rebuild import RebuildRecord
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
-from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
 from tideline_airflow.rebuild import RebuildOperator
 
@@ -39,10 +38,8 @@ class Steps:
             return None
         return Plan(f"step-{len(self.ran)}", "shop", "one", "s3://x", 5, (), held=self.held)
 
-    def submit(self, operator: Any, hook: Any, plan_id: str, context: Any) -> None:
+    def submit(self, operator: Any, hook: Any, plan_id: str, context: Any) -> Receipt | None:
         self.ran.append(plan_id)
-
-    def receipt(self, hook: Any, plan_id: str) -> Receipt | None:
         outcome = self.outcomes[len(self.ran) - 1]
         if outcome is None:
             return None
@@ -54,8 +51,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
     made = Steps()
     monkeypatch.setattr("tideline.planner.begin_rebuild", made.begin)
     monkeypatch.setattr("tideline.planner.next_step", made.next)
-    monkeypatch.setattr(RebuildOperator, "_submit", lambda *given: made.submit(*given))
-    monkeypatch.setattr(TidelineHook, "receipt", lambda *given: made.receipt(*given))
+    monkeypatch.setattr(RebuildOperator, "submit_plan", lambda *given: made.submit(*given))
     yield made
 
 

@@ -99,7 +99,7 @@ def line(
         "store": {"url": (folder / "store").as_uri()},
         "control": {"url": valkey_server.url()},
         "warehouse": {"url": (folder / "warehouse").as_uri()},
-        "merge": {"driver_memory": "1g"},
+        "merge": {"driver_memory": "1g", "master": "local[1]"},
     }
     config = folder / "tideline.toml"
     config.write_text(as_toml(values))
@@ -108,7 +108,7 @@ def line(
     source.change(*(Order(key, f"first {key}", DAY) for key in range(100)))
     # Written behind the log's back: only a dump finds it.
     source.rows[1000] = Order(1000, "never in the log", DAY + timedelta(days=9))
-    options = AirflowOptions(config=config, merge_schedule="", spark_master="local[1]")
+    options = AirflowOptions(config=config, merge_schedule="")
     with (
         StubWorker(settings, source.dump) as worker,
         AirflowServices(folder / "airflow", metadata(postgres), options) as airflow,
@@ -158,12 +158,12 @@ def test_a_repair_of_the_whole_table_then_nothing_is_left_to_merge(line: Line) -
     assert dumped["tables"] == {TABLE: len(line.source.rows)}
     request = line.worker.requests[dumped["request_id"]]
     assert (request.chunk_rows, request.delay_ms) == (50, 1)
-    report = until(lambda: line.api.xcom("tideline_repair", run_id, "report"))
-    assert report[TABLE]["outcome"] == "applied"
+    merged = until(lambda: line.api.xcom("tideline_repair", run_id, "merge"))
+    assert merged["tables"][TABLE]["outcome"] == "applied"
 
     again = line.run("tideline_merge")
     tasks = until(lambda: line.api.tasks("tideline_merge", again))
-    assert tasks == dict.fromkeys(("plan", "merge", "report"), "skipped")
+    assert tasks == {"merge": "skipped"}
 
 
 def test_a_command_from_the_form_and_one_that_makes_no_sense(line: Line) -> None:
@@ -284,7 +284,7 @@ def test_what_the_worker_says_is_in_the_log(line: Line) -> None:
     assert line.settings.control.url.get_secret_value() not in log
     tasks = until(lambda: line.api.tasks("tideline_repair", run_id))
     assert tasks["ask"] == "failed"
-    assert {tasks[name] for name in ("plan", "merge", "report")} == {"upstream_failed"}
+    assert tasks["merge"] == "upstream_failed"
 
 
 @pytest.mark.long
@@ -307,7 +307,7 @@ def test_a_scheduler_and_triggerer_killed_while_a_dump_runs(line: Line) -> None:
         line.worker.replace_dump(line.source.dump)
     assert len(line.worker.requests) == asked + 1
     tasks = until(lambda: line.api.tasks("tideline_repair", run_id))
-    assert tasks == {"ask": "success", **dict.fromkeys(("plan", "merge", "report"), "skipped")}
+    assert tasks == {"ask": "success", "merge": "skipped"}
 
 
 def metadata(postgres: PostgresServer) -> str:

@@ -144,7 +144,7 @@ def test_a_job_that_died_is_run_again_and_one_that_ended_is_not(
     compare: CompareOperator, submit: Submit
 ) -> None:
     submit.shall(None, EQUAL, exit_code=1)
-    with pytest.raises(AirflowException, match="no result"):
+    with pytest.raises(AirflowException, match="ended with exit code 1"):
         compare.execute(TaskContext(compare, try_number=1).values)
     # It had written its result when it was killed.
     first = compare.execute(TaskContext(compare, try_number=2).values)

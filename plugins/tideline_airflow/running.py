@@ -1,0 +1,42 @@
+"""The dumps that run, for a form: asked of the workers when Airflow reads the file of DAGs."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+
+from tideline.contract.errors import TidelineError
+from tideline_airflow.hooks import TidelineHook
+
+TIMEOUT_S = 1.0
+SHOWN_MAX = 20
+
+log = logging.getLogger(__name__)
+
+
+def running(config: str | None) -> list[str] | None:
+    """A line for each request that has not ended: its id, tables and state, and no figure: what
+    changes all the time would make a new version of the DAG each time. None: nobody could be asked.
+    """
+    try:
+        with closing(TidelineHook(config).asker(timeout_s=TIMEOUT_S)) as asker:
+            dumps = {dump.request_id: dump for one in asker.workers() for dump in one.dumps}
+    except TidelineError as error:
+        log.info("what runs could not be asked: %s", error)
+        return None
+    return [
+        f"`{dump.request_id}` {dump.state.value}: "
+        + ", ".join(table.table for table in dump.tables[:SHOWN_MAX])
+        for _, dump in sorted(dumps.items())
+    ]
+
+
+def described(lines: list[str] | None) -> str:
+    """The same as Markdown, as of now; Airflow's page shows what it was when the file was read."""
+    if lines is None:
+        return "What runs could not be asked: `tideline status` shows it."
+    if not lines:
+        return "When Airflow last read the file of the DAGs, none ran."
+    more = [f"* … and {len(lines) - SHOWN_MAX} more"] if len(lines) > SHOWN_MAX else []
+    listed = [f"* {line}" for line in lines[:SHOWN_MAX]]
+    return "\n".join(["When Airflow last read the file of the DAGs, these ran:", *listed, *more])

@@ -1,0 +1,151 @@
+"""A pipeline of real servers, from a database to the warehouse, and an Airflow for its DAGs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg2
+from psycopg2 import sql
+
+from console.demo.compare import compare
+from console.services.airflow import AirflowOptions, AirflowServices
+from console.services.airflow_api import AirflowApi
+from console.services.postgres import PostgresServer
+from console.services.process import Child
+from console.services.valkey import ValkeyServer
+from tests.fixtures.capture import poll
+from tests.fixtures.settings import as_toml
+from tideline.settings import load_settings
+from tideline.store.chain import Chain
+from tideline.store.objects import open_store
+
+RUN_TIMEOUT_S = 900.0
+TABLES = ("public.orders", "public.items", "public.people")
+SHOP = """
+CREATE TABLE orders (id int PRIMARY KEY, note text, placed_at timestamp NOT NULL);
+CREATE TABLE items (order_id int, line int, what text, placed_at timestamp NOT NULL,
+    PRIMARY KEY (order_id, line));
+CREATE TABLE people (name text PRIMARY KEY, age int, placed_at timestamp NOT NULL);
+INSERT INTO orders SELECT n, 'order ' || n, '2026-03-01'::timestamp + n * interval '1 hour'
+    FROM generate_series(1, 400) n;
+INSERT INTO items SELECT n, m, 'item', '2026-03-01'::timestamp + n * interval '1 hour'
+    FROM generate_series(1, 200) n, generate_series(1, 2) m;
+INSERT INTO people SELECT 'Smith, ' || n, n, '2026-03-01'::timestamp + n * interval '1 hour'
+    FROM generate_series(1, 200) n;
+"""
+
+
+@dataclass
+class WholeLine:
+    """Tables of `TABLES` in ``dsn``, each with a column ``placed_at``."""
+
+    airflow: AirflowServices
+    config: Path
+    dsn: str
+    warehouse_url: str
+
+    @property
+    def api(self) -> AirflowApi:
+        return self.airflow.api
+
+    def run(self, *statements: str, **values: int) -> None:
+        """Run statements in one transaction; ``values`` are their named parameters."""
+        connection = psycopg2.connect(self.dsn)
+        try:
+            with connection, connection.cursor() as cursor:
+                for statement in statements:
+                    cursor.execute(statement, values or None)
+        finally:
+            connection.close()
+
+    def succeeds(self, dag_id: str, run_id: str) -> None:
+        """Wait for the run's end; AssertionError with the logs of what failed."""
+        state = self.api.wait(dag_id, run_id, timeout_s=RUN_TIMEOUT_S)
+        assert state == "success", self._failure(dag_id, run_id)
+
+    def dumped(self) -> bool:
+        """Whether the first dump of every table has ended."""
+        settings = load_settings(self.config)
+        chain = Chain(open_store(settings.store), settings.pipeline)
+        link = chain.tail()
+        tables = {} if link is None else chain.open_state(link).tables
+        return all(name in tables and tables[name].complete_seq is not None for name in TABLES)
+
+    def merge(self) -> None:
+        """Merge all that there is."""
+        self.succeeds("tideline_merge", self.api.trigger("tideline_merge"))
+
+    def expect_equal(self) -> None:
+        """Merge until every table is what it is in the source, which must be at rest."""
+        end = time.monotonic() + RUN_TIMEOUT_S
+        while True:
+            found = compare(self.dsn, self.warehouse_url, TABLES)
+            if found.equal:
+                return
+            assert time.monotonic() < end, found
+            self.merge()
+
+    def _failure(self, dag_id: str, run_id: str) -> str:
+        tasks = self.api.tasks(dag_id, run_id)
+        failed = [task for task, state in tasks.items() if state == "failed"]
+        logs = [self.api.log(dag_id, run_id, task)[-4000:] for task in failed]
+        return "\n".join([str(tasks), *logs])
+
+
+@contextmanager
+def whole_line(
+    folder: Path,
+    postgres: PostgresServer,
+    valkey: ValkeyServer,
+    *,
+    bin_folder: Path = Path(sys.prefix) / "bin",
+) -> Iterator[WholeLine]:
+    """Programs of ``bin_folder`` on a database of its own; what is given to Airflow is what the
+    README says, and no more."""
+    name = f"line_{time.time_ns()}"
+    dsn, metadata = database(postgres, name), database(postgres, f"{name}_airflow")
+    warehouse = (folder / "warehouse").as_uri()
+    config = folder / "tideline.toml"
+    config.write_text(
+        as_toml(
+            {
+                "pipeline": name,
+                "source": {"url": dsn, "tables": ["public.*"]},
+                "store": {"url": (folder / "store").as_uri()},
+                "control": {"url": valkey.url()},
+                "warehouse": {"url": warehouse},
+                "capture": {"flush_interval_s": 0.5},
+                "merge": {"driver_memory": "1g"},
+            }
+        )
+    )
+    options = AirflowOptions(config=config, merge_schedule="", bin_folder=bin_folder)
+    command = [str(bin_folder / "tideline"), "capture", "--config", str(config)]
+    worker = Child("worker", command, run_folder=folder)
+    with AirflowServices(folder / "airflow", metadata, options) as airflow:
+        line = WholeLine(airflow, config, dsn, warehouse)
+        line.run(SHOP)
+        worker.start()
+        try:
+            poll("the tables are dumped", line.dumped)
+            line.expect_equal()
+            yield line
+        finally:
+            worker.stop()
+
+
+def database(postgres: PostgresServer, name: str) -> str:
+    """An empty database; its url."""
+    connection = psycopg2.connect(postgres.dsn())
+    connection.autocommit = True
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    finally:
+        connection.close()
+    return postgres.dsn(name)
