@@ -18,7 +18,7 @@ COPY benchmarks benchmarks
 COPY simulation simulation
 COPY dags dags
 COPY plugins plugins
-RUN pip install --no-cache-dir --constraint constraints.txt '.[capture,spark,planner,airflow]'
+RUN pip install --no-cache-dir --constraint constraints.txt '.[capture,spark,planner,airflow]' ./plugins
 
 USER tideline
 ENV TIDELINE_CACHE=/opt/tideline/cache \

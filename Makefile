@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export MYPY_CACHE_DIR := $(or $(TIDELINE_CACHE),$(HOME)/.cache/tideline)/mypy
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers demo test tests long check quick-tests lint faults bench constraints clean
+.PHONY: help setup servers demo test tests long check quick-tests lint faults bench wheels constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,11 +62,16 @@ faults: servers ## servers and jobs under every fault, with tables of counts; RO
 bench: setup ## measure, as JSON lines; NAME=… picks one, ROWS=… sets its size
 	@$(BIN)/python -m benchmarks $(NAME) $(if $(ROWS),--rows $(ROWS))
 
+wheels: setup ## build what is installed elsewhere: dist/tideline_cdc-*.whl, dist/airflow_provider_tideline-*.whl
+	@rm -rf dist
+	@$(BIN)/uv build --quiet --wheel --out-dir dist .
+	@$(BIN)/uv build --quiet --wheel --out-dir dist plugins
+
 constraints: setup ## resolve requirements.in anew into constraints.txt
 	$(BIN)/uv pip compile requirements.in --python-version 3.11 --upgrade --no-header --no-annotate \
 		--no-emit-index-url --no-emit-find-links --output-file constraints.txt
 
 clean: ## remove what was made here; the cache folder stays
-	rm -rf $(VENV) .run .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .run dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	rm -rf spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,3 +2,16 @@
 
 Importing any module here is cheap; what reads the chain or Delta is imported when a task runs.
 """
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def get_provider_info() -> dict[str, Any]:
+    """What `airflow providers list` shows."""
+    return {
+        "package-name": "airflow-provider-tideline",
+        "name": "Tideline",
+        "description": "Dump requests to a capture worker, and Spark jobs that merge and verify.",
+    }

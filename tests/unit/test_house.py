@@ -39,7 +39,14 @@ def test_every_package_is_in_the_wheel() -> None:
     tool = project()["tool"]
     assert isinstance(tool, dict)
     packages = tool["hatch"]["build"]["targets"]["wheel"]["packages"]
-    assert {Path(name).name for name in packages} == rooms() - {"dags"}
+    assert set(packages) == rooms() - {"dags", "tideline_airflow"}
+    provider = tomllib.loads((ROOT / "plugins" / "pyproject.toml").read_text())
+    assert provider["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == [
+        "tideline_airflow"
+    ]
+    version = project()["project"]["version"]  # type: ignore[index]
+    assert provider["project"]["version"] == version
+    assert provider["project"]["dependencies"] == [f"tideline-cdc[airflow]=={version}"]
 
 
 SKIPPING = """
