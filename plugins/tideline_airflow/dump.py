@@ -23,6 +23,7 @@ from tideline.contract.request import (
     encode_request,
     parse_answer,
 )
+from tideline.control import Asker
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
 from tideline_airflow.plainly import plainly
@@ -40,12 +41,14 @@ from tideline_airflow.triggers import FINAL, DumpTrigger, Watch
 
 _TIMEOUT = timedelta(days=30)
 """A dump may be slow on purpose, and paused over a weekend."""
+POLL_INTERVAL_S = 0.2
 _DEFER_GRACE = timedelta(minutes=2)
 """The trigger names the reason for its time-out; Airflow's own comes later, and has none."""
 
 
 class DumpOperator(BaseOperator):
-    """Ask the worker to dump ``tables`` and wait, without holding a worker slot, until it has.
+    """Ask the worker to dump ``tables`` and wait until it has; what takes longer than
+    ``defer_after_s`` is waited for without holding a worker slot.
 
     ``keys`` (of one table; lines of a form, or a list of texts for each key), ``key_range`` (of one
     table; ``{"from": key, "to": key}`` or one of them) or ``time`` (``{"column", "from",
@@ -85,6 +88,7 @@ class DumpOperator(BaseOperator):
         cancel_with_task: Any = False,
         config: str | None = None,
         unanswered_timeout_s: float = 900.0,
+        defer_after_s: float = 10.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -98,6 +102,7 @@ class DumpOperator(BaseOperator):
         self.cancel_with_task = cancel_with_task
         self.config = config
         self.unanswered_timeout_s = unanswered_timeout_s
+        self.defer_after_s = defer_after_s
         self._asked: str | None = None
 
     @plainly
@@ -112,7 +117,8 @@ class DumpOperator(BaseOperator):
                 self.log.info("asked for request %s", request.request_id)
             else:
                 self.log.info("joining what is known already: %s", describe(answer))
-        self._asked = request.request_id
+            self._asked = request.request_id
+            answer = self._soon(asker, request.request_id, answer)
         if answer is None or not answer.state.final:
             self._wait(request, hook)
         return self._result(answer)
@@ -128,6 +134,15 @@ class DumpOperator(BaseOperator):
         """Of a task that runs; while it waits, the trigger does this."""
         if self._asked is not None and flag_of(self.cancel_with_task):
             TidelineHook(self.config).cancel(self._asked)
+
+    def _soon(self, asker: Asker, request_id: str, answer: Answer | None) -> Answer | None:
+        """The newest answer, final if it comes to that within ``defer_after_s``: most repairs of a
+        few keys do, and to wait elsewhere costs the start of another process of Airflow's."""
+        end = time.monotonic() + self.defer_after_s
+        while (answer is None or not answer.state.final) and time.monotonic() < end:
+            time.sleep(POLL_INTERVAL_S)
+            answer = asker.answer(request_id)
+        return answer
 
     def _wait(self, request: DumpRequest, hook: TidelineHook) -> NoReturn:
         timeout = self.execution_timeout or _TIMEOUT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -10,6 +11,9 @@ from console.services.postgres import PostgresServer
 from console.services.valkey import ValkeyServer
 from tests.airflow.dag_pairs import both_end_well
 from tests.airflow.whole_line import WholeLine, whole_line
+from tests.fixtures.capture import poll
+from tideline.control import Asker
+from tideline.settings import load_settings
 
 pytestmark = pytest.mark.timeout(2_400)
 
@@ -26,3 +30,24 @@ def line(
 
 def test_a_repair_beside_a_merge(line: WholeLine) -> None:
     both_end_well(line, "merge", "repair")
+
+
+def test_the_form_that_steers_lists_what_runs(line: WholeLine) -> None:
+    """When Airflow has read the file; what is chosen there is done."""
+    slow = {"tables": ["public.orders"], "chunk_rows": 1, "delay_ms": 10_000}
+    run_id = line.api.trigger("tideline_repair", slow)
+    settings = load_settings(line.config)
+
+    def told() -> bool:
+        with closing(Asker(settings.control, settings.pipeline)) as asker:
+            return any(run_id in dump.request_id for w in asker.workers() for dump in w.dumps)
+
+    poll("the worker tells of it", told, timeout_s=240)
+    line.airflow.run("dags", "reserialize")
+    described = line.api.get("dags/tideline_steer/details")["params"]["requests"]["description"]
+    [listed] = [row for row in described.splitlines() if run_id in row]
+    assert listed.endswith("running: public.orders"), listed
+    request_id = listed.split("`")[1]
+    chosen = {"action": "tune", "requests": [request_id, ""], "delay_ms": "0"}
+    line.succeeds("tideline_steer", line.api.trigger("tideline_steer", chosen))
+    line.succeeds("tideline_repair", run_id)

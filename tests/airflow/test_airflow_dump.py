@@ -302,11 +302,20 @@ def test_no_key_is_in_what_airflow_shows(
 
 
 def deferred(ask: DumpOperator, **context: Any) -> DumpTrigger:
+    ask.defer_after_s = 0.0
     with pytest.raises(TaskDeferred) as caught:
         ask.execute(TaskContext(ask, **context).values)
     assert caught.value.method_name == "collect"
     assert isinstance(caught.value.trigger, DumpTrigger)
     return caught.value.trigger
+
+
+def test_what_ends_soon_is_not_waited_for_elsewhere(config: Path, worker: StubWorker) -> None:
+    ask = DumpOperator(
+        task_id="ask", tables=["public.orders"], config=str(config), defer_after_s=600.0
+    )
+    done = ask.execute(TaskContext(ask).values)
+    assert done["tables"] == {"public.orders": 3}
 
 
 def until_answered(ask: DumpOperator, worker: StubWorker) -> None:

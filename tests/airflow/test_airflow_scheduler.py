@@ -8,6 +8,8 @@ on keys of its own.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -124,6 +126,47 @@ def test_the_scheduler_knows_the_dags_and_the_pool(line: Line) -> None:
     assert line.api.dags() == dict.fromkeys(DAGS, False)
     pools = {pool["name"]: pool["slots"] for pool in line.api.get("pools")["pools"]}
     assert pools["tideline_spark"] == 1
+
+
+def doctor(line: Line, **changed: str) -> tuple[int, list[str]]:
+    """What `tideline doctor --airflow` finds in Airflow's environment: exit code and lines."""
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "tideline"), "doctor", "--airflow"],
+        env={**line.airflow.environment(), **changed},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    return done.returncode, done.stdout.splitlines()
+
+
+def test_doctor_finds_all_that_the_dags_need(line: Line) -> None:
+    code, lines = doctor(line)
+    assert code == 0, lines
+    found = {line.split()[1].rstrip(":") for line in lines if line.startswith("ok ")}
+    assert {"settings", "connection", "java", "jars", "plugin", "dags", "pool"} <= found
+    assert "ok      connection: Airflow has no connection spark_default: jobs run here, on" in (
+        "\n".join(lines)
+    )
+
+
+def test_doctor_names_what_is_missing_and_what_mends_it(line: Line, tmp_path: Path) -> None:
+    code, lines = doctor(
+        line,
+        AIRFLOW__CORE__DAGS_FOLDER=str(tmp_path),
+        AIRFLOW__CORE__PLUGINS_FOLDER=str(tmp_path),
+        TIDELINE_MERGE__JARS="/nowhere/delta.jar",
+    )
+    assert code != 0
+    text = "\n".join(lines)
+    for words in (
+        f"ERROR   dags: no DAG of Tideline is in {tmp_path}",
+        "ERROR   plugin: Airflow does not load the plugin tideline",
+        "ERROR   jars: /nowhere/delta.jar cannot be read here",
+        "fix: put dags/tideline.py into it",
+    ):
+        assert words in text, text
 
 
 @pytest.mark.parametrize(

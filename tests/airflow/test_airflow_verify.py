@@ -114,7 +114,9 @@ def compare(config: Path) -> CompareOperator:
 
 def test_the_worker_is_asked_to_read_only(config: Path, worker: Any) -> None:
     worker.held.set()
-    read = ReadOperator(task_id="read", tables=[T], sample_percent=5, config=str(config))
+    read = ReadOperator(
+        task_id="read", tables=[T], sample_percent=5, config=str(config), defer_after_s=0.0
+    )
     with pytest.raises(TaskDeferred) as deferred:
         read.execute(TaskContext(read).values)
     trigger = deferred.value.trigger
