@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import Annotated, Self
 from urllib.parse import urlsplit
 
@@ -142,8 +143,19 @@ class Capture(Section):
     """Smaller parts of a table are rolled up together, a thousand manifests' at a time."""
     rollup_file_bytes_max: Annotated[int, Field(ge=1, le=1024 * MiB)] = 64 * MiB
     """Parts that together are larger become several roll-ups."""
+    metrics_address: str = "127.0.0.1"
+    """The IP address that `metrics_port` is open at: this machine alone; or `0.0.0.0` for all who
+    reach it, in a container. There is no login."""
     metrics_port: Annotated[int, Field(ge=0, le=65_535)] = 0
-    """Where Prometheus metrics are served, on 127.0.0.1; 0: nowhere."""
+    """Where `/metrics` (Prometheus), `/healthz` and `/readyz` are served; 0: nowhere."""
+
+    @field_validator("metrics_address")
+    @classmethod
+    def _is_an_address(cls, address: str) -> str:
+        try:
+            return str(ip_address(address))
+        except ValueError:
+            raise ValueError("must be an IP address: 127.0.0.1, or 0.0.0.0 for all") from None
 
     @model_validator(mode="after")
     def _takes_over_after_heartbeats(self) -> Self:
