@@ -5,40 +5,31 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 import secrets
-import shlex
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psycopg2
 import pytest
-import yaml
 
 from console.services.airflow_api import AirflowApi
 from console.services.ports import free_port
 from console.services.postgres import NOT_DURABLE, PostgresServer
-from console.services.process import Child
-from console.services.process_table import descendants
 from console.services.valkey import ValkeyServer
 from tests.airflow.no_source import NoSource
 from tests.airflow.stub_worker import StubWorker
 from tests.airflow.test_airflow_scheduler import RUN_TIMEOUT_S, until
+from tests.fixtures.containers import ROOT, Containers
 from tests.fixtures.settings import as_toml
 from tideline.contract.request import Answer, RequestState
 from tideline.settings import make_settings
 
 pytestmark = [pytest.mark.timeout(1_200), pytest.mark.long]
 
-ROOT = Path(__file__).resolve().parents[2]
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
-VARIABLE = re.compile(r"\$\{\w+(?::?-(?P<text>[^}]*))?\}")
 PATIENT = {
     "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",
     "AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "300",
@@ -48,83 +39,8 @@ PATIENT = {
 """For a small and busy machine; and merges are not what is looked at here."""
 
 
-@dataclass
-class Deployment:
-    """The containers' processes. ``places``: what their addresses and paths are here;
-    ``given``: the secrets; ``more`` is laid over the environment of each."""
-
-    folder: Path
-    places: Mapping[str, str]
-    given: Mapping[str, str]
-    more: Mapping[str, str]
-    children: dict[str, Child] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        text = (ROOT / "docker-compose.yml").read_text()
-        self.services: dict[str, Any] = yaml.safe_load(text)["services"]
-
-    def start(self, name: str) -> Child:
-        service = self.services[name]
-        command = [str(Path(sys.prefix) / "bin" / service["command"][0]), *service["command"][1:]]
-        child = Child(
-            name,
-            command,
-            run_folder=self.folder,
-            environment=self.environment(name),
-            cwd=self.folder,
-        )
-        child.start()
-        self.children[name] = child
-        return child
-
-    def environment(self, name: str) -> dict[str, str]:
-        """The container's alone, with its secrets in a folder of its own."""
-        service = self.services[name]
-        own = self.folder / "secrets" / name
-        own.mkdir(parents=True, exist_ok=True)
-        for secret in service["secrets"]:
-            (own / secret).write_text(self.given[secret])
-        found = {
-            key: self.here(value).replace("/run/secrets", str(own))
-            for key, value in service["environment"].items()
-        }
-        image = {
-            "AIRFLOW_HOME": "/var/lib/airflow",
-            "TIDELINE_CONFIG": "/etc/tideline/tideline.toml",
-        }
-        path = f"{Path(sys.prefix) / 'bin'}:{os.environ.get('PATH', os.defpath)}"
-        return {
-            "PATH": path,
-            "HOME": str(self.folder),
-            **{key: self.here(value) for key, value in image.items()},
-            **found,
-            **self.more,
-        }
-
-    def here(self, text: str) -> str:
-        """As compose reads it, with what is elsewhere on this machine."""
-        found = VARIABLE.sub(lambda match: match["text"] or "", text).replace("$$", "$")
-        for there, place in self.places.items():
-            found = found.replace(there, place)
-        return found
-
-    def healthy(self, name: str) -> bool:
-        """What the container's check says, run as it stands."""
-        how, *words = self.services[name]["healthcheck"]["test"]
-        command = shlex.split(words[0]) if how == "CMD-SHELL" else words
-        if command[0] == "python":
-            command[0] = sys.executable
-        done = subprocess.run(
-            [self.here(word) for word in command],
-            env=self.environment(name),
-            capture_output=True,
-            check=False,
-        )
-        return done.returncode == 0
-
-
 @pytest.fixture
-def deployment(tmp_path: Path, valkey: ValkeyServer) -> Iterator[tuple[Deployment, StubWorker]]:
+def deployment(tmp_path: Path, valkey: ValkeyServer) -> Iterator[tuple[Containers, StubWorker]]:
     config = tmp_path / "tideline.toml"
     config.write_text(as_toml({"pipeline": "containers"}))
     password = re.search(":([^@:]+)@", valkey.url())
@@ -143,7 +59,7 @@ def deployment(tmp_path: Path, valkey: ValkeyServer) -> Iterator[tuple[Deploymen
         make_database(postgres, given["airflow_database_password"])
         nobody = stack.enter_context(NoSource())
         ui, health = free_port(), free_port()
-        made = Deployment(
+        made = Containers(
             tmp_path,
             {
                 "airflow-db:5432": f"127.0.0.1:{postgres.port}",
@@ -168,13 +84,13 @@ def deployment(tmp_path: Path, valkey: ValkeyServer) -> Iterator[tuple[Deploymen
         )
         for name in ("airflow", "airflow-users"):
             (tmp_path / name).mkdir()
-        stack.callback(stop, made)
-        worker = stack.enter_context(StubWorker(asked(valkey, tmp_path)))
+        stack.callback(made.stop)
+        worker = stack.enter_context(StubWorker(settings_of(valkey, tmp_path)))
         yield made, worker
         assert nobody.visitors() == 0
 
 
-def asked(valkey: ValkeyServer, folder: Path) -> Any:
+def settings_of(valkey: ValkeyServer, folder: Path) -> Any:
     return make_settings(
         {
             "pipeline": "containers",
@@ -197,13 +113,8 @@ def make_database(postgres: PostgresServer, password: str) -> None:
         connection.close()
 
 
-def stop(made: Deployment) -> None:
-    for name in reversed(made.children):
-        made.children[name].stop()
-
-
 def test_each_component_works_on_what_its_container_gets(
-    deployment: tuple[Deployment, StubWorker],
+    deployment: tuple[Containers, StubWorker],
 ) -> None:
     made, worker = deployment
     migrate = made.start("airflow-migrate")
@@ -228,27 +139,17 @@ def test_each_component_works_on_what_its_container_gets(
     assert api.wait("tideline_repair", run_id, timeout_s=RUN_TIMEOUT_S) == "success"
     assert api.tasks("tideline_repair", run_id)["ask"] == "success"
     hidden = set(made.given.values())
-    for name, child in made.children.items():
-        if name == "airflow-migrate":
-            continue
-        for pid in [child.pid, *(one.pid for one in descendants(child.pid))]:
-            shown = environment_of(pid)
-            assert not [one for one in hidden if one in shown], f"a secret in {name}'s environment"
+    for name in COMPONENTS:
+        seen = made.shown(f"airflow-{name}")
+        assert not [one for one in hidden if one in seen], f"a secret is seen in {name}"
     for log in [*made.folder.glob("*.log"), *(made.folder / "airflow" / "logs").rglob("*.log")]:
         text = log.read_text(errors="replace")
         assert not [one for one in hidden if one in text], f"a secret in {log.name}"
 
 
-def logged_in(made: Deployment) -> AirflowApi:
+def logged_in(made: Containers) -> AirflowApi:
     users = until(
         lambda: json.loads((made.folder / "airflow-users" / "passwords.json").read_text())
     )
     url = made.environment("airflow-api-server")["AIRFLOW__API__BASE_URL"]
     return AirflowApi(url, user="admin", password=users["admin"])
-
-
-def environment_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/environ").read_text(errors="replace")
-    except OSError:  # It has ended meanwhile.
-        return ""

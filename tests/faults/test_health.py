@@ -9,9 +9,11 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg2
 import pytest
 
 from console.services.ports import free_port
@@ -173,6 +175,24 @@ def test_the_source_is_away(
         server.start()
         probe.says("/readyz", 200, "active, reads the log")
         probe.worker.terminate()
+
+
+def test_waiting_for_a_transaction_of_somebody_else_is_no_hanging(
+    shop: Pipeline[Database], started: ProbeFactory, database: Database
+) -> None:
+    """A slot is made once all transactions have ended that run now, however long that takes."""
+    with closing(psycopg2.connect(database.dsn)) as busy, busy.cursor() as cursor:
+        cursor.execute("INSERT INTO items VALUES (1)")
+        probe = started(shop)
+        probe.says("/readyz", 503, "active, but the source's log is not read")
+        since = time.monotonic()
+        while time.monotonic() - since < 1.5 * LIMIT_S:
+            code, said = probe.ask("/healthz")
+            assert code == 200, said
+            assert probe.ask("/readyz")[0] == 503
+            time.sleep(0.2)
+        busy.commit()
+    probe.says("/readyz", 200, "active, reads the log")
 
 
 def test_a_worker_that_never_gets_to_the_chain_is_not_ready(
