@@ -50,10 +50,8 @@ GIVEN: dict[str, set[str]] = {
         "airflow_database_password", "airflow_fernet_key", "airflow_jwt_secret",
         "airflow_secret_key",
     },
-    "airflow-scheduler": {
-        "airflow_database_password", "airflow_fernet_key", "airflow_jwt_secret", "valkey_password",
-    },
-    "airflow-dag-processor": {"airflow_database_password", "airflow_fernet_key"},
+    "airflow-scheduler": {"airflow_database_password", "airflow_jwt_secret", "valkey_password"},
+    "airflow-dag-processor": {"airflow_database_password"},
     "airflow-triggerer": {"airflow_database_password", "airflow_fernet_key", "valkey_password"},
 }  # fmt: skip
 """Which container gets which secrets; `tests/airflow/test_airflow_containers.py` runs on them."""
