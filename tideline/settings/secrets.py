@@ -15,8 +15,7 @@ def secret_of(given: SecretStr | None, file: Path | None, *, key: str) -> str | 
     """The secret of setting ``key``: what is ``given``, else what ``file`` holds without the white
     space around it; None without either.
 
-    Raises Misconfigured for a file that cannot be read or is empty. It is read with each call: a
-    secret that was exchanged is found at the next connection.
+    Raises Misconfigured for a file that cannot be read or is empty. It is read with each call.
     """
     if given is not None:
         return given.get_secret_value()
