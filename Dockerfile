@@ -6,7 +6,8 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps tini \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 1000 tideline \
-    && install -d -o tideline /var/lib/tideline /var/lib/airflow /opt/tideline/cache
+    && install -d -o tideline /var/lib/tideline /var/lib/airflow /var/lib/airflow-users \
+        /opt/tideline/cache
 
 WORKDIR /opt/tideline
 COPY pyproject.toml constraints.txt README.md ./

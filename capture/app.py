@@ -14,6 +14,7 @@ import structlog
 
 from capture.core.events import Applies, Limits
 from capture.desk import Desk
+from capture.health import health_of, limit_of
 from capture.leadership import Candidate, Lead
 from capture.live import LiveSettings
 from capture.metrics import Metrics
@@ -25,6 +26,7 @@ from capture.sources.mysql.source import MysqlSource
 from capture.sources.postgres.source import PostgresSource
 from capture.upkeep import Upkeep
 from capture.uploader import Restart, Uploader
+from capture.web import serve
 from tideline.contract.errors import Misconfigured, SourceLost, Unavailable
 from tideline.contract.schema import parse_table
 from tideline.contract.steps import StepKind
@@ -57,11 +59,13 @@ def run_worker(
     sys.setswitchinterval(_SWITCH_S)
     stopping = threading.Event()
     _stop_on_signals(stopping)
+    health = health_of(settings, stopping)
+    metrics = Metrics(settings.pipeline)
+    serve(settings.capture, metrics.registry, health)
     probe_store(settings.store, settings.pipeline)
     store = open_store(settings.store)
     chain = Chain(store, settings.pipeline)
     writer = f"{socket.gethostname()}-{uuid.uuid4().hex[:12]}"
-    metrics = Metrics(settings.pipeline, settings.capture.metrics_port)
     desk = Desk(
         RequestQueue(
             settings.control,
@@ -80,11 +84,11 @@ def run_worker(
 
         candidate = Candidate(
             chain,
-            pipeline=settings.pipeline,
             writer=writer,
             takeover_after_s=settings.capture.takeover_after_s,
             stopping=stopping,
             on_passive=tell_passive,
+            health=health,
         )
         lead = candidate.acquire(lambda: (source.identity(), source.begin()))
         if lead is None:
@@ -97,11 +101,15 @@ def run_worker(
             lead.state,
             heartbeat_s=settings.capture.heartbeat_s,
             on_point=on_point,
+            health=health,
         )
         live = live or LiveSettings(settings)
         patience_s = settings.capture.takeover_after_s
         desk.owns = lambda: uploader.failure is None and uploader.silent_s < patience_s
-        crew = Crew(chain, uploader, desk, metrics, writer, stopping, on_point, live.changed)
+        health.active(desk.owns)
+        crew = Crew(
+            chain, uploader, desk, metrics, writer, stopping, on_point, live.changed, health
+        )
         upkeep = Upkeep(settings, store, lambda: uploader.last.manifest.manifest_number)
         upkeep.start()
         try:
@@ -147,6 +155,7 @@ def _lead(
                     break
                 log.info("the settings changed: the session begins anew with them")
                 source, pause = _source(live.current, crew.on_point), 0.0
+                crew.health.limit_s = limit_of(live.current)
             except Unavailable as error:
                 log.warning(
                     "the session ended; it begins anew from what is durable", reason=str(error)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import structlog
 from msgspec.structs import replace
 
+from capture.health import Health
 from tideline.contract.errors import Fenced, Unavailable
 from tideline.contract.manifest import Manifest, ManifestKind, OpenState
 from tideline.contract.position import SourceIdentity, SourcePosition
@@ -38,25 +39,26 @@ class Lead:
 
 
 class Candidate:
-    """Waits for its turn. ``on_passive`` is called with the chain's end while waiting."""
+    """Waits for its turn. ``on_passive`` is called with the chain's end while waiting; ``health``
+    is told of each look at the chain that was answered."""
 
     def __init__(
         self,
         chain: Chain,
         *,
-        pipeline: str,
         writer: str,
         takeover_after_s: float,
         stopping: threading.Event,
         on_passive: Callable[[Link], None] = lambda link: None,
+        health: Health | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._chain = chain
-        self._pipeline = pipeline
         self._writer = writer
         self._takeover_after_s = takeover_after_s
         self._stopping = stopping
         self._on_passive = on_passive
+        self._health = health or Health()
         self._clock = clock
         self._pause_s = min(1.0, takeover_after_s / 5)
 
@@ -68,8 +70,10 @@ class Candidate:
         """
         tail: Link | None = None
         while not self._stopping.is_set():
+            self._health.main.turn()
             try:
                 tail = self._chain.tail(tail.manifest.manifest_number if tail else 0)
+                self._health.saw_chain()
                 lead = None if tail is None else self._follow(tail)
             except Unavailable as error:
                 log.warning("the store is unavailable; the wait starts anew", reason=str(error))
@@ -94,7 +98,7 @@ class Candidate:
         """Write manifest 1, unless another worker does first."""
         state = OpenState()
         first = Manifest(
-            pipeline=self._pipeline,
+            pipeline=self._chain.pipeline,
             incarnation=uuid.uuid4().hex,
             manifest_number=1,
             term=1,
@@ -152,11 +156,13 @@ class Candidate:
         number = tail.manifest.manifest_number + 1
         since = self._clock()
         while not self._stopping.is_set():
+            self._health.main.turn()
             self._on_passive(tail)
             asked = self._clock()
             try:
                 if self._chain.read(number) is not None:
                     return False
+                self._health.saw_chain()
             except Unavailable as error:
                 log.warning("the store is unavailable; the wait starts anew", reason=str(error))
                 since = self._clock()

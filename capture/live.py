@@ -21,6 +21,7 @@ _LIVE_OF_SOURCE = ("tables", "exclude")
 _FIXED_OF_CAPTURE = (
     "heartbeat_s",
     "takeover_after_s",
+    "metrics_address",
     "metrics_port",
     "request_claim_s",
     "rollup_part_bytes_max",

@@ -10,14 +10,13 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from capture.core.events import SourceLoad
 from capture.core.worker import Worker
 from capture.uploader import Uploader
-from tideline.contract.errors import Misconfigured
 from tideline.contract.manifest import Manifest
 from tideline.contract.request import Answer, TableProgress
 from tideline.control import WorkerStatus
@@ -78,9 +77,9 @@ def _tables(answers: Sequence[Answer]) -> Iterator[tuple[str, TableProgress]]:
 
 
 class Metrics:
-    """The metrics of one worker, in ``registry``. ``port`` 0: kept, but not served."""
+    """The metrics of one worker, in ``registry``; `capture.web` serves them."""
 
-    def __init__(self, pipeline: str, port: int) -> None:
+    def __init__(self, pipeline: str) -> None:
         self.registry = registry = CollectorRegistry()
         self._pipeline = pipeline
         self._progress = Progress()
@@ -132,8 +131,6 @@ class Metrics:
         self._expiring = Gauge(
             "tideline_log_expiring", "1: the source will remove its log soon", registry=registry
         )
-        if port:
-            _serve(port, registry)
 
     def committed(self, manifest: Manifest) -> None:
         self._manifests.inc()
@@ -200,13 +197,3 @@ class Metrics:
             note=note,
             dumps=tuple(answers),
         )
-
-
-def _serve(port: int, registry: CollectorRegistry) -> None:
-    try:
-        start_http_server(port, addr="127.0.0.1", registry=registry)
-    except OSError as error:
-        raise Misconfigured(
-            f"metrics cannot be served on port {port}: {error.strerror}",
-            hint="set capture.metrics_port to a port that is free, or to 0",
-        ) from None

@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 import structlog
@@ -30,6 +30,7 @@ from capture.core.events import (
 )
 from capture.core.worker import Worker
 from capture.desk import Desk
+from capture.health import Health
 from capture.metrics import Metrics
 from capture.points import OnPoint
 from capture.sources.base import LogReader, Source
@@ -76,6 +77,7 @@ class Crew:
     stopping: threading.Event
     on_point: OnPoint
     changed: Callable[[], bool] = lambda: False
+    health: Health = field(default_factory=Health)
 
 
 class Session:
@@ -98,7 +100,7 @@ class Session:
         self._until_idle_s = until_idle_s
         self._incarnation = link.manifest.incarnation
         self._tail = link
-        schemas = _schemas(crew.chain, state)
+        schemas = _schemas(crew, state)
         self.core = Worker(
             link.manifest, state, schemas, limits=limits, token=lambda: uuid.uuid4().hex
         )
@@ -147,6 +149,7 @@ class Session:
             log.info("reading the log", position=str(position))
             self._crew.on_point("reading")
             self._received_at = time.monotonic()
+            self._crew.health.reading(True)
             ended = None
             while ended is None:
                 self._turn(reader, dumpers, watcher)
@@ -154,6 +157,7 @@ class Session:
             self._finish()
             return ended
         finally:
+            self._crew.health.reading(False)
             dumpers.stop()
             watcher.stop()
             reader.close()
@@ -189,6 +193,7 @@ class Session:
                 self._crew.uploader.drain()
 
     def _on_waiting(self, reason: str) -> None:
+        self._crew.health.main.turn()
         if self._crew.stopping.is_set():
             raise Unavailable(f"stopped while {reason}")
         status = self._crew.metrics.status(
@@ -200,6 +205,7 @@ class Session:
 
     def _turn(self, reader: LogReader, dumpers: Dumpers, watcher: Watcher) -> None:
         now = time.monotonic()
+        self._crew.health.main.turn()
         for thread in (self._crew.uploader, self._crew.desk, dumpers, watcher):
             if thread.failure is not None:
                 raise thread.failure
@@ -399,7 +405,7 @@ class Session:
         self.tell()
 
 
-def _schemas(chain: Chain, state: OpenState) -> dict[str, TableSchema]:
+def _schemas(crew: Crew, state: OpenState) -> dict[str, TableSchema]:
     """The schemas that the open state names: those in force, and those of the catalog's text."""
     fingerprints = set()
     for table in state.tables.values():
@@ -407,4 +413,8 @@ def _schemas(chain: Chain, state: OpenState) -> dict[str, TableSchema]:
         if table.catalog:
             fingerprints.add(table.catalog.rpartition("/")[2])
     known = sorted(item for item in fingerprints if item and item != "-")
-    return {fingerprint: chain.read_schema(fingerprint) for fingerprint in known}
+    schemas = {}
+    for fingerprint in known:
+        crew.health.main.turn()
+        schemas[fingerprint] = crew.chain.read_schema(fingerprint)
+    return schemas

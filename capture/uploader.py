@@ -26,6 +26,7 @@ from capture.check_parts import encode_check
 from capture.core.checked import CheckRows
 from capture.core.draft import Sealed, Spill
 from capture.core.events import Rows
+from capture.health import Health
 from capture.manifests import Manifests, named_part
 from capture.points import OnPoint, pass_by
 from capture.segments import encode_parts
@@ -63,6 +64,7 @@ class Uploader(threading.Thread):
 
     ``on_durable(link, sealed)`` is called in this thread after each manifest; ``sealed`` is None
     for the uploader's own heartbeats. ``failure`` holds what ended the thread, if not `stop`.
+    ``health`` is told that it comes round, and that the main loop does while that waits for it.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Uploader(threading.Thread):
         *,
         heartbeat_s: float,
         on_point: OnPoint = pass_by,
+        health: Health | None = None,
     ) -> None:
         super().__init__(name="uploader", daemon=True)
         self.failure: BaseException | None = None
@@ -84,6 +87,7 @@ class Uploader(threading.Thread):
         self._manifests = Manifests(tail, state)
         self._heartbeat_s = heartbeat_s
         self._on_point = on_point
+        self._health = health or Health()
         self._queue: queue.SimpleQueue[Sealed | Spill | Restart] = queue.SimpleQueue()
         self._bytes = 0
         self._unfinished = 0
@@ -133,6 +137,7 @@ class Uploader(threading.Thread):
         end = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
             while self._unfinished and self.failure is None:
+                self._health.main.turn()
                 self._changed.wait(0.5)
                 if end is not None and time.monotonic() > end:
                     raise Unavailable(
@@ -180,6 +185,7 @@ class Uploader(threading.Thread):
             self._changed.notify_all()
 
     def _step(self) -> None:
+        self._health.uploader.turn()
         try:
             item = self._queue.get(timeout=min(0.2, self._heartbeat_s / 4))
         except queue.Empty:
@@ -197,6 +203,7 @@ class Uploader(threading.Thread):
         It must write the same bytes each time: one that failed may have had its effect.
         """
         while True:
+            self._health.uploader.turn()
             try:
                 done = action()
             except Unavailable as error:
@@ -297,6 +304,7 @@ class Uploader(threading.Thread):
         under_way = [self._pool.submit(request) for request in requests]
         try:
             while wait(under_way, timeout=self._heartbeat_s / 4).not_done:
+                self._health.uploader.turn()
                 self._beat_if_due()
             for one in under_way:
                 one.result()

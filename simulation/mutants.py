@@ -165,13 +165,13 @@ def _manifest_first(self: Any, sealed: Any) -> None:
 
 def _unconditional(self: Any, manifest: Any) -> Link:
     raw = encode_manifest(manifest)
-    self._store.put(layout.manifest_key(self._pipeline, manifest.manifest_number), raw)
+    self._store.put(layout.manifest_key(self.pipeline, manifest.manifest_number), raw)
     return Link(manifest, raw, digest(raw))
 
 
 def _always_foreign(self: Any, manifest: Any) -> Link:
     raw = encode_manifest(manifest)
-    key = layout.manifest_key(self._pipeline, manifest.manifest_number)
+    key = layout.manifest_key(self.pipeline, manifest.manifest_number)
     if not self._store.create(key, raw):
         raise Fenced("something is there")
     return Link(manifest, raw, digest(raw))
@@ -179,7 +179,7 @@ def _always_foreign(self: Any, manifest: Any) -> Link:
 
 def _always_own(self: Any, manifest: Any) -> Link:
     raw = encode_manifest(manifest)
-    key = layout.manifest_key(self._pipeline, manifest.manifest_number)
+    key = layout.manifest_key(self.pipeline, manifest.manifest_number)
     self._store.create(key, raw)
     return Link(manifest, raw, digest(raw))
 

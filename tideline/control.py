@@ -163,13 +163,13 @@ class Asker:
 
 
 def connect(control: Control, *, timeout_s: float) -> redis.Redis:
-    """A client for ``control.url`` (``redis://``, ``rediss://`` with verified TLS, ``unix://``).
+    """A client for `Control.address` (``redis://``, ``rediss://`` with verified TLS, ``unix://``).
 
     Nothing is sent yet. Every wait is bounded by ``timeout_s``; nothing is repeated inside.
     """
     try:
         return redis.Redis.from_url(
-            control.url.get_secret_value(),
+            control.address(),
             socket_timeout=timeout_s,
             socket_connect_timeout=timeout_s,
             retry=Retry(NoBackoff(), 0),
@@ -203,7 +203,8 @@ def translate(error: Exception) -> TidelineError:
     if isinstance(error, refusals):
         return Misconfigured(
             f"redis refuses the login of control.url ({type(error).__name__})",
-            hint="put the user and password into control.url or TIDELINE_CONTROL__URL; for a user"
+            hint="put the user into control.url and the password into control.password_file or"
+            " TIDELINE_CONTROL__PASSWORD; for a user"
             f" of its own: ACL SETUSER tideline on >PASSWORD ~tideline:* {COMMANDS}",
         )
     if isinstance(error, redis.TimeoutError):

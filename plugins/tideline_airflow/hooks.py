@@ -13,7 +13,6 @@ from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 from airflow.sdk import BaseHook
 from airflow.sdk.log import mask_secret
@@ -153,10 +152,11 @@ class TidelineHook(BaseHook):
 
 
 def _secrets(settings: Settings) -> list[str]:
-    urls = [settings.source.dsn(), settings.control.url.get_secret_value()]
-    found = [unquote(password) for url in urls if (password := urlsplit(url).password)]
-    if settings.store.secret_access_key is not None:
-        found.append(settings.store.secret_access_key.get_secret_value())
-    if settings.openlineage.api_key is not None:
-        found.append(settings.openlineage.api_key.get_secret_value())
-    return [*urls, *found]
+    """What no log may show. A password that only the worker has is not here to be shown."""
+    api_key = settings.openlineage.api_key
+    return [
+        *settings.source.secrets(),
+        *settings.control.secrets(),
+        *settings.store.secrets(),
+        *([] if api_key is None else [api_key.get_secret_value()]),
+    ]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from console.services.valkey import ValkeyServer
+from tests.airflow.no_source import NoSource
 from tests.airflow.stub_worker import StubWorker
 from tests.fixtures.settings import as_toml
 from tideline.settings import Settings, load_settings
@@ -20,14 +21,23 @@ os.environ.setdefault("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
 
 
 @pytest.fixture
-def config(tmp_path: Path, pipeline: str, valkey: ValkeyServer) -> Path:
-    """A ``tideline.toml`` with the run's Valkey; nothing listens at its source's address."""
+def source() -> Iterator[NoSource]:
+    """Nobody may connect to it, and nobody knows its password."""
+    with NoSource() as made:
+        yield made
+        assert made.visitors() == 0, "who is on Airflow's side connected to the source"
+
+
+@pytest.fixture
+def config(tmp_path: Path, pipeline: str, valkey: ValkeyServer, source: NoSource) -> Path:
+    """A ``tideline.toml`` as Airflow's containers have it: the file with the source's password is
+    named, and is the worker's alone."""
     path = tmp_path / "tideline.toml"
     path.write_text(
         as_toml(
             {
                 "pipeline": pipeline,
-                "source": {"url": "postgresql://tideline:hush-source@127.0.0.1:1/shop"},
+                "source": {"url": source.url, "password_file": "/nowhere/source_password"},
                 "store": {"url": (tmp_path / "store").as_uri()},
                 "control": {"url": valkey.url()},
                 "warehouse": {"url": (tmp_path / "warehouse").as_uri()},

@@ -274,8 +274,9 @@ def test_what_no_worker_takes_fails_at_once_and_says_how_to_mend_it(
 
 
 def test_no_secret_is_in_what_airflow_keeps(
-    ask: DumpOperator, settings: Settings, worker: StubWorker
+    ask: DumpOperator, settings: Settings, worker: StubWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TIDELINE_SOURCE__PASSWORD", "hush-source")
     trigger = deferred(ask)
     kept = repr([getattr(ask, name) for name in ask.template_fields]) + repr(trigger.serialize())
     for secret in (settings.control.url.get_secret_value(), "hush-source"):

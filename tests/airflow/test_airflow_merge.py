@@ -147,8 +147,13 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_one_run_of_the_plan(
-    merge: MergeOperator, submit: Submit, config: Path, archive: Path
+    merge: MergeOperator,
+    submit: Submit,
+    config: Path,
+    archive: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("TIDELINE_SOURCE__PASSWORD", "hush-source")
     submit.shall({"public.orders": "applied", "public.items": "already_applied"})
     context = TaskContext(merge).values
     done = merge.execute(context)

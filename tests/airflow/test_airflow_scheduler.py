@@ -31,6 +31,7 @@ from console.services.postgres import PostgresServer
 from console.services.process_table import descendants
 from console.services.valkey import ValkeyServer
 from tests.airflow.chain_source import TABLE, ChainSource, Order
+from tests.airflow.no_source import NoSource
 from tests.airflow.stub_worker import StubWorker
 from tests.fixtures.settings import as_toml
 from tideline.contract.errors import Misconfigured, Unavailable
@@ -95,9 +96,10 @@ def line(
     valkey_server: ValkeyServer,
 ) -> Iterator[Line]:
     folder = tmp_path_factory.mktemp("airflow")
+    nobody = NoSource()
     values = {
         "pipeline": "airflow_line",
-        "source": {"url": "postgresql://nobody@127.0.0.1:1/shop"},
+        "source": {"url": nobody.url, "password_file": "/nowhere/source_password"},
         "store": {"url": (folder / "store").as_uri()},
         "control": {"url": valkey_server.url()},
         "warehouse": {"url": (folder / "warehouse").as_uri()},
@@ -112,12 +114,14 @@ def line(
     source.rows[1000] = Order(1000, "never in the log", DAY + timedelta(days=9))
     options = AirflowOptions(config=config, merge_schedule="")
     with (
+        nobody,
         StubWorker(settings, source.dump) as worker,
         AirflowServices(folder / "airflow", metadata(postgres), options) as airflow,
     ):
         yield Line(airflow, settings, source, worker)
         # The rest of the module's tests are done: nothing of it may outlive the stop.
         pids = airflow.pids
+        assert nobody.visitors() == 0, "Airflow connected to the source"
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists() or descendants(pid)]
 
 

@@ -36,12 +36,15 @@ from tideline.contract.errors import TidelineError
 from tideline.settings import Store, load_settings
 from tideline.store.objects import ObjectStore, open_store
 
+HANG = -1
+
 
 @dataclass(frozen=True, slots=True)
 class Errand:
     """What a worker process is to do. ``deadly``: the signal that it sends itself when it reaches
     a point for the n-th time. ``armed``: a file that may appear later and then names a signal and
-    a point, at which it sends itself that one when it next gets there. ``put_s``: how long each
+    a point, at which it sends itself that one when it next gets there; or `HANG` and a point, at
+    which the thread that gets there stays for ever. ``put_s``: how long each
     write to the store takes. ``blind``: without the rule that a chunk must see all that the log had
     before its low mark, which shows what that rule is for."""
 
@@ -71,20 +74,22 @@ class Points:
             count = self._reached[name]
             os.write(self._file, f"{name} {count}\n".encode())
             number = self._deadly.get((name, count)) or self._disarmed(name)
-        if number is not None:
+        if number == HANG:
+            threading.Event().wait()
+        elif number is not None:
             # To this very thread: it does not come back from the call. A signal to the process is
             # another thread's to take, and this one would go on until that one is scheduled.
             signal.pthread_kill(threading.get_ident(), number)
 
-    def _disarmed(self, name: str) -> signal.Signals | None:
-        """The signal of the armed file, if it is for this point: once."""
+    def _disarmed(self, name: str) -> int | None:
+        """The signal of the armed file, or `HANG`, if it is for this point: once."""
         if not self._armed.exists():
             return None
         number, _, point = self._armed.read_text().partition(" ")
         if point != name:
             return None
         self._armed.unlink()
-        return signal.Signals[number]
+        return HANG if number == "HANG" else signal.Signals[number]
 
 
 def work(errand: Errand) -> None:

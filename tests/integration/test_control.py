@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -341,6 +343,20 @@ def test_a_wrong_password(valkey: ValkeyServer, pipeline: str) -> None:
 
 def test_no_password(valkey: ValkeyServer, pipeline: str) -> None:
     control = Control.model_validate({"url": f"redis://127.0.0.1:{valkey.port}/0"})
+    with pytest.raises(Misconfigured, match="refuses the login"):
+        Asker(control, pipeline, timeout_s=PATIENCE_S).ping()
+
+
+def test_the_password_can_be_in_a_file(valkey: ValkeyServer, pipeline: str, tmp_path: Path) -> None:
+    parts = urlsplit(valkey.url())
+    file = tmp_path / "password"
+    file.write_text(f"{parts.password}\n")
+    url = parts._replace(netloc=f"{parts.hostname}:{parts.port}").geturl()
+    control = Control.model_validate({"url": url, "password_file": file})
+    Asker(control, pipeline, timeout_s=PATIENCE_S).ask(request())
+    queue = RequestQueue(control, pipeline, "w1", timeout_s=PATIENCE_S)
+    assert ids(queue.claim()) == ["r1"]
+    file.write_text("wrong")
     with pytest.raises(Misconfigured, match="refuses the login"):
         Asker(control, pipeline, timeout_s=PATIENCE_S).ping()
 

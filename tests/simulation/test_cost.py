@@ -144,7 +144,6 @@ def test_a_passive_workers_requests(every_s: float) -> None:
     stopping = Ticking(on_tick)
     Candidate(
         Chain(store, "shop"),
-        pipeline="shop",
         writer="writer-b",
         takeover_after_s=15.0,
         stopping=stopping,

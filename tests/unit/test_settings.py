@@ -352,3 +352,62 @@ def test_every_number_has_a_unit_or_counts() -> None:
 def test_a_store_by_itself_is_checked_too() -> None:
     with pytest.raises(ValidationError):
         Store(url="nonsense")
+
+
+def given_as_a_file(tmp_path: Path) -> str:
+    file = tmp_path / "secret"
+    file.write_text(f"{SECRET}\n", encoding="utf-8")
+    return str(file)
+
+
+def test_every_password_can_be_a_file(tmp_path: Path) -> None:
+    file = given_as_a_file(tmp_path)
+    store = {"access_key_id": "id", "secret_access_key_file": file}
+    control = {"url": "redis://tide@db:6379/0", "password_file": file}
+    settings = make_settings(values(store=store, control=control))
+    assert settings.store.secret() == SECRET
+    assert settings.control.address() == "redis://tide:hunter2-%C3%B6%C3%9F%25%40@db:6379/0"
+    assert SECRET in settings.store.secrets()
+    assert SECRET in settings.control.secrets()
+    nobody = make_settings(values(control={"password": SECRET}))
+    assert nobody.control.address() == "redis://:hunter2-%C3%B6%C3%9F%25%40@127.0.0.1:6379/0"
+    assert make_settings(GOOD).control.address() == "redis://127.0.0.1:6379/0"
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "ask"),
+    [
+        ("source", "password", lambda settings: settings.source.dsn()),
+        ("control", "password", lambda settings: settings.control.address()),
+        ("store", "secret_access_key", lambda settings: settings.store.secret()),
+    ],
+)
+def test_a_secret_that_cannot_be_read(section: str, key: str, ask: Any, tmp_path: Path) -> None:
+    """It is a mistake of who needs it, and none of who only must not show it."""
+    file = tmp_path / "secret"
+    given = {f"{key}_file": str(file)}
+    if section == "store":
+        given["access_key_id"] = "id"
+    settings = make_settings(values(**{section: given}))
+    with pytest.raises(Misconfigured, match=rf"{section}\.{key}_file cannot be read") as missing:
+        ask(settings)
+    assert missing.value.hint is not None
+    assert f"TIDELINE_{section.upper()}__{key.upper()}" in missing.value.hint
+    hidden = getattr(settings, section).secrets()
+    assert not any(SECRET in one for one in hidden)
+    file.write_text("\n")
+    with pytest.raises(Misconfigured, match=rf"{section}\.{key}_file is empty"):
+        ask(settings)
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(Misconfigured, match="it is no text"):
+        ask(settings)
+    file.write_text(SECRET, encoding="utf-8")
+    assert ask(settings)
+    assert SECRET in getattr(settings, section).secrets()
+
+
+def test_a_secret_key_needs_its_id_and_the_other_way_round(tmp_path: Path) -> None:
+    file = given_as_a_file(tmp_path)
+    for store in ({"access_key_id": "id"}, {"secret_access_key_file": file}):
+        with pytest.raises(Misconfigured, match="belong together"):
+            make_settings(values(store=store))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Annotated, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tideline.settings.base import Count, Days, MiB, Seconds, Section
+from tideline.settings.secrets import hidden, known, secret_of, with_password
 
 
 class Store(Section):
@@ -23,6 +26,8 @@ class Store(Section):
     """S3 credentials, if the usual variables do not give them; together with the next."""
     secret_access_key: SecretStr | None = None
     """Better in TIDELINE_STORE__SECRET_ACCESS_KEY."""
+    secret_access_key_file: Path | None = None
+    """A file that holds it and nothing else."""
     timeout_s: Seconds = 30.0
     """For one request; a contended create-only PUT can take 5 s on some stores."""
     retry_s: Seconds = 60.0
@@ -46,13 +51,29 @@ class Store(Section):
         parts = urlsplit(endpoint or "https://unset")
         if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
             raise ValueError("must be https://host:port, or http:// of a trusted network")
-        return endpoint
+        return endpoint or None  # An empty variable of the environment is Amazon's, too.
 
     @model_validator(mode="after")
     def _whole_credentials(self) -> Self:
-        if (self.access_key_id is None) != (self.secret_access_key is None):
-            raise ValueError("access_key_id and secret_access_key belong together")
+        secret = self.secret_access_key or self.secret_access_key_file
+        if (self.access_key_id is None) != (secret is None):
+            raise ValueError(
+                "access_key_id and secret_access_key, or secret_access_key_file, belong together"
+            )
         return self
+
+    def secret(self) -> str | None:
+        """The secret access key, from the setting or the file; None without either.
+
+        Raises Misconfigured for an unreadable file.
+        """
+        return secret_of(
+            self.secret_access_key, self.secret_access_key_file, key="store.secret_access_key"
+        )
+
+    def secrets(self) -> list[str]:
+        """What must not be shown, as far as it is known here. Raises nothing."""
+        return known(self.secret)
 
 
 class Control(Section):
@@ -60,10 +81,26 @@ class Control(Section):
 
     url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
     """`redis://…`, or `rediss://…` with TLS."""
+    password: SecretStr | None = None
+    """The password, if it is not in the url; better in TIDELINE_CONTROL__PASSWORD."""
+    password_file: Path | None = None
+    """A file that holds the password and nothing else."""
     message_bytes_max: Count = 1 * MiB
     """Larger requests are refused."""
     answer_ttl_s: Seconds = 86_400.0
     """How long an answer stays readable in the queue; the chain keeps the newest ones."""
+
+    def address(self) -> str:
+        """The url with the password from the url, the setting or the file put in.
+
+        Raises Misconfigured for an unreadable file.
+        """
+        password = secret_of(self.password, self.password_file, key="control.password")
+        return with_password(self.url.get_secret_value(), password)
+
+    def secrets(self) -> list[str]:
+        """What must not be shown, as far as it is known here. Raises nothing."""
+        return hidden(self.url.get_secret_value(), *known(self.address))
 
 
 class Warehouse(Section):
@@ -142,8 +179,19 @@ class Capture(Section):
     """Smaller parts of a table are rolled up together, a thousand manifests' at a time."""
     rollup_file_bytes_max: Annotated[int, Field(ge=1, le=1024 * MiB)] = 64 * MiB
     """Parts that together are larger become several roll-ups."""
+    metrics_address: str = "127.0.0.1"
+    """The IP address that `metrics_port` is open at: this machine alone; or `0.0.0.0` for all who
+    reach it, in a container. There is no login."""
     metrics_port: Annotated[int, Field(ge=0, le=65_535)] = 0
-    """Where Prometheus metrics are served, on 127.0.0.1; 0: nowhere."""
+    """Where `/metrics` (Prometheus), `/healthz` and `/readyz` are served; 0: nowhere."""
+
+    @field_validator("metrics_address")
+    @classmethod
+    def _is_an_address(cls, address: str) -> str:
+        try:
+            return str(ip_address(address))
+        except ValueError:
+            raise ValueError("must be an IP address: 127.0.0.1, or 0.0.0.0 for all") from None
 
     @model_validator(mode="after")
     def _takes_over_after_heartbeats(self) -> Self:

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, get_args
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
-from tideline.contract.errors import InvariantBroken, Misconfigured
+from tideline.contract.errors import InvariantBroken
 from tideline.settings.base import Seconds, Section
+from tideline.settings.secrets import hidden, known, secret_of, with_password
 
 SourceKind = Literal["postgres", "mysql", "mariadb"]
 SslMode = Literal["DISABLED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"]
@@ -52,7 +53,8 @@ class Source(Section):
     password: SecretStr | None = None
     """The password, if it is not in the url; better in TIDELINE_SOURCE__PASSWORD."""
     password_file: Path | None = None
-    """A file that holds the password and nothing else."""
+    """A file that holds the password and nothing else. Only the worker, `tideline doctor` and the
+    demo read it: to Airflow, `plan`, `merge` and the like the source is a name."""
     tables: tuple[str, ...] = ("*.*",)
     """What is captured: shell patterns over `schema.table` (`public.*`)."""
     exclude: tuple[str, ...] = ()
@@ -134,28 +136,19 @@ class Source(Section):
         )
 
     def dsn(self) -> str:
-        """The url with the password from the url, the setting or the file put in."""
-        url = self.url.get_secret_value()
-        password = self._password()
-        if password is None:
-            return url
-        parts = urlsplit(url)
-        host = parts.netloc.rpartition("@")[2]
-        user = quote(unquote(parts.username or ""), safe="")
-        return parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}").geturl()
+        """The url with the password from the url, the setting or the file put in.
+
+        Raises Misconfigured for an unreadable file.
+        """
+        return with_password(self.url.get_secret_value(), self._password())
+
+    def secrets(self) -> list[str]:
+        """What must not be shown, as far as it is known here: the file may be another container's,
+        and who has no need of the password is none the worse for that. Raises nothing."""
+        return hidden(self.url.get_secret_value(), *known(self.dsn))
 
     def _password(self) -> str | None:
-        if self.password is not None:
-            return self.password.get_secret_value()
-        if self.password_file is not None:
-            try:
-                return self.password_file.read_text().strip()
-            except OSError as error:
-                raise Misconfigured(
-                    f"source.password_file cannot be read: {error.strerror}",
-                    hint="make the file readable for this user, or set TIDELINE_SOURCE__PASSWORD",
-                ) from None
-        return None
+        return secret_of(self.password, self.password_file, key="source.password")
 
 
 def _check_postgres(url: str) -> None:

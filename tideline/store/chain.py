@@ -66,16 +66,16 @@ class Chain:
 
     def __init__(self, store: ObjectStore, pipeline: str) -> None:
         self._store = store
-        self._pipeline = pipeline
+        self.pipeline = pipeline
 
     def read(self, number: int) -> Link | None:
         """Manifest ``number``; None when there is none (yet), CorruptData when it is not one."""
-        key = layout.manifest_key(self._pipeline, number)
+        key = layout.manifest_key(self.pipeline, number)
         raw = self._store.get(key)
         if raw is None:
             return None
         manifest = decode_manifest(raw)
-        if (manifest.pipeline, manifest.manifest_number) != (self._pipeline, number):
+        if (manifest.pipeline, manifest.manifest_number) != (self.pipeline, number):
             raise CorruptData(
                 f"{key} holds manifest {manifest.manifest_number} of pipeline {manifest.pipeline}"
             )
@@ -89,7 +89,7 @@ class Chain:
         number = self._tail_number(hint)
         link = self.read(max(number, 1))  # an empty chain is read, so that a lost bucket is told
         if link is None and number > 0:
-            raise CorruptData(f"manifest {number} of {self._pipeline} vanished")
+            raise CorruptData(f"manifest {number} of {self.pipeline} vanished")
         return link
 
     def links(self, first: int, last: int) -> Iterator[Link]:
@@ -116,7 +116,7 @@ class Chain:
 
     def read_block(self, number: int) -> Block | None:
         """Block ``number``; None when there is none (yet), CorruptData when it is not one."""
-        key = layout.block_key(self._pipeline, number)
+        key = layout.block_key(self.pipeline, number)
         raw = self._store.get(key)
         if raw is None:
             return None
@@ -125,7 +125,7 @@ class Chain:
         except CorruptData as error:
             raise CorruptData(f"{key}: {error.message}", error.hint or _BLOCK_HINT) from None
         bounds = (block.first_manifest, block.last_manifest)
-        if block.pipeline != self._pipeline or bounds != manifests_of(number):
+        if block.pipeline != self.pipeline or bounds != manifests_of(number):
             raise CorruptData(
                 f"{key} holds block {block.block_number} of pipeline {block.pipeline}", _BLOCK_HINT
             )
@@ -134,7 +134,7 @@ class Chain:
     def write_block(self, block: Block) -> None:
         """Make ``block`` durable. Idempotent; CorruptData when another one is there."""
         raw = encode_block(block)
-        key = layout.block_key(self._pipeline, block.block_number)
+        key = layout.block_key(self.pipeline, block.block_number)
         if not self._store.create(key, raw) and self._store.get(key) != raw:
             raise CorruptData(
                 f"another block lies at {key} than the one its manifests and parts give here",
@@ -145,7 +145,7 @@ class Chain:
         """The number of the newest block, 0 without any; as with `tail` a wrong hint costs
         requests only."""
         return _newest(
-            lambda number: self._store.exists(layout.block_key(self._pipeline, number)), hint
+            lambda number: self._store.exists(layout.block_key(self.pipeline, number)), hint
         )
 
     def append(self, manifest: Manifest) -> Link:
@@ -155,7 +155,7 @@ class Chain:
         After Unavailable the manifest may be in the store or not: append the same one again.
         """
         raw = encode_manifest(manifest)
-        key = layout.manifest_key(self._pipeline, manifest.manifest_number)
+        key = layout.manifest_key(self.pipeline, manifest.manifest_number)
         if not self._store.create(key, raw):
             found = self._store.get(key)
             if found is None:
@@ -182,14 +182,14 @@ class Chain:
     def write_schema(self, schema: TableSchema) -> str:
         """Make ``schema`` durable under its fingerprint, which is returned. Idempotent."""
         raw = encode_schema(schema)
-        key = layout.schema_key(self._pipeline, schema.fingerprint)
+        key = layout.schema_key(self.pipeline, schema.fingerprint)
         if not self._store.create(key, raw) and self._store.get(key) != raw:
             raise CorruptData(f"another schema lies at {key}")
         return schema.fingerprint
 
     def read_schema(self, fingerprint: str) -> TableSchema:
         """The schema of that fingerprint; CorruptData when it is missing or another."""
-        key = layout.schema_key(self._pipeline, fingerprint)
+        key = layout.schema_key(self.pipeline, fingerprint)
         raw = self._store.get(key)
         if raw is None:
             raise CorruptData(f"no schema at {key}")
@@ -202,7 +202,7 @@ class Chain:
         return schema
 
     def _exists(self, number: int) -> bool:
-        return self._store.exists(layout.manifest_key(self._pipeline, number))
+        return self._store.exists(layout.manifest_key(self.pipeline, number))
 
     def _tail_number(self, hint: int) -> int:
         return _newest(self._exists, hint)
@@ -226,7 +226,7 @@ class Chain:
             for number, link in zip(numbers, pool.map(self.read, numbers), strict=True):
                 if link is None:
                     raise CorruptData(
-                        f"manifest {number} of {self._pipeline} is missing",
+                        f"manifest {number} of {self.pipeline} is missing",
                         hint="manifests are never deleted: restore it from a backup",
                     )
                 yield Stretch((link,))

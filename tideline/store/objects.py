@@ -263,9 +263,10 @@ def _s3_client(settings: Store) -> S3Store:
         client_options["allow_http"] = urlsplit(settings.endpoint).scheme == "http"
     if settings.region is not None:
         options["region"] = settings.region
-    if settings.access_key_id is not None and settings.secret_access_key is not None:
+    secret = settings.secret()
+    if settings.access_key_id is not None and secret is not None:
         options["access_key_id"] = settings.access_key_id
-        options["secret_access_key"] = settings.secret_access_key.get_secret_value()
+        options["secret_access_key"] = secret
     return S3Store(
         parts.netloc,
         prefix=parts.path.strip("/") or None,

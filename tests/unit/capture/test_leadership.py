@@ -38,7 +38,6 @@ class Turns(threading.Event):
 def candidate(store: TroubledStore, turns: Turns, writer: str = "new") -> Candidate:
     return Candidate(
         Chain(store, PIPELINE),
-        pipeline=PIPELINE,
         writer=writer,
         takeover_after_s=TAKEOVER_S,
         stopping=turns,

@@ -177,7 +177,7 @@ class Rig:
             chain,
             self.uploader,
             cast(Desk, self.desk),
-            Metrics("p", 0),
+            Metrics("p"),
             "w",
             self.stopping,
             lambda point: None,

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from capture.core.draft import Sealed, Spill
 from capture.core.events import Rows
+from capture.health import Health
 from capture.uploader import Restart, Uploader
 from tests.fixtures.core import IDENTITY, SCHEMA, TABLE, first_manifest, make_rows
 from tests.fixtures.troubled_store import Failing, TroubledStore
@@ -403,3 +404,35 @@ class TestRelease:
         rig.uploader.submit(segment(1))
         rig.uploader.release(PATIENCE_S)
         assert [(len(m.parts), m.released) for m in rig.manifests()] == [(1, False), (0, True)]
+
+
+def test_who_waits_for_a_store_that_is_away_still_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The main loop, which waits in `drain`, and the uploader's, which tries again and again."""
+    monkeypatch.setattr("capture.uploader._RETRY_S", 0.01)
+    now = [0.0]
+    health = Health(limit_s=150.0, clock=lambda: now[0])
+    store = TroubledStore()
+    chain = Chain(store, "p")
+    tail = chain.append(first_manifest(state=STATE))
+    made = Uploader(store, chain, tail, STATE, heartbeat_s=60.0, health=health)
+    assert health.uploader.silent_s is None, "it has not begun"
+    now[0] = 500.0
+    assert not health.alive().ok
+    made.submit(Restart())
+    with pytest.raises(Unavailable):
+        made.drain(timeout_s=0.01)
+    assert (health.alive().ok, health.main.silent_s) == (True, 0.0)
+    tries = 0
+
+    def away() -> None:
+        nonlocal tries
+        tries += 1
+        assert health.uploader.silent_s == 0.0
+        now[0] += 100.0
+        if tries == 5:
+            made.stop()
+        raise Unavailable("away")
+
+    with pytest.raises(Unavailable):
+        made._until_available(away)
+    assert tries == 5

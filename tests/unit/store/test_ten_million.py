@@ -245,9 +245,7 @@ def test_the_open_state(blocks: bool) -> None:
 def test_a_worker_starts() -> None:
     client = Virtual()
     found = Chain(opened(client), "shop")
-    candidate = Candidate(
-        found, pipeline="shop", writer="new", takeover_after_s=1.0, stopping=threading.Event()
-    )
+    candidate = Candidate(found, writer="new", takeover_after_s=1.0, stopping=threading.Event())
 
     def origin() -> Any:
         raise AssertionError("there is a chain")

@@ -1,0 +1,60 @@
+"""Passwords: given in a setting, or in a file that holds one and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
+
+from pydantic import SecretStr
+
+from tideline.contract.errors import Misconfigured
+
+
+def secret_of(given: SecretStr | None, file: Path | None, *, key: str) -> str | None:
+    """The secret of setting ``key``: what is ``given``, else what ``file`` holds without the white
+    space around it; None without either.
+
+    Raises Misconfigured for a file that cannot be read or is empty. It is read with each call.
+    """
+    if given is not None:
+        return given.get_secret_value()
+    if file is None:
+        return None
+    variable = f"TIDELINE_{key.replace('.', '__').upper()}"
+    try:
+        secret = file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise Misconfigured(
+            f"{key}_file cannot be read: {reason}",
+            hint=f"make the file readable for this user, or set {variable}",
+        ) from None
+    if not secret:
+        raise Misconfigured(f"{key}_file is empty", hint=f"write it, or set {variable}")
+    return secret
+
+
+def with_password(url: str, password: str | None) -> str:
+    """``url`` with ``password`` in it, in the place of one that it has; as it is without one."""
+    if password is None:
+        return url
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    user = quote(unquote(parts.username or ""), safe="")
+    return parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}").geturl()
+
+
+def known(ask: Callable[[], str | None]) -> list[str]:
+    """What ``ask`` says, or nothing where a file with a secret is not this process's to read."""
+    try:
+        said = ask()
+    except Misconfigured:
+        return []
+    return [] if said is None else [said]
+
+
+def hidden(*urls: str) -> list[str]:
+    """What must not be shown of ``urls``: each as a whole, and the password in it."""
+    passwords = [unquote(one) for url in urls if (one := urlsplit(url).password)]
+    return [*urls, *passwords]
