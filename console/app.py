@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from console.commands import pipeline, requests, tools, warehouse
+from console.commands import pipeline, requests, setup, tools, warehouse
 from console.commands.inspect import inspect_app
 from console.errors import (
     EXIT_INTERRUPTED,
@@ -31,6 +31,7 @@ app = typer.Typer(
 )
 app.add_typer(inspect_app)
 _COMMANDS: tuple[Callable[..., None], ...] = (
+    setup.init,
     pipeline.doctor,
     pipeline.capture,
     requests.dump,

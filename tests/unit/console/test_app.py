@@ -28,6 +28,7 @@ from tideline.contract.request import Action, Command, DumpRequest, KeyRange, Ti
 TIDELINE = Path(sys.executable).parent / "tideline"
 CANARY = "canary-77aa"
 COMMANDS = (
+    "init",
     "doctor",
     "capture",
     "dump",
