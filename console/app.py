@@ -32,6 +32,7 @@ app = typer.Typer(
 app.add_typer(inspect_app)
 _COMMANDS: tuple[Callable[..., None], ...] = (
     setup.init,
+    setup.assess,
     pipeline.doctor,
     pipeline.capture,
     requests.dump,

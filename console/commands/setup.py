@@ -67,3 +67,20 @@ def init(  # noqa: PLR0913 - a command's options
         password_file=password_file,
     )
     run(wanted, settings_path(config), force=force)
+
+
+def assess(
+    config: Config = None,
+    form: Annotated[str, typer.Option("--format", help="text, json or csv.")] = "text",
+) -> None:
+    """List what each table and column becomes, what cannot be captured and why, and what it costs
+    the source; runs nothing."""
+    settings = settings_at(config)
+    from console.assess import FORMATS, run
+    from tideline.contract.errors import Misconfigured
+
+    if form not in FORMATS:
+        raise Misconfigured(
+            f"there is no format {form!r}", hint=f"name one of {', '.join(FORMATS)}"
+        )
+    run(settings, form)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from capture.sources.administration import AssessedTable
+from capture.sources.postgres.assessment import assess
 from capture.sources.postgres.setup import setup_sql
 from tideline.settings import Settings
 
@@ -15,3 +17,7 @@ class PostgresAdministration:
     def setup_sql(self) -> str:
         """See `Administration.setup_sql`."""
         return setup_sql(self._settings)
+
+    def assess(self) -> list[AssessedTable]:
+        """See `Administration.assess`."""
+        return assess(self._settings)

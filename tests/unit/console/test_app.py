@@ -29,6 +29,7 @@ TIDELINE = Path(sys.executable).parent / "tideline"
 CANARY = "canary-77aa"
 COMMANDS = (
     "init",
+    "assess",
     "doctor",
     "capture",
     "dump",
