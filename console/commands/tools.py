@@ -96,8 +96,11 @@ def demo(
     source: Annotated[str, typer.Option(help="What the shop runs on: postgres, mariadb")] = (
         "postgres"
     ),
+    stay: Annotated[
+        bool, typer.Option("--stay", help="Stay up afterwards, without a terminal, too.")
+    ] = False,
 ) -> None:
     """Show the main job on servers of its own; needs no settings."""
     from console.demo.app import run
 
-    raise typer.Exit(run(source))
+    raise typer.Exit(run(source, stay=stay))
