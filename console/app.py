@@ -48,6 +48,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     warehouse.garbage,
     pipeline.status,
     tools.cost,
+    setup.delete_pipeline,
     tools.simulate,
     tools.demo,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,6 +27,20 @@ class AssessedTable:
     left_out: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Something that a pipeline left behind: ``name`` is the step's, the same in every run,
+    ``what`` says what is there.
+
+    ``remove`` takes it away, and does nothing where it is gone meanwhile. It raises Unavailable,
+    or Misconfigured with the statement for an administrator in the hint.
+    """
+
+    name: str
+    what: str
+    remove: Callable[[], None]
+
+
 class Administration(Protocol):
     """One database, as those who set a pipeline up and take it down see it. Making one asks the
     server nothing."""
@@ -38,3 +52,9 @@ class Administration(Protocol):
     def assess(self) -> Sequence[AssessedTable]:
         """Every table that the patterns name, in the order of their names. Reads the catalog and
         changes nothing. Raises Unavailable and Misconfigured, as connecting does."""
+
+    def removals(self, incarnation: str | None) -> Sequence[Removal]:
+        """What the pipeline has made at the source and is still there, in the order that it goes.
+        ``incarnation`` is that of its chain, None when there is none (any more): what can only be
+        told by it is left out then. Raises as `assess` does, and Misconfigured for something that
+        is in use, or another's."""

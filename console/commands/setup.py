@@ -84,3 +84,23 @@ def assess(
             f"there is no format {form!r}", hint=f"name one of {', '.join(FORMATS)}"
         )
     run(settings, form)
+
+
+def delete_pipeline(
+    config: Config = None,
+    chain: Annotated[
+        bool, typer.Option("--chain", help="Its chain, with all that was captured, too.")
+    ] = False,
+    targets: Annotated[
+        bool, typer.Option("--targets", help="Its tables in the warehouse, too.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
+) -> None:
+    """List what the pipeline has left behind; with --yes remove it, step by step.
+
+    It may be killed at any step and run again. Exits with 2 when a step was refused.
+    """
+    settings = settings_at(config)
+    from console.delete_pipeline import run
+
+    raise typer.Exit(run(settings, chain=chain, targets=targets, yes=yes))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from capture.sources.administration import AssessedTable
+from capture.sources.administration import AssessedTable, Removal
 from capture.sources.mysql.assessment import assess
+from capture.sources.mysql.removal import removals
 from capture.sources.mysql.setup import setup_sql
 from tideline.settings import Settings
 
@@ -21,3 +22,7 @@ class MysqlAdministration:
     def assess(self) -> list[AssessedTable]:
         """See `Administration.assess`."""
         return assess(self._settings)
+
+    def removals(self, incarnation: str | None) -> list[Removal]:
+        """See `Administration.removals`."""
+        return removals(self._settings, incarnation)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from capture.sources.administration import AssessedTable
+from capture.sources.administration import AssessedTable, Removal
 from capture.sources.postgres.assessment import assess
+from capture.sources.postgres.removal import removals
 from capture.sources.postgres.setup import setup_sql
 from tideline.settings import Settings
 
@@ -21,3 +22,7 @@ class PostgresAdministration:
     def assess(self) -> list[AssessedTable]:
         """See `Administration.assess`."""
         return assess(self._settings)
+
+    def removals(self, incarnation: str | None) -> list[Removal]:
+        """See `Administration.removals`."""
+        return removals(self._settings)

@@ -30,6 +30,7 @@ CANARY = "canary-77aa"
 COMMANDS = (
     "init",
     "assess",
+    "delete-pipeline",
     "doctor",
     "capture",
     "dump",
