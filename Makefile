@@ -27,8 +27,8 @@ $(READY): pyproject.toml constraints.txt scripts/setup
 servers: $(READY)
 	@$(BIN)/python -m console.services.prepare --no-archive --with mariadb --with mysql
 
-demo: setup ## the main job on a sample shop, live; SOURCE=mariadb has the shop in MariaDB
-	@$(BIN)/tideline demo $(if $(SOURCE),--source $(SOURCE))
+demo: setup ## the main job on a sample shop, live; SOURCE=mariadb, STAY=1 stays up without a terminal
+	@$(BIN)/tideline demo $(if $(SOURCE),--source $(SOURCE)) $(if $(STAY),--stay)
 
 # Four processes on two cores: what waits for servers leaves the cores to what merges.
 SIDE_BY_SIDE := --numprocesses=4 --dist=loadscope --no-loadscope-reorder --max-worker-restart=0

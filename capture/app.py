@@ -21,8 +21,11 @@ from capture.metrics import Metrics
 from capture.points import OnPoint, pass_by
 from capture.queue import RequestQueue
 from capture.runtime import Crew, Ended, Session
+from capture.sources.administration import Administration
 from capture.sources.base import Source
+from capture.sources.mysql.administration import MysqlAdministration
 from capture.sources.mysql.source import MysqlSource
+from capture.sources.postgres.administration import PostgresAdministration
 from capture.sources.postgres.source import PostgresSource
 from capture.upkeep import Upkeep
 from capture.uploader import Restart, Uploader
@@ -118,6 +121,13 @@ def run_worker(
             upkeep.stop()
     finally:
         desk.stop(writer)
+
+
+def administration(settings: Settings) -> Administration:
+    """The source of ``settings``, for those who set a pipeline up and take it down."""
+    if settings.source.kind == "postgres":
+        return PostgresAdministration(settings)
+    return MysqlAdministration(settings)
 
 
 def _source(settings: Settings, on_point: OnPoint) -> Source:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
-from console.commands import pipeline, requests, tools, warehouse
+from console.commands import pipeline, requests, setup, tools, warehouse
 from console.commands.inspect import inspect_app
 from console.errors import (
     EXIT_INTERRUPTED,
@@ -25,13 +26,13 @@ from tideline.contract.errors import TidelineError
 
 app = typer.Typer(
     name="tideline",
-    help="Keep warehouse tables equal to their source database, and prove it.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(inspect_app)
 _COMMANDS: tuple[Callable[..., None], ...] = (
+    setup.init,
+    setup.assess,
     pipeline.doctor,
     pipeline.capture,
     requests.dump,
@@ -47,11 +48,32 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     warehouse.garbage,
     pipeline.status,
     tools.cost,
+    setup.delete_pipeline,
     tools.simulate,
     tools.demo,
 )
 for _command in _COMMANDS:
     app.command()(_command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"tideline {version('tideline')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _of_all(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Keep warehouse tables equal to their source database, and prove it."""
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """``tideline cost``: what the object store is asked for in a day, computed from a few numbers.
 
 What is not given comes from the settings file when there is one, else from the defaults of the
-settings. Nothing is asked of any server.
+settings. Without a word on the traffic it is that of the pipeline at hand, measured in its chain.
 """
 
 from __future__ import annotations
@@ -9,16 +9,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from console.tables import make_console
+from tideline.contract.errors import TidelineError
 from tideline.cost import GB, Cost, Pace, Prices, Traffic, cost_of
 from tideline.settings import Capture, Retention, Settings, load_settings, settings_path
 
+if TYPE_CHECKING:
+    from console.measured import Measured
+
+RETRY_S = 5.0
 Values = TypeVar("Values", Traffic, Pace)
 
 
@@ -34,29 +39,60 @@ class Asked(msgspec.Struct, frozen=True):
     merge_every_s: float | None = None
     passive: int | None = None
 
+    @property
+    def says_traffic(self) -> bool:
+        """Whether anything was given of what the tables do."""
+        given = (self.tables, self.busy, self.changes_per_s, self.row_bytes)
+        return any(one is not None for one in given)
+
 
 class Answer(msgspec.Struct, frozen=True):
-    """The JSON document: what was computed with, and the day at each flush interval."""
+    """The JSON document: what was computed with, and the day at each flush interval. ``measured``:
+    what the traffic comes from, None where it was given or is the model's."""
 
     traffic: Traffic
     pace: Pace
     prices: Prices
     days: tuple[Cost, ...]
+    measured: Measured | None = None
 
 
 def run(asked: Asked, prices: Prices, config: Path | None, *, as_json: bool) -> None:
     """Print the costs. Raises Misconfigured for a settings file with mistakes."""
     path = settings_path(config)
     settings = load_settings(path) if config is not None or path.exists() else None
-    answer = compute(asked, prices, settings)
+    measured = _measure(settings) if settings is not None and not asked.says_traffic else None
+    answer = compute(asked, prices, settings, measured)
     if as_json:
         sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
     else:
         _print(answer)
 
 
-def compute(asked: Asked, prices: Prices, settings: Settings | None) -> Answer:
-    """The costs of what was asked, with ``settings`` (None: their defaults) for the rest."""
+def _measure(settings: Settings) -> Measured | None:
+    """The traffic of the pipeline at hand; None, and why on standard error, where it cannot be."""
+    from console.measured import measure  # needs the planner's packages
+
+    store = settings.store.model_copy(update={"retry_s": min(settings.store.retry_s, RETRY_S)})
+    why = "its chain is too short for a rate"
+    try:
+        measured = measure(settings.model_copy(update={"store": store}))
+    except TidelineError as error:
+        measured, why = None, error.message
+    if measured is None:
+        print(
+            f"tideline: the traffic of pipeline {settings.pipeline} is not known, so this is the"
+            f" model's: {why}",
+            file=sys.stderr,
+        )
+    return measured
+
+
+def compute(
+    asked: Asked, prices: Prices, settings: Settings | None, measured: Measured | None = None
+) -> Answer:
+    """The costs of what was asked, with what was ``measured`` and ``settings`` (None: their
+    defaults) for the rest."""
     capture = Capture() if settings is None else settings.capture
     retention = Retention() if settings is None else settings.retention
     tables = asked.tables or _listed(settings) or asked.busy or Traffic().tables
@@ -70,13 +106,16 @@ def compute(asked: Asked, prices: Prices, settings: Settings | None) -> Answer:
         removal_interval_s=retention.interval_s,
         rollup_file_bytes_max=capture.rollup_file_bytes_max,
     )
+    if measured is not None:
+        traffic, pace = measured.traffic(), measured.pace(pace)
     flushes = asked.flush_s or (capture.flush_interval_s,)
     traffic, pace = _with(traffic, asked), _with(pace, asked)
     days = tuple(
         cost_of(traffic, msgspec.structs.replace(pace, flush_s=flush_s), prices)
         for flush_s in flushes
     )
-    return Answer(traffic, msgspec.structs.replace(pace, flush_s=flushes[0]), prices, days)
+    pace = msgspec.structs.replace(pace, flush_s=flushes[0])
+    return Answer(traffic, pace, prices, days, measured)
 
 
 def _listed(settings: Settings | None) -> int | None:
@@ -95,6 +134,13 @@ def _with(values: Values, asked: Asked) -> Values:
 
 def _print(answer: Answer) -> None:
     traffic = answer.traffic
+    if (seen := answer.measured) is not None:
+        print(
+            f"measured in manifests {seen.first:,} to {seen.last:,},"
+            f" {seen.span_s / 60:,.0f} minutes: {seen.changes:,} changes in {seen.parts:,} parts"
+            f" ({seen.parts_per_day:,.0f} a day);"
+            f" {seen.dumped:,} dumped rows are not counted"
+        )
     print(
         f"{traffic.tables:,} tables, {traffic.busy:,} of them busy; {traffic.changes_per_s:,g}"
         f" changes per second, {traffic.row_bytes:,g} bytes each in a part. Per day:"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time as clock
 import uuid
 from collections.abc import Callable, Sequence
@@ -109,9 +110,12 @@ def tell_if_nobody_works(asker: Asker, tell: Callable[[str], None]) -> None:
 
 
 def watch(settings: Settings, asker: Asker, request: DumpRequest, *, quiet: bool = False) -> Answer:
-    """`follow` with a progress bar per table, unless ``quiet``."""
+    """`follow` with a progress bar per table on a terminal, elsewhere with a line per table and
+    state; ``quiet``: without a word."""
     if quiet:
         return follow(asker, request, Record(settings), lambda answer: None)
+    if not sys.stdout.isatty():
+        return follow(asker, request, Record(settings), Lines().show)
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -157,6 +161,19 @@ def follow(
 def _ask_again(asker: Asker, request: DumpRequest) -> None:
     with suppress(Unavailable):  # It was there a moment ago; the next look tells.
         asker.ask(request)
+
+
+class Lines:
+    """A line for each state that a table of an answer comes to."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, RequestState] = {}
+
+    def show(self, answer: Answer) -> None:
+        for table in answer.tables:
+            if self._states.get(table.table) is not table.state:
+                self._states[table.table] = table.state
+                print(f"{table.table}: {_note(table)}", flush=True)
 
 
 class _Bars:

@@ -109,10 +109,14 @@ def cost_of(traffic: Traffic, pace: Pace, prices: Prices) -> Cost:
     segments, heartbeats = _rhythm(traffic, pace)
     manifests = segments + heartbeats
     parts = segments * _tables_hit(traffic, traffic.changes_per_s * DAY_S / max(segments, 1e-9))
-    part_bytes = traffic.changes_per_s * DAY_S * traffic.row_bytes + parts * _empty_part(traffic)
+    part_bytes = traffic.changes_per_s * DAY_S * traffic.row_bytes + parts * empty_part_bytes(
+        traffic
+    )
     manifest_bytes = _manifest_bytes(traffic, manifests, parts)
     blocks = manifests / BLOCK_MANIFESTS
-    files, file_bytes = _roll_ups(traffic, pace, blocks, part_bytes - parts * _empty_part(traffic))
+    files, file_bytes = _roll_ups(
+        traffic, pace, blocks, part_bytes - parts * empty_part_bytes(traffic)
+    )
     merges = DAY_S / pace.merge_every_s
     in_whole_blocks = _in_whole_blocks(manifests / merges)
     read_parts = parts * (1 - in_whole_blocks) + files * in_whole_blocks
@@ -186,7 +190,8 @@ def _tables_hit(traffic: Traffic, changes: float) -> float:
     return traffic.busy * (1 - math.pow(1 - 1 / traffic.busy, changes))
 
 
-def _empty_part(traffic: Traffic) -> float:
+def empty_part_bytes(traffic: Traffic) -> float:
+    """Bytes of a part before its rows."""
     return _PART_BYTES + _COLUMN_BYTES * traffic.columns
 
 
@@ -246,7 +251,7 @@ def _roll_ups(traffic: Traffic, pace: Pace, blocks: float, row_bytes: float) -> 
         return 0.0, 0.0
     tables = _tables_hit(traffic, traffic.changes_per_s * DAY_S / blocks)
     files = tables * math.ceil(row_bytes / blocks / tables / pace.rollup_file_bytes_max)
-    return files * blocks, row_bytes + files * blocks * _empty_part(traffic)
+    return files * blocks, row_bytes + files * blocks * empty_part_bytes(traffic)
 
 
 def _in_whole_blocks(manifests: float) -> float:

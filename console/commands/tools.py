@@ -43,7 +43,7 @@ def cost(  # noqa: PLR0913 - a command's options
     ] = 0.023,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
-    """Compute requests and bytes per day at the object store; what is not given is in the settings.
+    """Compute requests and bytes per day at the object store: of the pipeline at hand, or as given.
 
     The prices are those that S3 Standard listed in us-east-1 in 2025, in dollars.
     """
@@ -96,8 +96,11 @@ def demo(
     source: Annotated[str, typer.Option(help="What the shop runs on: postgres, mariadb")] = (
         "postgres"
     ),
+    stay: Annotated[
+        bool, typer.Option("--stay", help="Stay up afterwards, without a terminal, too.")
+    ] = False,
 ) -> None:
     """Show the main job on servers of its own; needs no settings."""
     from console.demo.app import run
 
-    raise typer.Exit(run(source))
+    raise typer.Exit(run(source, stay=stay))

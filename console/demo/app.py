@@ -1,8 +1,8 @@
 """``tideline demo``: the main job, shown on servers of its own, and proved at the end.
 
-In a terminal it stays up afterwards, with Airflow's address and login on the screen, until Ctrl-C.
-With ``DEMO_EXIT=1``, or without a terminal, it ends. ``DEMO_FOLDER`` is where everything is kept
-while it runs (default: ``.run/demo`` of the clone).
+It prints Airflow's address and login. In a terminal, or with ``--stay``, it stays up afterwards
+until Ctrl-C or SIGTERM. With ``DEMO_EXIT=1``, or without a terminal, it ends. ``DEMO_FOLDER`` is
+where everything is kept while it runs (default: ``.run/demo`` of the clone).
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ from tideline.java import java_home
 
 EXIT_EQUAL = 0
 EXIT_DIFFERENT = 1
+KEEP = "make demo STAY=1, or tideline demo --stay"
 PROJECT = Path(__file__).resolve().parents[2]
 
 
-def run(source: str = "postgres") -> int:
+def run(source: str = "postgres", *, stay: bool = False) -> int:
     """Play the demo on a ``source`` of that kind; 0: equal to the warehouse, 1: different.
+    ``stay``: it stays up afterwards, whether or not there is a terminal.
 
     TidelineErrors pass through; whatever happens, no process is left behind.
     """
@@ -48,8 +50,11 @@ def run(source: str = "postgres") -> int:
             screen.say(f"ended what an earlier run had left behind: {', '.join(ended)}")
         code = _perform(stage, screen)
         screen.plain(f"demo: took {screen.elapsed_s:.0f} s; everything lies in {folder}")
-        if stays_up():
-            _stay_up(stage, screen)
+        _show_login(stage, screen)
+        if stay or stays_up():
+            _stay_up(screen)
+        else:
+            screen.plain(f"It ends now, and its servers with it. To keep it running: {KEEP}")
     finally:
         # A second Ctrl-C would leave half of it running.
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -79,11 +84,14 @@ def _perform(stage: Stage, screen: Screen) -> int:
     return EXIT_EQUAL if result.equal else EXIT_DIFFERENT
 
 
-def _stay_up(stage: Stage, screen: Screen) -> None:
+def _show_login(stage: Stage, screen: Screen) -> None:
     airflow = stage.airflow()
     screen.plain(f"\nAirflow: {airflow.url}  user {USER}  password {airflow.password}")
     screen.plain(f"settings: tideline status --config {stage.config}")
-    screen.plain("Ctrl-C ends it all.")
+
+
+def _stay_up(screen: Screen) -> None:
+    screen.plain(f"Ctrl-C ends it all; without a terminal: kill {os.getpid()}")
     try:
         threading.Event().wait()
     except KeyboardInterrupt:

@@ -65,6 +65,8 @@ def run(config: Path) -> Run:
         )
         assert CANARY not in done.stdout + done.stderr
         assert "Traceback" not in done.stderr
+        for stranger in ("log4j", "WARN ", "WARNING:", "incubator", "Setting Spark", "Deleted "):
+            assert stranger not in done.stdout + done.stderr, "Spark's words are nobody's concern"
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + (done.stderr if code else "")
 
@@ -121,6 +123,7 @@ def test_the_parts_by_hand(
     assert "nothing to merge" in run("merge")
     assert len(warehouse(tmp_path)) == 500
     assert tables(run)["public.orders"]["up_to_date"]
+    assert "public.orders" in run("maintain")
     assert "r:500" in run("inspect", "parts")
 
     database.run(

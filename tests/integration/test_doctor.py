@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from capture.sources.nothing import nothing_chosen
 from console.app import app
 from console.services.ports import free_port
 from console.services.postgres import PostgresServer
 from console.services.valkey import ValkeyServer
+from tests.fixtures.capture import PipelineFactory
 from tests.fixtures.services import Database
 from tests.fixtures.settings import ConfigFactory
+from tideline.contract.manifest import TableCondition
 
 TIDELINE = Path(sys.executable).parent / "tideline"
 CANARY = "canary-3b7e"
@@ -59,6 +62,22 @@ def test_a_finding_and_its_fix(database: Database, config_for: ConfigFactory) ->
     (fix,) = [line for line in done.stdout.splitlines() if "RENAME COLUMN" in line]
     database.run(fix.partition("fix: ")[2].replace("…", "seq"))
     assert doctor(config).returncode == 0
+
+
+def test_an_empty_database_may_be_captured(
+    database: Database, pipeline_of: PipelineFactory
+) -> None:
+    """Doctor says so, the worker does it, in the same words; what comes later is captured."""
+    pipeline = pipeline_of(database)
+    done = doctor(pipeline.config)
+    assert done.returncode == 0, done.stdout
+    assert f"WARNING tables: {nothing_chosen().message}" in done.stdout
+    worker = pipeline.start()
+    worker.wait_output(nothing_chosen().message)
+    database.run("CREATE TABLE orders (id int PRIMARY KEY)", "INSERT INTO orders VALUES (1)")
+    pipeline.finish(worker)
+    assert pipeline.table("public.orders").condition is TableCondition.LIVE
+    assert pipeline.rows_of("r") + pipeline.rows_of("c") >= 1
 
 
 @pytest.fixture

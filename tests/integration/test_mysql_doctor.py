@@ -9,11 +9,14 @@ import pytest
 from typer.testing import CliRunner
 
 from capture.sources.mysql.source import MysqlSource
+from capture.sources.nothing import nothing_chosen
 from console import doctor as module
 from console.app import app
+from tests.fixtures.capture import PipelineFactory
 from tests.fixtures.core import first_manifest
 from tests.fixtures.mysql_servers import MysqlDatabase
 from tests.fixtures.settings import ConfigFactory, SettingsFactory
+from tideline.contract.manifest import TableCondition
 from tideline.contract.position import MysqlPosition, PostgresPosition, SourceIdentity
 from tideline.settings import Settings
 
@@ -93,6 +96,21 @@ def test_a_chain_that_holds_nothing_of_a_log(
     tail = first_manifest(position=position)
     monkeypatch.setattr(module, "_tail", lambda _: (True, tail))
     assert "position" not in {finding.name for finding in module.check_source(settings)}
+
+
+def test_an_empty_database_may_be_captured(
+    mysql_database: MysqlDatabase, pipeline_of: PipelineFactory
+) -> None:
+    """Doctor says so, the worker does it, in the same words; what comes later is captured."""
+    pipeline = pipeline_of(mysql_database)
+    code, text = doctor(pipeline.config)
+    assert code == 0, text
+    assert f"WARNING tables: {nothing_chosen().message}" in text
+    worker = pipeline.start()
+    worker.wait_output(nothing_chosen().message)
+    mysql_database.run("CREATE TABLE orders (id INT PRIMARY KEY)", "INSERT INTO orders VALUES (1)")
+    pipeline.finish(worker)
+    assert pipeline.table(f"{mysql_database.name}.orders").condition is TableCondition.LIVE
 
 
 def test_without_watermarks(shop: MysqlDatabase, config_for: ConfigFactory) -> None:

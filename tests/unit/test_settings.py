@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import traceback
 from pathlib import Path
 from typing import Any
@@ -75,8 +76,31 @@ def test_every_mistake_at_once() -> None:
         "store.url",
         "warehouse",
     ]
-    assert "  source.tabels: no such key" in lines
+    assert "  source.tabels: no such key; did you mean source.tables?" in lines
     assert "  warehouse: must be given" in lines
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ({"pipline": "x"}, "pipeline"),
+        ({"sorce": {}}, "source"),
+        ({"capture": {"flush_intervall_s": 1}}, "capture.flush_interval_s"),
+        ({"source": {"flush_interval_s": 1}}, "capture.flush_interval_s"),
+        ({"tables": {"public.*": {"mod": "append"}}}, "tables.public.*.mode"),
+        ({"tables": {"public.*": {"on_change": {"ad": "park"}}}}, "tables.public.*.on_change.add"),
+    ],
+)
+def test_a_key_that_there_is_not_names_the_one_that_is_meant(
+    wrong: dict[str, Any], meant: str
+) -> None:
+    with pytest.raises(Misconfigured, match=rf"no such key; did you mean {re.escape(meant)}\?"):
+        make_settings({**GOOD, **wrong})
+
+
+def test_a_key_that_is_like_none_names_none() -> None:
+    with pytest.raises(Misconfigured, match=r"source\.zzz: no such key$"):
+        make_settings(values(source={"zzz": 1}))
 
 
 @pytest.mark.parametrize("url", ["postgresql://host", "postgresql:///shop", "postgres://h/", "x"])

@@ -12,6 +12,7 @@ import fnmatch
 import functools
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from tideline.contract.errors import Misconfigured
 from tideline.contract.schema import TableId
@@ -19,6 +20,24 @@ from tideline.contract.schema import TableId
 _PART = r'(?:"(?:[^"]|"")+"|[^."\s]+)'
 _PATTERN = re.compile(rf"(?P<schema>{_PART})\.(?P<table>{_PART})")
 _SYSTEM_SCHEMA = re.compile(r"pg_catalog|information_schema|pg_toast.*|pg_temp.*")
+
+
+class Part(NamedTuple):
+    """One half of a pattern; ``plain``: a name word for word, without any of a shell's signs."""
+
+    text: str
+    plain: bool
+
+
+def split_pattern(pattern: str) -> tuple[Part, Part]:
+    """Schema and table of a pattern, for a source that puts them into its own words.
+
+    Raises Misconfigured for a text that is none.
+    """
+    found = _PATTERN.fullmatch(pattern)
+    if found is None:
+        raise _not_patterns([pattern])
+    return _half(found["schema"]), _half(found["table"])
 
 
 def matches(table: TableId, include: Iterable[str], exclude: Iterable[str] = ()) -> bool:
@@ -52,6 +71,12 @@ def _compile(pattern: str) -> tuple[re.Pattern[str] | None, re.Pattern[str]]:
         raise _not_patterns([pattern])
     schema = None if parts["schema"] == "*" else _part(parts["schema"])
     return schema, _part(parts["table"])
+
+
+def _half(text: str) -> Part:
+    if text.startswith('"'):
+        return Part(text[1:-1].replace('""', '"'), plain=True)
+    return Part(text, plain=not set(text) & set("*?["))
 
 
 def _part(text: str) -> re.Pattern[str]:

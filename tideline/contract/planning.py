@@ -65,7 +65,7 @@ def make_plan(
         moved = any(span.table in tables_in(manifest) for manifest in window.manifests)
         if schema is None or not (span.create or moved or window.parts):
             continue
-        refusal = _unmergeable(schema, span.applied.mode)
+        refusal = unmergeable(schema, span.applied.mode)
         if refusal is not None:
             held[span.table] = refusal
             continue
@@ -134,7 +134,7 @@ def _schema_at(
     return None if fingerprint is None else schemas[fingerprint]
 
 
-def _unmergeable(schema: TableSchema, mode: Mode) -> str | None:
+def unmergeable(schema: TableSchema, mode: Mode) -> str | None:
     """Why no warehouse table kept in this mode can have these columns, or None."""
     taken = clash(schema) if mode is Mode.APPEND else None
     if taken is not None:

@@ -24,6 +24,7 @@ from pydantic_settings import (
 from tideline.contract.errors import Misconfigured
 from tideline.contract.patterns import check_patterns
 from tideline.contract.schema import TableId
+from tideline.settings.nearest import nearest_key
 from tideline.settings.sections import Capture, Control, Merge, Retention, Store, Warehouse
 from tideline.settings.source import MysqlAddress, Source
 from tideline.settings.tables import OnChange, TableSettings, settings_of
@@ -155,7 +156,8 @@ def _key(location: tuple[int | str, ...]) -> str:
 
 def _reason(item: Any) -> str:
     if item["type"] == "extra_forbidden":
-        return "no such key"
+        near = nearest_key(Settings, item["loc"])
+        return "no such key" if near is None else f"no such key; did you mean {near}?"
     if item["type"] == "missing":
         return "must be given"
     return str(item["msg"]).removeprefix("Value error, ")

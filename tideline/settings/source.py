@@ -115,6 +115,11 @@ class Source(Section):
         """Which kind of server the url names."""
         return _KINDS[urlsplit(self.url.get_secret_value()).scheme]
 
+    @property
+    def user(self) -> str:
+        """The user that the url names; "" for none."""
+        return unquote(urlsplit(self.url.get_secret_value()).username or "")
+
     def mysql_address(self) -> MysqlAddress:
         """The parts of a MySQL or MariaDB url, with the password from the setting or the file.
 

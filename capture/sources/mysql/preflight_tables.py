@@ -14,6 +14,7 @@ from capture.sources.mysql.catalog_problems import UNTRANSACTIONAL, Policy
 from capture.sources.mysql.names import qualified, quoted
 from capture.sources.mysql.preflight_facts import MarkTableFacts, ServerFacts, TableReport
 from capture.sources.mysql.watermarks import CREATE_DATABASE, CREATE_TABLE
+from capture.sources.nothing import nothing_chosen
 from tideline.contract.patterns import matches
 from tideline.contract.schema import TableId
 
@@ -56,9 +57,8 @@ def check_tables(
 def _nothing_matches(visible: Sequence[TableId], patterns: Sequence[str], user: str) -> Finding:
     listed = ", ".join(str(table) for table in visible[:_LISTED_MAX]) or "none"
     more = f" and {len(visible) - _LISTED_MAX} more" if len(visible) > _LISTED_MAX else ""
-    return error(
-        "tables",
-        f"source.tables matches no table; the user {user} may see {listed}{more}",
+    return nothing_chosen(
+        f"the user {user} may see {listed}{more}",
         f'set source.tables, for example ["shop.*"]; or {_grant_select(patterns[0], user)}',
     )
 

@@ -15,6 +15,7 @@ from capture.sources.mysql.catalog import CatalogTable, Flavour, list_tables, re
 from capture.sources.mysql.connect import query_failed
 from capture.sources.mysql.load import read_load
 from capture.sources.mysql.marks import Marks
+from capture.sources.nothing import nothing_chosen
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.position import MysqlPosition, SourcePosition
 from tideline.contract.schema import TableId
@@ -113,7 +114,7 @@ class CatalogWatch:
             choices=self._choices,
         )
         if not found and not self._told_empty:
-            log.warning("no table of the server matches source.tables", tables=settings.tables)
+            log.warning(nothing_chosen().message, tables=settings.tables)
         self._told_empty = not found
         self._cascades.learn(found)
         return [one.facts for one in found]

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from capture.sources.choices import Choices, ways_on
 from capture.sources.finding import Finding, error, ok, warning
+from capture.sources.nothing import nothing_chosen
 from capture.sources.postgres.names import quoted
 from capture.sources.postgres.preflight_facts import RelationFacts
 from tideline.contract.patterns import matches
@@ -93,9 +94,8 @@ def _nothing_matches(every: Sequence[RelationFacts]) -> Finding:
     exist = [one.table for one in every if not one.partition and matches(one.table, ["*.*"])]
     listed = ", ".join(str(table) for table in exist[:_LISTED_MAX]) or "none"
     more = f" and {len(exist) - _LISTED_MAX} more" if len(exist) > _LISTED_MAX else ""
-    return error(
-        "tables",
-        f"source.tables matches no table; the database has {listed}{more}",
+    return nothing_chosen(
+        f"the database has {listed}{more}",
         'set source.tables, for example ["public.*"]',
     )
 

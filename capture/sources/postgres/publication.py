@@ -97,17 +97,25 @@ def withdraw(cursor: Any, name: str, tables: Sequence[TableFacts]) -> dict[str, 
     return left
 
 
+def not_added(name: str, facts: TableFacts) -> TableFacts:
+    """A table that is not published, and that the role may not publish."""
+    problem = "it is not in the publication, and the role may not add it"
+    hint = f"let the table's owner run: {_add_statement(name, facts)}"
+    return replace(facts, schema=None, problem=problem, hint=hint)
+
+
+def _add_statement(name: str, facts: TableFacts) -> str:
+    return f"ALTER PUBLICATION {quoted(name)} ADD TABLE ONLY {qualified(parse_table(facts.table))}"
+
+
 def _add(cursor: Any, name: str, facts: TableFacts) -> TableFacts | None:
-    table = qualified(parse_table(facts.table))
-    statement = f"ALTER PUBLICATION {quoted(name)} ADD TABLE ONLY {table}"
+    statement = _add_statement(name, facts)
     try:
         cursor.execute(statement)
     except (psycopg2.errors.DuplicateObject, psycopg2.errors.UniqueViolation):
         return None
     except psycopg2.errors.InsufficientPrivilege:
-        problem = "it is not in the publication, and the role may not add it"
-        hint = f"let the table's owner run: {statement}"
-        return replace(facts, schema=None, problem=problem, hint=hint)
+        return not_added(name, facts)
     except psycopg2.Error as error:
         if cursor.connection.closed:
             raise

@@ -11,6 +11,7 @@ import structlog
 
 from capture.core.events import CatalogRound, MarkKind, Snapshot, SourceLoad, TableFacts
 from capture.sources.choices import Choices, no_choice
+from capture.sources.nothing import nothing_chosen
 from capture.sources.postgres.catalog import list_tables, read_tables
 from capture.sources.postgres.connect import query_failed
 from capture.sources.postgres.load import read_load
@@ -89,9 +90,7 @@ class CatalogWatch:
             raise Unavailable(f"publication {self._publication!r} was dropped: it is made again")
         found = self._read(cursor)
         if not found and not self._told_empty:
-            log.warning(
-                "no table of the database matches source.tables", tables=list(self._include)
-            )
+            log.warning(nothing_chosen().message, tables=list(self._include))
         self._told_empty = not found
         changed = withdraw(cursor, self._publication, found)
         if not all(facts.membership or facts.problem for facts in found):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,9 @@ from tideline.contract.request import Action, Command, DumpRequest, KeyRange, Ti
 TIDELINE = Path(sys.executable).parent / "tideline"
 CANARY = "canary-77aa"
 COMMANDS = (
+    "init",
+    "assess",
+    "delete-pipeline",
     "doctor",
     "capture",
     "dump",
@@ -62,6 +66,35 @@ def test_help_names_every_command() -> None:
     assert done.returncode == 0
     for command in COMMANDS:
         assert command in done.stdout
+
+
+def test_the_version_is_the_packages() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout) == (0, f"tideline {version('tideline')}\n")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_commands(shell: str) -> None:
+    if shell == "bash":
+        words = {"COMP_WORDS": "tideline dem", "COMP_CWORD": "1"}
+    else:
+        words = {"_TYPER_COMPLETE_ARGS": "tideline dem"}
+    complete = f"complete_{shell}"
+    done = run(_TIDELINE_COMPLETE=complete, _TYPER_COMPLETE_FISH_ACTION="get-args", **words)
+    assert "demo" in done.stdout
+    assert "status" not in done.stdout
+
+
+def test_a_slip_of_the_fingers_names_what_is_meant() -> None:
+    """Commands, commands of `inspect`, and options."""
+    for words, meant in (
+        (("stats",), "Did you mean 'status'?"),
+        (("inspect", "part"), "'parts'?"),
+        (("status", "--confg", "x"), "--config"),
+    ):
+        done = CliRunner().invoke(entry.app, list(words))
+        assert done.exit_code == 2
+        assert meant in done.output
 
 
 def test_help_imports_nothing_heavy() -> None:

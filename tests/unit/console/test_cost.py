@@ -13,10 +13,14 @@ import pytest
 from typer.testing import CliRunner
 
 from console import app as entry
+from tests.fixtures.core import first_manifest
 from tests.fixtures.settings import as_toml
 from tideline.contract.errors import Misconfigured
+from tideline.contract.manifest import ManifestKind, OpenState, Part, TableCondition, TableState
 from tideline.cost import Pace
-from tideline.settings import Capture, Retention
+from tideline.settings import Capture, Retention, load_settings
+from tideline.store.chain import Chain
+from tideline.store.objects import open_store
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "COST.md"
 
@@ -39,7 +43,7 @@ def settings_in(folder: Path, **sections: Any) -> None:
     values: dict[str, Any] = {
         "pipeline": "shop",
         "source": {"url": "postgresql://u@h/d"},
-        "store": {"url": "s3://bucket/x"},
+        "store": {"url": (folder / "store").as_uri()},
         "warehouse": {"url": "file:///w"},
     }
     for name, section in sections.items():
@@ -110,3 +114,72 @@ def test_the_models_defaults_are_those_of_the_settings() -> None:
     assert pace.rollup_file_bytes_max == capture.rollup_file_bytes_max
     assert pace.parts_days == retention.parts_days
     assert pace.removal_interval_s == retention.interval_s
+
+
+def chain_of(folder: Path, *, minutes: int) -> None:
+    """A chain of a manifest a minute: an empty one first; 60 changes of one table in each other,
+    and a dumped row of another in the second."""
+    chain = Chain(open_store(load_settings(folder / "tideline.toml").store), "shop")
+    tables = {"public.a": TableState(), "public.b": TableState(), "public.c": TableState()}
+    tables["public.d"] = TableState(condition=TableCondition.PARKED)
+    link, seq = None, 0
+    for number in range(1, minutes + 2):
+        parts = [part("public.a", seq, {"c": 20, "u": 40})] if number > 1 else []
+        parts += [part("public.b", seq + 60, {"r": 1})] if number == 2 else []
+        first, seq = seq + 1, seq + sum(one.rows for one in parts)
+        manifest = first_manifest(
+            pipeline="shop",
+            manifest_number=number,
+            previous_digest="" if link is None else link.digest,
+            kind=ManifestKind.SEGMENT if parts else ManifestKind.HEARTBEAT,
+            first_seq=first,
+            last_seq=seq,
+            written_at_us=1_000_000 + number * 60_000_000,
+            parts=tuple(parts),
+            state=OpenState(tables=tables),
+        )
+        link = chain.append(manifest)
+
+
+def part(table: str, after_seq: int, operations: dict[str, int]) -> Part:
+    rows = sum(operations.values())
+    return Part(
+        key=f"shop/{table}/{after_seq}",
+        table=table,
+        schema="0" * 16,
+        rows=rows,
+        operations=operations,
+        bytes=660,
+        digest="0" * 64,
+        first_seq=after_seq + 1,
+        last_seq=after_seq + rows,
+    )
+
+
+def test_without_a_word_it_is_the_pipeline_at_hand(tmp_path: Path) -> None:
+    settings_in(tmp_path, control={"url": "redis://127.0.0.1:1/0"})
+    chain_of(tmp_path, minutes=10)
+    found = document(tmp_path)
+    measured, traffic = found["measured"], found["traffic"]
+    assert (measured["first"], measured["last"], measured["span_s"]) == (1, 11, 600)
+    assert (measured["changes"], measured["dumped"], measured["parts"]) == (600, 1, 11)
+    assert (traffic["tables"], traffic["busy"], traffic["changes_per_s"]) == (3, 1, 1.0)
+    printed = cost(tmp_path)
+    assert (
+        "measured in manifests 1 to 11, 10 minutes: 600 changes in 11 parts (1,584 a day)"
+        in printed
+    )
+    assert "3 tables, 1 of them busy; 1 changes per second" in printed
+    assert document(tmp_path, "--changes-per-s", "7")["measured"] is None
+
+
+def test_a_chain_that_tells_no_rate(tmp_path: Path) -> None:
+    """The model's traffic, and the reason on standard error."""
+    settings_in(tmp_path, control={"url": "redis://127.0.0.1:1/0"})
+    for words in ((), ("--flush-s", "9")):
+        with chdir(tmp_path):
+            done = CliRunner().invoke(entry.app, ["cost", "--json", *words])
+        assert json.loads(done.stdout)["traffic"]["tables"] == 100
+        assert "too short for a rate" in done.stderr
+    chain_of(tmp_path, minutes=0)
+    assert document(tmp_path)["measured"] is None

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
@@ -12,7 +16,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from console.app import app
+from console.demo import app as demo
 from console.demo.app import stays_up
 from console.demo.compare import Comparison, Difference, TableComparison
 from console.demo.databases.choose import of_kind
@@ -67,6 +74,71 @@ def test_it_stays_up_only_for_somebody_at_a_terminal(
     monkeypatch.setattr(sys, "stdin", stream)
     monkeypatch.setattr(sys, "stdout", stream)
     assert stays_up() is expected
+
+
+class PlayedStage:
+    """A stage on which all has been played."""
+
+    def __init__(self, folder: Path, _database: object) -> None:
+        self.folder, self.config = folder, folder / "tideline.toml"
+
+    def clear(self) -> list[str]:
+        return []
+
+    def airflow(self) -> SimpleNamespace:
+        return SimpleNamespace(url="http://127.0.0.1:1", password="the-login")
+
+    def stop(self) -> None:
+        print("stopped")
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """The demo without its servers and scenes, and without a terminal."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    monkeypatch.setenv("DEMO_FOLDER", str(tmp_path))
+    monkeypatch.setattr(demo, "Stage", PlayedStage)
+    monkeypatch.setattr(demo, "java_home", lambda: None)
+    monkeypatch.setattr(demo, "delta_jars", lambda: None)
+    monkeypatch.setattr(demo, "_perform", lambda stage, screen: 0)
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("stay", [False, True])
+def test_without_a_terminal_it_says_how_to_keep_it_running(
+    played: None, stay: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And the login either way."""
+    waited: list[int] = []
+
+    class Interrupted(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waited.append(os.getpid())
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo.threading, "Event", Interrupted)
+    assert demo.run(stay=stay) == 0
+    printed = capsys.readouterr().out
+    assert "Airflow: http://127.0.0.1:1  user admin  password the-login" in printed
+    assert ("--stay" in printed, f"kill {os.getpid()}" in printed) == (not stay, stay)
+    assert bool(waited) == stay
+    assert printed.endswith("stopped\n"), "whatever was asked for, nothing is left behind"
+
+
+@pytest.mark.parametrize("words", [[], ["--stay"]])
+def test_stay_is_an_option_of_the_command_and_of_make(
+    monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(demo, "run", lambda source, *, stay: asked.append(stay) or 0)
+    assert CliRunner().invoke(app, ["demo", *words]).exit_code == 0
+    assert asked == [bool(words)]
+    root = Path(__file__).resolve().parents[3]
+    command = ["make", "-n", "-o", "setup", "demo", *(["STAY=1"] if words else [])]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    assert ("--stay" in done.stdout) == bool(words)
 
 
 def test_the_verdict_names_tables_and_rows_or_the_differences() -> None:

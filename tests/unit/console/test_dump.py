@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from console.dump import (
     _note,
     follow,
     tell_if_nobody_works,
+    watch,
 )
 from console.recorded import Record, open_answers, recorded_answer
 from tideline.contract.errors import Unavailable
@@ -165,6 +166,32 @@ def test_a_table_in_words() -> None:
     )
     done = TableProgress("public.a", RequestState.DONE, rows=7, rows_estimate=4)
     assert _note(done) == "done, 7 rows"
+
+
+def test_without_a_terminal_a_line_per_state_and_no_bar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Chunk by chunk would fill a log; colours and bars are for a terminal."""
+    states = [
+        TableProgress("public.a", RequestState.RUNNING, chunks=n, rows=n * 10) for n in (1, 2, 3)
+    ]
+    states.append(TableProgress("public.a", RequestState.DONE, chunks=3, rows=30))
+
+    def follow(
+        asker: object, request: object, record: object, show: Callable[[Answer], None]
+    ) -> Answer:
+        for state in states:
+            show(replace(RUNNING, tables=(state,)))
+        return DONE
+
+    monkeypatch.setattr("console.dump.follow", follow)
+    monkeypatch.setattr("console.dump.Record", lambda settings: None)
+    nobody = cast(Any, None)
+    assert watch(nobody, nobody, REQUEST) is DONE
+    printed = capsys.readouterr().out
+    assert printed == "public.a: running, 10 rows\npublic.a: done, 30 rows\n"
+    assert watch(nobody, nobody, REQUEST, quiet=True) is DONE
+    assert capsys.readouterr().out == ""
 
 
 def test_a_range_that_held_nothing_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,82 @@
+"""A settings file with every key in it: those that are given, and as comments all others.
+
+Made of the settings' own words, as docs/SETTINGS.md is, so that neither can lag behind.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from tideline.settings import Settings
+from tideline.settings.base import Section
+
+_HEAD = """\
+# Settings of the Tideline pipeline {pipeline}. What is commented out has the value that it shows.
+# Each key can come from the environment instead, which wins: TIDELINE_SOURCE__PASSWORD.
+"""
+_TABLES = """\
+# By table: a shell pattern over schema.table. What a later entry says wins, key by key.
+# [tables."public.*"]
+# mode = "current"
+"""
+_WIDTH = 98
+_SECRET = ("password", "access_key_id", "secret_access_key", "api_key")
+"""Keys that belong into the environment."""
+_FOREIGN = {"postgres": "MySQL, MariaDB:", "mysql": "PostgreSQL:", "mariadb": "PostgreSQL:"}
+"""How the words begin of keys that a source of this kind may not have."""
+
+
+def settings_text(values: Mapping[str, Any], *, kind: str) -> str:
+    """The file. ``values``: the pipeline's name, and given keys by section; ``kind``: that of the
+    source. No secret may be among them."""
+    parts = [_HEAD.format(pipeline=values["pipeline"])]
+    parts.append(f"pipeline = {_toml(values['pipeline'])}\n")
+    for name, field in Settings.model_fields.items():
+        section = field.annotation
+        if isinstance(section, type) and issubclass(section, Section):
+            parts.append("\n".join(_section(name, section, values.get(name, {}), kind)) + "\n")
+    return "\n".join([*parts, _TABLES])
+
+
+def _section(
+    name: str, section: type[Section], given: Mapping[str, Any], kind: str
+) -> Iterator[str]:
+    yield from _comment(inspect.getdoc(section))
+    yield f"[{name}]"
+    for key, field in section.model_fields.items():
+        if key in _SECRET or (field.description or "").startswith(_FOREIGN[kind]):
+            continue
+        yield from _comment(field.description)
+        if key in given:
+            yield f"{key} = {_toml(given[key])}"
+        else:
+            yield f"# {key} ={_default(field)}"
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.default
+    if value is None or value is PydanticUndefined:
+        return ""
+    return f" {_toml(value)}"
+
+
+def _toml(value: Any) -> str:
+    """JSON's texts, numbers and arrays are TOML's."""
+    if isinstance(value, SecretStr):
+        value = value.get_secret_value()
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+
+
+def _comment(text: str | None) -> Iterator[str]:
+    line = re.sub(r"\s+", " ", (text or "").replace("`", "")).strip()
+    for part in textwrap.wrap(line, _WIDTH, break_long_words=False, break_on_hyphens=False):
+        yield f"# {part}"
