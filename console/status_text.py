@@ -50,7 +50,9 @@ def _print_workers(status: Status) -> None:
         (
             (
                 one.writer,
-                one.state,
+                one.state
+                if one.silent_since_us is None
+                else f"{one.state} since {moment(one.silent_since_us)}",
                 one.host,
                 str(one.pid),
                 one.manifest_number,

@@ -75,6 +75,7 @@ def run_plan(
         incarnation=plan.incarnation,
         tables=receipts,
         held=plan.held,
+        capped=plan.b < plan.tail,
     )
 
 

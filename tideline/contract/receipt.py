@@ -93,13 +93,15 @@ class TableReceipt(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The receipt of one plan; ``held`` repeats the plan's tables that were left out, and why."""
+    """The receipt of one plan; ``held`` repeats the plan's tables that were left out, and why.
+    ``capped``: the plan ended before the chain did, because of its caps."""
 
     plan_id: str
     pipeline: str
     incarnation: str
     tables: tuple[TableReceipt, ...]
     held: Mapping[str, str] = msgspec.field(default_factory=dict)
+    capped: bool = False
     version: int = written_version(RECEIPT_VERSION)
     requires: tuple[str, ...] = written_features()
 
@@ -137,6 +139,7 @@ def run_of(receipt: Receipt, ended_us: int) -> MergeRun:
             for one in receipt.tables
         ),
         held=receipt.held,
+        capped=receipt.capped,
     )
 
 
