@@ -73,10 +73,13 @@ def run_worker(
     )
     desk.start()
     try:
+        live = live or LiveSettings(settings)
         source = _source(settings, on_point)
 
         def tell_passive(link: Link) -> None:
-            desk.publish(metrics.status(writer, link, passive=True))
+            live.changed()  # The first session begins with what is in force then.
+            status = metrics.status(writer, link, passive=True, restart_for=live.restart_for)
+            desk.publish(status)
 
         candidate = Candidate(
             chain,
@@ -98,14 +101,13 @@ def run_worker(
             heartbeat_s=settings.capture.heartbeat_s,
             on_point=on_point,
         )
-        live = live or LiveSettings(settings)
         patience_s = settings.capture.takeover_after_s
         desk.owns = lambda: uploader.failure is None and uploader.silent_s < patience_s
-        crew = Crew(chain, uploader, desk, metrics, writer, stopping, on_point, live.changed)
-        upkeep = Upkeep(settings, store, lambda: uploader.last.manifest.manifest_number)
+        crew = Crew(chain, uploader, desk, metrics, writer, stopping, on_point, live)
+        upkeep = Upkeep(lambda: live.current, store, lambda: uploader.last.manifest.manifest_number)
         upkeep.start()
         try:
-            _lead(live, source, crew, lead, until_idle_s)
+            _lead(live, crew, lead, until_idle_s)
         finally:
             upkeep.stop()
     finally:
@@ -118,11 +120,10 @@ def _source(settings: Settings, on_point: OnPoint) -> Source:
     return MysqlSource(settings, on_point=on_point)
 
 
-def _lead(
-    live: LiveSettings, source: Source, crew: Crew, lead: Lead, until_idle_s: float | None
-) -> None:
+def _lead(live: LiveSettings, crew: Crew, lead: Lead, until_idle_s: float | None) -> None:
     """Session after session, until one ends by itself. The chain is released at the end."""
     crew.uploader.start()
+    source = _source(live.current, crew.on_point)
     link, state, pause = lead.link, lead.state, _BACKOFF_S[0]
     try:
         if time.monotonic() - lead.since > live.current.capture.heartbeat_s:

@@ -182,6 +182,7 @@ class Metrics:
         answers: Sequence[Answer] = (),
         note: str | None = None,
         passive: bool = False,
+        restart_for: tuple[str, ...] = (),
     ) -> WorkerStatus:
         """The status to publish; ``link`` is the chain's end as this worker knows it."""
         manifest = link.manifest
@@ -199,6 +200,7 @@ class Metrics:
             source_time_us=manifest.source_time_us,
             note=note,
             dumps=tuple(answers),
+            restart_for=restart_for,
         )
 
 

@@ -39,7 +39,7 @@ WRITERS = ("w1", "w2", "w3")
 
 AGO_S = st.sampled_from((0, 3, 7, 14, 20, 100, 299, 400, 4_000, 90_000))
 SEQ = st.integers(0, LAST_SEQ)
-SETS = st.sampled_from(((), (A,), (OTHER,), (A, OTHER)))
+SETS = st.sampled_from(((), (A,), (OTHER,), (A, OTHER), (A, OTHER)))
 
 
 def ago(seconds: float) -> int:
@@ -48,7 +48,7 @@ def ago(seconds: float) -> int:
 
 @st.composite
 def tails(draw: st.DrawFn, began_s: int) -> Manifest:
-    fresh = draw(st.booleans())
+    fresh = draw(st.sampled_from((True, True, False)))
     written_s, source_s = (1, 3) if fresh else (draw(AGO_S), draw(AGO_S))
     told = fresh or draw(st.booleans())
     return Manifest(
@@ -70,8 +70,8 @@ def tails(draw: st.DrawFn, began_s: int) -> Manifest:
 
 
 @st.composite
-def table_states(draw: st.DrawFn, *, sound: bool) -> TableState:
-    """``sound``: with nothing that makes it late by itself."""
+def table_states(draw: st.DrawFn, *, sound: bool, dumped: bool) -> TableState:
+    """``sound``: in no doubt; ``dumped``: whole, once at least."""
     condition = TableCondition.LIVE if sound else draw(st.sampled_from(TableCondition))
     live = condition is TableCondition.LIVE
     return TableState(
@@ -80,7 +80,7 @@ def table_states(draw: st.DrawFn, *, sound: bool) -> TableState:
         last_data_manifest=draw(st.sampled_from((1, 20, 40))),
         since_seq=None if live else draw(SEQ),
         reason=None if live else "why",
-        complete_seq=5 if sound else draw(st.none() | SEQ),
+        complete_seq=draw(SEQ) if dumped else None,
         doubts=draw(st.integers(1 if condition is TableCondition.UNPROVEN else 0, 2)),
     )
 
@@ -96,7 +96,7 @@ def targets(draw: st.DrawFn, *, sound: bool) -> Merged:
     return Merged(
         manifest_number=draw(st.sampled_from((0, 7, 20, 40))),
         seq=draw(SEQ),
-        source_time_us=draw(st.sampled_from((None, *map(ago, (3, 299, 400, 90_000))))),
+        source_time_us=draw(st.sampled_from((None, *map(ago, (3, 400, 4_000, 90_000))))),
         foreign=() if sound or holds or draw(st.booleans()) else ("version 7: UPDATE",),
         pending=0 if sound else draw(st.sampled_from((0, 2, None))),
         proof=proof,
@@ -105,7 +105,7 @@ def targets(draw: st.DrawFn, *, sound: bool) -> Merged:
 
 @st.composite
 def runs(draw: st.DrawFn, began_s: int) -> MergeRun:
-    ended_us = ago(min(draw(AGO_S), began_s))
+    ended_us = ago(min(draw(st.sampled_from((3, 299, 400, 4_000))), began_s))
     figures = Timeliness(4, draw(st.integers(0, 4)), WITHIN_S * SECOND, 9 * SECOND, ended_us)
     chosen, held = draw(SETS), draw(st.sampled_from(((), (), (), (A,), (OTHER,))))
     outcome = draw(st.sampled_from(("applied", "already_applied", "failed")))
@@ -143,10 +143,10 @@ def reads(draw: st.DrawFn) -> tuple[Read, Watch]:
     began_s = draw(st.sampled_from((3, 299, 301, 4_000, 4_000, 1_000_000)))
     dump = TableDump(A, state="running", first_low_seq=5)
     request = OpenRequest(DumpRequest("r1", (A,)), (dump,))
-    sound = draw(st.booleans())
+    sound, dumped = (draw(st.sampled_from((True, True, True, False))) for _ in range(2))
     state = OpenState(
         requests=(request,) if draw(st.booleans()) else (),
-        tables={A: draw(table_states(sound=sound))},
+        tables={A: draw(table_states(sound=sound, dumped=dumped))},
     )
     away = not draw(st.integers(0, 9))
     known = sorted(draw(st.sets(st.sampled_from(WRITERS))))
@@ -158,7 +158,8 @@ def reads(draw: st.DrawFn) -> tuple[Read, Watch]:
         began_us=ago(began_s),
         now_us=NOW,
     )
-    told = sorted(draw(st.lists(runs(began_s), max_size=4)), key=lambda run: run.ended_us)
+    many = draw(st.sampled_from((0, 1, 1, 2, 4)))
+    told = sorted((draw(runs(began_s)) for _ in range(many)), key=lambda run: run.ended_us)
     return read, Watch(lambda _: Objective(99.0, WITHIN_S * SECOND), told, ago(WINDOW_S))
 
 
@@ -240,7 +241,7 @@ def check_late(one: TableStatus, status: Status, read: Read, watch: Watch) -> No
     late = one.late
     if late is None:
         return
-    event(f"late by {late.stage.value}")
+    event(f"late by {late.stage.value}: {late.reason[:24]}")
     assert read.merged is not None and read.began_us is not None
     since_us = one.complete_through_us or read.began_us
     assert NOW - since_us > WITHIN_S * SECOND, one

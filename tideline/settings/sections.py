@@ -7,11 +7,15 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from tideline.settings.base import Count, Days, MiB, Seconds, Section
+from tideline.settings.base import Count, Days, Effect, MiB, Seconds, Section
+
+RollUpBytes = Annotated[int, Field(ge=1, le=1024 * MiB)]
 
 
 class Store(Section):
     """Where segments lie. Credentials for s3 come from the usual AWS variables, or from here."""
+
+    effect = Effect.RESTART
 
     url: str
     """Where segments lie: `file:///absolute/path` or `s3://bucket/prefix`."""
@@ -58,6 +62,8 @@ class Store(Section):
 class Control(Section):
     """The Redis (or Valkey) that requests come through."""
 
+    effect = Effect.RESTART
+
     url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
     """`redis://…`, or `rediss://…` with TLS."""
     message_bytes_max: Count = 1 * MiB
@@ -68,6 +74,8 @@ class Control(Section):
 
 class Warehouse(Section):
     """Where the tables are kept, at ``{url}/{source schema}/{table}``."""
+
+    effect = Effect.COMMAND
 
     url: str
     """The folder of the tables, as Spark and this program address it."""
@@ -83,6 +91,8 @@ class Warehouse(Section):
 class Capture(Section):
     """The worker's limits, each with its unit in its name."""
 
+    effect = Effect.LIVE
+
     flush_interval_s: Seconds = 5.0
     """A segment is closed after this at the latest."""
     segment_bytes_max: Count = 32 * MiB
@@ -95,9 +105,9 @@ class Capture(Section):
     """Sealed but not yet durable bytes; above it, reading stops and the source keeps its log."""
     stop_timeout_s: Seconds = 30.0
     """How long a stop waits for the store; what is not durable by then is read again."""
-    heartbeat_s: Seconds = 5.0
+    heartbeat_s: Annotated[Seconds, Effect.RESTART] = 5.0
     """The chain grows at least so often."""
-    takeover_after_s: Seconds = 15.0
+    takeover_after_s: Annotated[Seconds, Effect.RESTART] = 15.0
     """A passive worker takes over a chain that has not grown for so long."""
     chunk_rows: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
     """Rows that one query of a dump reads, at most."""
@@ -136,13 +146,13 @@ class Capture(Section):
     """Tables that are dumped side by side, each over two connections of its own."""
     chunks_ahead_max: Annotated[int, Field(ge=0, le=16)] = 2
     """Chunks of a table that are read while the one before them waits for its high mark."""
-    request_claim_s: Seconds = 30.0
+    request_claim_s: Annotated[Seconds, Effect.RESTART] = 30.0
     """A request that a worker took and did not answer for so long is taken up by another."""
-    rollup_part_bytes_max: Annotated[int, Field(ge=1, le=1024 * MiB)] = 32 * MiB
+    rollup_part_bytes_max: Annotated[RollUpBytes, Effect.RESTART] = 32 * MiB
     """Smaller parts of a table are rolled up together, a thousand manifests' at a time."""
-    rollup_file_bytes_max: Annotated[int, Field(ge=1, le=1024 * MiB)] = 64 * MiB
+    rollup_file_bytes_max: Annotated[RollUpBytes, Effect.RESTART] = 64 * MiB
     """Parts that together are larger become several roll-ups."""
-    metrics_port: Annotated[int, Field(ge=0, le=65_535)] = 0
+    metrics_port: Annotated[int, Field(ge=0, le=65_535), Effect.RESTART] = 0
     """Where Prometheus metrics are served, on 127.0.0.1; 0: nowhere."""
 
     @model_validator(mode="after")
@@ -159,6 +169,8 @@ class Retention(Section):
     latest finished full dump would need. Manifests, blocks and schemas are kept for ever, and plans
     and receipts.
     """
+
+    effect = Effect.LIVE
 
     remove: bool = True
     """False: nothing is ever removed, unless ``tideline garbage`` is run."""
@@ -178,6 +190,8 @@ class Retention(Section):
 
 class Merge(Section):
     """Limits of one plan, and the Spark application that ``tideline merge`` starts."""
+
+    effect = Effect.COMMAND
 
     parts_max: Count = 10_000
     """Files that one plan reads; what is left waits for the next."""
