@@ -93,6 +93,8 @@ def run_worker(
         if lead is None:
             return
         on_point("after-takeover")
+        if live.current is not settings:
+            source = _source(live.current, on_point)  # They changed while it waited.
         uploader = Uploader(
             store,
             chain,
@@ -107,7 +109,7 @@ def run_worker(
         upkeep = Upkeep(lambda: live.current, store, lambda: uploader.last.manifest.manifest_number)
         upkeep.start()
         try:
-            _lead(live, crew, lead, until_idle_s)
+            _lead(live, source, crew, lead, until_idle_s)
         finally:
             upkeep.stop()
     finally:
@@ -120,10 +122,11 @@ def _source(settings: Settings, on_point: OnPoint) -> Source:
     return MysqlSource(settings, on_point=on_point)
 
 
-def _lead(live: LiveSettings, crew: Crew, lead: Lead, until_idle_s: float | None) -> None:
+def _lead(
+    live: LiveSettings, source: Source, crew: Crew, lead: Lead, until_idle_s: float | None
+) -> None:
     """Session after session, until one ends by itself. The chain is released at the end."""
     crew.uploader.start()
-    source = _source(live.current, crew.on_point)
     link, state, pause = lead.link, lead.state, _BACKOFF_S[0]
     try:
         if time.monotonic() - lead.since > live.current.capture.heartbeat_s:

@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from console.freshness import Stage
+from console.plan import read_preview
 from console.status import read_status
 from console.status_document import TableStage, TableStatus
 from tests.fixtures.parts import HEARTBEAT_US, History, Shaped
@@ -75,6 +76,7 @@ def table(history: History) -> TableStatus:
 
 def test_a_proof_ends_a_doubt_of_the_source(history: History) -> None:
     doubt(history, 1)
+    assert [one.table for one in read_preview(history.settings, None).dumps] == [T]
     doubted = table(history)
     assert (doubted.state, doubted.complete_through_us) == (TableStage.UNPROVEN, None)
     assert doubted.late is not None and doubted.late.stage is Stage.TABLE
@@ -86,6 +88,7 @@ def test_a_proof_ends_a_doubt_of_the_source(history: History) -> None:
     newest = HEARTBEAT_US + 3 * SECOND
     assert proven.complete_through_us == newest
     assert applied_state(history.settings)[T].complete_through_us == newest
+    assert read_preview(history.settings, None).dumps == ()
     # What is merged from then on is complete, too.
     history.commit(row(2))
     [plan] = plan_merge(history.settings, plan_id="later").tables
