@@ -80,10 +80,13 @@ def run_worker(
     )
     desk.start()
     try:
+        live = live or LiveSettings(settings)
         source = _source(settings, on_point)
 
         def tell_passive(link: Link) -> None:
-            desk.publish(metrics.status(writer, link, passive=True))
+            live.changed()  # The first session begins with what is in force then.
+            status = metrics.status(writer, link, passive=True, restart_for=live.restart_for)
+            desk.publish(status)
 
         candidate = Candidate(
             chain,
@@ -97,6 +100,8 @@ def run_worker(
         if lead is None:
             return
         on_point("after-takeover")
+        if live.current is not settings:
+            source = _source(live.current, on_point)  # They changed while it waited.
         uploader = Uploader(
             store,
             chain,
@@ -106,14 +111,11 @@ def run_worker(
             on_point=on_point,
             health=health,
         )
-        live = live or LiveSettings(settings)
         patience_s = settings.capture.takeover_after_s
         desk.owns = lambda: uploader.failure is None and uploader.silent_s < patience_s
         health.active(desk.owns)
-        crew = Crew(
-            chain, uploader, desk, metrics, writer, stopping, on_point, live.changed, health
-        )
-        upkeep = Upkeep(settings, store, lambda: uploader.last.manifest.manifest_number)
+        crew = Crew(chain, uploader, desk, metrics, writer, stopping, on_point, live, health)
+        upkeep = Upkeep(lambda: live.current, store, lambda: uploader.last.manifest.manifest_number)
         upkeep.start()
         try:
             _lead(live, source, crew, lead, until_idle_s)

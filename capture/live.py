@@ -1,8 +1,9 @@
-"""Settings that change while the worker runs: which tables are captured, and the worker's limits.
+"""Settings that change while the worker runs.
 
-The file is looked at every few seconds. Where it says something new of these, the session ends at a
-transaction's end and the next one begins with it, from what is durable: nothing is captured twice,
-and nothing is missed. A file with mistakes changes nothing, and what needs a restart says so.
+The file is looked at every few seconds. Where it says something new that a session goes by, the
+session ends at a transaction's end and the next one begins with it, from what is durable: nothing
+is captured twice, and nothing is missed. A file with mistakes changes nothing, and what counts
+after a restart only is named. Which settings are which: `tideline.settings.effects`.
 """
 
 from __future__ import annotations
@@ -14,26 +15,18 @@ import structlog
 
 from tideline.contract.errors import Misconfigured
 from tideline.settings import Settings
+from tideline.settings.effects import followed, waiting
 
 LOOK_S = 2.0
-_LIVE = ("capture", "merge")
-_LIVE_OF_SOURCE = ("tables", "exclude")
-_FIXED_OF_CAPTURE = (
-    "heartbeat_s",
-    "takeover_after_s",
-    "metrics_address",
-    "metrics_port",
-    "request_claim_s",
-    "rollup_part_bytes_max",
-    "rollup_file_bytes_max",
-)
-"""What outlives sessions goes by these."""
+_OF_A_SESSION = ("source", "capture", "tables")
+"""The sections that a session begins with."""
 
 log = structlog.get_logger("tideline.settings")
 
 
 class LiveSettings:
-    """``current`` are the settings in force. ``modified`` tells when the file was changed last
+    """``current`` are the settings in force; ``restart_for`` names the keys that the file says
+    otherwise and that count after a restart only. ``modified`` tells when the file was changed last
     (None: there is none), ``load`` reads it."""
 
     def __init__(
@@ -45,14 +38,17 @@ class LiveSettings:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.current = settings
+        self.restart_for: tuple[str, ...] = ()
         self._modified = modified
         self._load = load
         self._clock = clock
-        self._seen = modified()
+        # Not looked at yet: it may have changed since ``settings`` were read.
+        self._seen: float | None = None
         self._looked_at = clock()
 
     def changed(self) -> bool:
-        """Whether ``current`` is new since this was asked last. Looks every `LOOK_S` at most."""
+        """Whether ``current`` has anything new for a session since this was asked last. Looks every
+        `LOOK_S` at most."""
         if self._load is None or self._clock() - self._looked_at < LOOK_S:
             return False
         self._looked_at = self._clock()
@@ -65,20 +61,18 @@ class LiveSettings:
         except Misconfigured as error:
             log.warning("the settings file has mistakes: nothing of it is used", reason=str(error))
             return False
-        merged = _merged(self.current, read)
-        if merged != read:
-            log.warning("some of what changed in the settings file needs a restart")
-        news = merged != self.current
-        self.current = merged
-        return news
+        self._name(waiting(self.current, read))
+        before, self.current = self.current, followed(self.current, read)
+        return any(getattr(before, one) != getattr(self.current, one) for one in _OF_A_SESSION)
 
-
-def _merged(current: Settings, read: Settings) -> Settings:
-    """``current`` with all of ``read`` that may change while the worker runs."""
-    source = current.source.model_copy(
-        update={name: getattr(read.source, name) for name in _LIVE_OF_SOURCE}
-    )
-    fixed = {name: getattr(current.capture, name) for name in _FIXED_OF_CAPTURE}
-    update = {name: getattr(read, name) for name in _LIVE}
-    update["capture"] = read.capture.model_copy(update=fixed)
-    return current.model_copy(update={**update, "source": source})
+    def _name(self, keys: tuple[str, ...]) -> None:
+        if keys == self.restart_for:
+            return
+        self.restart_for = keys
+        if keys:
+            log.warning(
+                "settings have changed that count after a restart only: restart the worker",
+                keys=list(keys),
+            )
+        else:
+            log.info("no changed setting needs a restart any more")

@@ -179,6 +179,7 @@ class Metrics:
         answers: Sequence[Answer] = (),
         note: str | None = None,
         passive: bool = False,
+        restart_for: tuple[str, ...] = (),
     ) -> WorkerStatus:
         """The status to publish; ``link`` is the chain's end as this worker knows it."""
         manifest = link.manifest
@@ -196,4 +197,5 @@ class Metrics:
             source_time_us=manifest.source_time_us,
             note=note,
             dumps=tuple(answers),
+            restart_for=restart_for,
         )

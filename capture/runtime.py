@@ -11,7 +11,6 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -31,6 +30,7 @@ from capture.core.events import (
 from capture.core.worker import Worker
 from capture.desk import Desk
 from capture.health import Health
+from capture.live import LiveSettings
 from capture.metrics import Metrics
 from capture.points import OnPoint
 from capture.sources.base import LogReader, Source
@@ -67,7 +67,7 @@ class Ended(Enum):
 @dataclass(frozen=True, slots=True)
 class Crew:
     """What outlives a session: the uploader extends the chain, the desk talks to askers.
-    ``changed`` says that the settings did."""
+    ``live`` are the settings, and says when they changed."""
 
     chain: Chain
     uploader: Uploader
@@ -76,7 +76,7 @@ class Crew:
     writer: str
     stopping: threading.Event
     on_point: OnPoint
-    changed: Callable[[], bool] = lambda: False
+    live: LiveSettings
     health: Health = field(default_factory=Health)
 
 
@@ -197,7 +197,10 @@ class Session:
         if self._crew.stopping.is_set():
             raise Unavailable(f"stopped while {reason}")
         status = self._crew.metrics.status(
-            self._crew.writer, self._crew.uploader.last, answers=[], note=reason
+            self._crew.writer,
+            self._crew.uploader.last,
+            note=reason,
+            restart_for=self._crew.live.restart_for,
         )
         self._crew.desk.publish(status)
 
@@ -364,7 +367,11 @@ class Session:
         note = "; ".join(notes) or None
         self._crew.desk.publish(
             self._crew.metrics.status(
-                self._crew.writer, self._crew.uploader.last, answers=answers, note=note
+                self._crew.writer,
+                self._crew.uploader.last,
+                answers=answers,
+                note=note,
+                restart_for=self._crew.live.restart_for,
             )
         )
         self._crew.metrics.observe(self.core, self._crew.uploader, answers, now=now)
@@ -376,7 +383,7 @@ class Session:
             return Ended.STOPPED
         if self._is_idle(watcher):
             return Ended.IDLE
-        return Ended.CHANGED if self._crew.changed() else None
+        return Ended.CHANGED if self._crew.live.changed() else None
 
     def _is_idle(self, watcher: Watcher) -> bool:
         """Whether log, requests and uploads were quiet for ``until_idle_s``.

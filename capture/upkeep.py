@@ -34,13 +34,16 @@ log = structlog.get_logger("tideline.upkeep")
 
 
 class Upkeep(threading.Thread):
-    """Runs until `stop`. ``tail`` tells the newest durable manifest's number."""
+    """Runs until `stop`, by the settings in force (``current``). ``tail`` tells the newest durable
+    manifest's number."""
 
-    def __init__(self, settings: Settings, store: ObjectStore, tail: Callable[[], int]) -> None:
+    def __init__(
+        self, current: Callable[[], Settings], store: ObjectStore, tail: Callable[[], int]
+    ) -> None:
+        settings = current()
         super().__init__(name="upkeep", daemon=True)
         self._stopping = threading.Event()
         self._tail = tail
-        self._interval_s = settings.retention.interval_s
         self._rollups = RollUps(
             store,
             Chain(store, settings.pipeline),
@@ -50,11 +53,12 @@ class Upkeep(threading.Thread):
             self._stopping.is_set,
         )
         self._collect: _Collect | None = None
-        self._settings = settings
+        self._current = current
+        self._collects = settings
         self._store = store
         now = time.monotonic()
         self._rollups_at = now
-        self._garbage_at = now + min(_FIRST_GARBAGE_S, self._interval_s)
+        self._garbage_at = now + min(_FIRST_GARBAGE_S, settings.retention.interval_s)
 
     def stop(self) -> None:
         """Have it end between two requests, and wait a little for that."""
@@ -65,7 +69,9 @@ class Upkeep(threading.Thread):
     def run(self) -> None:
         while not self._stopping.wait(_LOOK_S):
             self._rollups_at = self._when_due(self._rollups_at, self._roll_up, _LOOK_S)
-            self._garbage_at = self._when_due(self._garbage_at, self._remove, self._interval_s)
+            interval_s = self._current().retention.interval_s
+            due = min(self._garbage_at, time.monotonic() + interval_s)  # it may be another one now
+            self._garbage_at = self._when_due(due, self._remove, interval_s)
 
     def _when_due(self, due: float, work: Callable[[], None], interval_s: float) -> float:
         """Do ``work`` if it is time; when it is time for it again."""
@@ -89,8 +95,10 @@ class Upkeep(threading.Thread):
             log.info("rolled up", block_number=block.block_number, files=len(block.files))
 
     def _remove(self) -> None:
-        if self._collect is None:
-            self._collect = _collector(self._settings, self._store, self._stopping.is_set)
+        settings = self._current()
+        if self._collect is None or settings is not self._collects:
+            self._collect = _collector(settings, self._store, self._stopping.is_set)
+            self._collects = settings
         for fate, (objects, size) in self._collect().items():
             log.info("looked for garbage", fate=fate, objects=objects, bytes=size)
 

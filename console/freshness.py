@@ -21,7 +21,6 @@ from tideline.contract.timeliness import (
     Kept,
     MergeRun,
     Objective,
-    TableFigures,
     Timeliness,
     in_window,
     kept,
@@ -45,7 +44,7 @@ class Stage(StrEnum):
     MERGE = "merge"
     """Merges run and fail, or do not keep up."""
     SCHEDULE = "schedule"
-    """What is captured waits, and no merge runs."""
+    """What is captured waits, and no merge of it runs."""
 
 
 class Lateness(msgspec.Struct, frozen=True):
@@ -69,25 +68,28 @@ class Watch:
 class Chain:
     """The chain's end as it is seen now, by whom it is extended, and after what silence it is not.
 
-    ``workers`` is None when nobody could be asked.
+    ``workers``, as `status_making.judged`, is None when nobody could be asked. ``began_us``: when
+    the first manifest was written (None: it does not say); nothing was captured before.
     """
 
     tail: Manifest
     workers: Sequence[WorkerStatus] | None
     takeover_after_s: float
     now_us: int
+    began_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """What is known of a table: ``through_us`` as in the status, ``doubt`` of its warehouse side,
-    and whether something ``waits`` to be merged."""
+    whether something ``waits`` to be merged, and whether a dump of it is under way."""
 
     name: str
     state: TableState
     through_us: int | None
     waits: bool
     doubt: str | None = None
+    dumping: bool = False
 
 
 def lateness(chain: Chain, table: Table, watch: Watch) -> Lateness | None:
@@ -95,7 +97,8 @@ def lateness(chain: Chain, table: Table, watch: Watch) -> Lateness | None:
     if table.state.gone:
         return None
     within_us = watch.objective_of(table.name).within_us
-    if table.through_us is not None and chain.now_us - table.through_us <= within_us:
+    since_us = chain.began_us if table.through_us is None else table.through_us
+    if since_us is not None and chain.now_us - since_us <= within_us:
         return None
     own = _own(chain, table)
     return (
@@ -133,8 +136,10 @@ def _own(chain: Chain, table: Table) -> Lateness | None:
         reason = f"it is {state.condition.value}: {state.reason or 'no reason given'}"
         return Lateness(Stage.TABLE, reason, state.hint)
     if state.complete_seq is None or chain.tail.last_seq < state.complete_seq:
-        hint = f"tideline dump {table.name}"
-        return Lateness(Stage.TABLE, "no dump of the whole table has ended yet", hint)
+        hint = None if table.dumping else f"tideline dump {table.name}"
+        under_way = "; one is under way" if table.dumping else ""
+        reason = f"no dump of the whole table has ended yet{under_way}"
+        return Lateness(Stage.TABLE, reason, hint)
     return None
 
 
@@ -164,34 +169,42 @@ def _upstream(chain: Chain, within_us: int) -> Lateness | None:
 
 
 def _merging(chain: Chain, table: Table, watch: Watch, within_us: int) -> Lateness:
-    """Why what is captured is not in the table."""
-    last = watch.runs[-1] if watch.runs else None
-    if last is not None and table.name in last.held:
-        return Lateness(Stage.TABLE, f"it is held back: {last.held[table.name]}")
-    newest = _newest(watch.runs, table.name)
-    if newest is not None and newest.outcome not in _DONE:
-        kind = newest.error_kind or newest.outcome
-        return Lateness(Stage.MERGE, f"its last merge failed: {kind}: {newest.error or '-'}")
-    if last is None:
-        return Lateness(
-            Stage.SCHEDULE,
-            f"no merge has run since {_moment(watch.since_us)}",
-            "run `tideline merge`, or see why `tideline_merge` is not scheduled",
-        )
-    if chain.now_us - last.ended_us > within_us:
-        return Lateness(
-            Stage.SCHEDULE,
-            f"the last merge ended at {_moment(last.ended_us)}",
-            "run `tideline merge`, or see why `tideline_merge` is not scheduled",
-        )
-    return Lateness(Stage.MERGE, "merges run and do not keep up", "see merge.parts_max, bytes_max")
+    """Why what is captured is not in the table: what the last run that looked at it says."""
+    since_us = max(watch.since_us, chain.began_us or 0)
+    if not watch.runs:
+        return _not_scheduled(f"no merge has run since {_moment(since_us)}")
+    own = _newest(watch.runs, table.name)
+    if own is None:
+        return _not_scheduled(f"merges have run, and none of it since {_moment(since_us)}")
+    if table.name in own.held:
+        return Lateness(Stage.TABLE, f"it is held back: {own.held[table.name]}")
+    figures = next(one for one in own.tables if one.table == table.name)
+    if figures.outcome not in _DONE:
+        kind = figures.error_kind or figures.outcome
+        return Lateness(Stage.MERGE, f"its last merge failed: {kind}: {figures.error or '-'}")
+    ended = _moment(own.ended_us)
+    if chain.now_us - own.ended_us > within_us:
+        return _not_scheduled(f"the last merge of it ended at {ended}")
+    if own.capped:
+        hint = "see merge.parts_max, bytes_max"
+        return Lateness(Stage.MERGE, "merges run and do not keep up", hint)
+    through = _moment(table.through_us)
+    reason = f"its last merge ended at {ended} and lacks what was captured since {through}"
+    return Lateness(
+        Stage.MERGE, reason, f"merge it more often; that one took {figures.seconds:.0f} s"
+    )
 
 
-def _newest(runs: Sequence[MergeRun], table: str) -> TableFigures | None:
+def _not_scheduled(reason: str) -> Lateness:
+    hint = "run `tideline merge`, or see why `tideline_merge` is not scheduled"
+    return Lateness(Stage.SCHEDULE, reason, hint)
+
+
+def _newest(runs: Sequence[MergeRun], table: str) -> MergeRun | None:
+    """The last run that did something with ``table``, or held it back."""
     for run in reversed(runs):
-        for one in run.tables:
-            if one.table == table:
-                return one
+        if table in run.held or any(one.table == table for one in run.tables):
+            return run
     return None
 
 

@@ -13,6 +13,7 @@ from tideline.contract.manifest import OpenState
 from tideline.contract.schema import parse_table
 from tideline.planner import pending_requests, preview_plan
 from tideline.planner.policies import policy_of
+from tideline.planner.verified import settled_tables
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
@@ -32,9 +33,12 @@ def run(settings: Settings, tables: Sequence[str], *, as_json: bool) -> None:
 def read_preview(settings: Settings, tables: Sequence[str] | None) -> PlanPreview:
     """The preview now. Raises as the planner does."""
     plan = preview_plan(settings, tables)
-    chain = Chain(open_store(settings.store), settings.pipeline)
+    store = open_store(settings.store)
+    chain = Chain(store, settings.pipeline)
     tail = chain.tail()
-    state = OpenState() if tail is None else chain.open_state(tail)
+    state = OpenState()
+    if tail is not None:
+        state = settled_tables(settings, store, tail.manifest, chain.open_state(tail))
     names = sorted(state.tables if tables is None else tables)
     choices = {
         name: Choice(policy_of(settings, name), settings.of_table(parse_table(name)).mode)

@@ -12,21 +12,19 @@ from dataclasses import replace
 
 import msgspec
 
-from console.freshness import Chain as ChainEnd
 from console.freshness import Watch
 from console.status_document import Status
-from console.status_making import Merged, make_status
+from console.status_making import Merged
 from console.status_text import print_status
-from console.status_watch import objectives, watched
+from console.status_watch import Limits, Read, objectives, status_of
 from tideline.contract.errors import TidelineError
 from tideline.contract.manifest import OpenState
 from tideline.contract.schema import parse_table
 from tideline.contract.timeliness import Objective
-from tideline.control import Asker, WorkerStatus
+from tideline.control import Asker, Heard
 from tideline.planner import applied_state, recent_runs
 from tideline.planner.consumers import let_go
 from tideline.planner.merges import Planning
-from tideline.planner.verified import verified_through
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
@@ -62,34 +60,23 @@ def read_status(settings: Settings, watch: Watch | None = None) -> Status:
     """The status now. Raises what the store raises; queue and warehouse may be away."""
     watch = read_watch(settings) if watch is None else watch
     merged, warehouse_error = _merged(settings)
-    workers, control_error = _workers(settings)
+    heard, control_error = _heard(settings)
     chain = Chain(open_store(settings.store), settings.pipeline)
     tail = chain.tail()
     state = OpenState() if tail is None else chain.open_state(tail)
-    merged = _over(settings, state, merged)
-    takeover_after_s, now_us = settings.capture.takeover_after_s, time.time_ns() // 1_000
-    status = make_status(
-        settings.pipeline,
-        None if tail is None else tail.manifest,
-        state,
-        workers=workers,
-        merged=merged,
-        takeover_after_s=takeover_after_s,
-        now_us=now_us,
+    read = Read(
+        tail=None if tail is None else tail.manifest,
+        state=state,
+        heard=heard,
+        merged=None if warehouse_error is not None else _over(settings, state, merged),
+        began_us=None if tail is None else _began_us(chain),
+        now_us=time.time_ns() // 1_000,
     )
-    if tail is not None:
-        end = ChainEnd(tail.manifest, workers, takeover_after_s, now_us)
-        known = merged if warehouse_error is None else None
-        status = watched(status, end, state, known, watch)
-        names = [table.table for table in status.tables]
-        proofs = verified_through(settings, tail.manifest, state, names)
-        tables = tuple(
-            msgspec.structs.replace(table, verified=proofs.get(table.table))
-            for table in status.tables
-        )
-        status = msgspec.structs.replace(status, tables=tables)
+    limits = Limits(settings.capture.heartbeat_s, settings.capture.takeover_after_s)
     return msgspec.structs.replace(
-        status, control_error=control_error, warehouse_error=warehouse_error
+        status_of(settings.pipeline, read, watch, limits),
+        control_error=control_error,
+        warehouse_error=warehouse_error,
     )
 
 
@@ -111,6 +98,7 @@ def _merged(settings: Settings) -> tuple[dict[str, Merged], str | None]:
             mode=one.mode,
             mode_wanted=one.mode_wanted,
             stop=stops.get(name),
+            proof=one.proof,
         )
         for name, one in progress.items()
     }, None
@@ -127,8 +115,14 @@ def _over(settings: Settings, state: OpenState, merged: Mapping[str, Merged]) ->
     return {name: replace(one, over=name in removed) for name, one in merged.items()}
 
 
-def _workers(settings: Settings) -> tuple[list[WorkerStatus] | None, str | None]:
+def _began_us(chain: Chain) -> int | None:
+    """When the pipeline's first manifest was written."""
+    first = chain.read(1)
+    return None if first is None else first.manifest.written_at_us
+
+
+def _heard(settings: Settings) -> tuple[list[Heard] | None, str | None]:
     try:
-        return Asker(settings.control, settings.pipeline).workers(), None
+        return Asker(settings.control, settings.pipeline).heard(), None
     except TidelineError as error:
         return None, str(error)

@@ -24,6 +24,8 @@ class WorkerState(StrEnum):
 
     LIVE = "live"
     PASSIVE = "passive"
+    SILENT = "silent"
+    """The one that read the log has said nothing for longer than it may, and none waits."""
     STOPPED = "stopped"
     UNKNOWN = "unknown"
 

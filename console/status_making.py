@@ -7,8 +7,10 @@ Each of the three may be away, and the document says which.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from console.recorded import ended_answers, open_answers
 from console.status_document import (
@@ -24,7 +26,8 @@ from tideline.contract.modes import Mode
 from tideline.contract.parking import Stop
 from tideline.contract.request import Answer, RequestState
 from tideline.contract.table_plans import complete_through
-from tideline.control import WorkerStatus
+from tideline.control import WORDS_S, Heard, WorkerStatus
+from tideline.planner.verified import LastProof
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,8 @@ class Merged:
     counts rows that lack values (None: that is not known). ``mode`` is how it is kept,
     ``mode_wanted`` what the settings say where that is another. ``stop``: the change of columns
     that its merges stop before, because the settings say so. ``over``: somebody has removed the
-    target of a table that the source has no longer, and it is not made anew.
+    target of a table that the source has no longer, and it is not made anew. ``proof``: when it was
+    last proven equal.
     """
 
     manifest_number: int = 0
@@ -49,6 +53,11 @@ class Merged:
     mode_wanted: Mode | None = None
     stop: Stop | None = None
     over: bool = False
+    proof: LastProof | None = None
+
+    def settled(self, state: TableState) -> TableState:
+        """What the chain says of the table, without the doubts that its proof has ended."""
+        return state if self.proof is None else self.proof.settled(state)
 
     @property
     def doubt(self) -> str | None:
@@ -93,6 +102,37 @@ def make_status(
     )
 
 
+def judged(
+    heard: Iterable[Heard], tail: Manifest | None, heartbeat_s: float
+) -> tuple[WorkerStatus, ...]:
+    """What is to be held of the workers' last words, which were read before ``tail``.
+
+    The chain alone decides who is live: whoever wrote its end, unless it says there that it stops;
+    then it is left out. Who has neither said anything nor extended the chain for longer than
+    ``heartbeat_s`` is silent, whatever its last word was.
+    """
+    stopped = None if tail is None or not tail.released else tail.writer
+    silent_after_s = max(heartbeat_s, WORDS_S)
+    return tuple(
+        _judged(one, tail, silent_after_s) for one in heard if one.status.writer != stopped
+    )
+
+
+def _judged(heard: Heard, tail: Manifest | None, silent_after_s: float) -> WorkerStatus:
+    status, silent_s = heard
+    wrote = tail is not None and tail.writer == status.writer
+    last_us = status.updated_at_us
+    if tail is not None and wrote and tail.written_at_us is not None:
+        # Both are of its own clock: it has extended the chain since.
+        last_us = max(last_us, tail.written_at_us)
+        silent_s -= (last_us - status.updated_at_us) / 1_000_000
+    if silent_s > silent_after_s:
+        return replace(status, state="silent", silent_since_us=last_us)
+    if tail is None or (status.state == "passive" and not wrote):
+        return status
+    return replace(status, state="live" if wrote else "fenced")
+
+
 def worker_state(
     tail: Manifest | None,
     workers: Sequence[WorkerStatus] | None,
@@ -100,8 +140,10 @@ def worker_state(
     takeover_after_s: float,
     now_us: int,
 ) -> WorkerState:
-    """Whether anybody reads the log: what the workers say, else whether the chain still grows."""
-    if any(worker.state == "live" for worker in workers or ()):
+    """Whether anybody reads the log: what the ``workers`` say, as `judged`, else whether the chain
+    still grows."""
+    states = {worker.state for worker in workers or ()}
+    if "live" in states:
         return WorkerState.LIVE
     grows = (
         tail is not None
@@ -109,10 +151,15 @@ def worker_state(
         and tail.written_at_us is not None
         and now_us - tail.written_at_us < takeover_after_s * 1_000_000
     )
-    if grows:
+    lost = tail is not None and any(
+        worker.writer == tail.writer and worker.state == "silent" for worker in workers or ()
+    )
+    if grows and not lost:
         return WorkerState.LIVE
-    if workers:
+    if "passive" in states:
         return WorkerState.PASSIVE
+    if lost:
+        return WorkerState.SILENT
     return WorkerState.UNKNOWN if workers is None and tail is None else WorkerState.STOPPED
 
 
@@ -122,6 +169,7 @@ def dumps_under_way(state: OpenState, workers: Sequence[WorkerStatus]) -> tuple[
     told = {
         dump.request_id: dump
         for worker in workers
+        if worker.state == "live"
         for dump in worker.dumps
         if dump.request_id not in ended
     }
@@ -169,6 +217,9 @@ def _table(
     dumping: bool,
     now_us: int,
 ) -> TableStatus:
+    proof = None if merged is None else merged.proof
+    verified = None if proof is None else proof.through(found)
+    found = found if merged is None else merged.settled(found)
     stage, since_seq, reason, hint = _stage(found, merged)
     up_to_date = _waits_for_nothing(found, merged)
     through = _merged_through(found, tail, merged, up_to_date=up_to_date)
@@ -184,6 +235,7 @@ def _table(
         hint=hint,
         complete_through_us=None if through is None else through.source_time_us,
         pending=0 if merged is None else merged.pending,
+        verified=verified,
         mode=None if merged is None else merged.mode,
         mode_wanted=None if merged is None else merged.mode_wanted,
     )

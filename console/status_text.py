@@ -22,6 +22,7 @@ def print_status(status: Status) -> None:
             print(f"not known: {error}")
     if status.workers:
         _print_workers(status)
+        _print_restarts(status)
     if chain is None:
         print("nothing is captured yet; run `tideline capture`")
         return
@@ -50,7 +51,9 @@ def _print_workers(status: Status) -> None:
         (
             (
                 one.writer,
-                one.state,
+                one.state
+                if one.silent_since_us is None
+                else f"{one.state} since {moment(one.silent_since_us)}",
                 one.host,
                 str(one.pid),
                 one.manifest_number,
@@ -60,6 +63,15 @@ def _print_workers(status: Status) -> None:
             for one in status.workers
         ),
     )
+
+
+def _print_restarts(status: Status) -> None:
+    for one in status.workers:
+        if one.restart_for:
+            print(
+                f"{one.writer} goes by other settings than its file says: restart it, for"
+                f" {', '.join(one.restart_for)}"
+            )
 
 
 def _print_tables(tables: tuple[TableStatus, ...]) -> None:

@@ -78,6 +78,7 @@ def run_plan(
         tables=receipts,
         held=plan.held,
         seconds=round(time.monotonic() - began, 3),
+        capped=plan.b < plan.tail,
     )
 
 

@@ -119,7 +119,8 @@ class TableComparison:
                 " warehouse: there is nothing to compare",
                 hint="are its ends the right way round?",
             )
-        doubled = found[PAIR] + found[MISSING] != sides.source.present - moving.present
+        compared_rows = sides.source.present - moving.present
+        doubled = found[PAIR] + found[MISSING] != compared_rows
         differing = sum(found[kind] for kind in _COUNTED)
         keys, columns = self._listed(compared) if differing else ((), {})
         twice: Keys = ()
@@ -134,7 +135,7 @@ class TableComparison:
         proof = Proof.MOVING if moving.count else Proof.EQUAL
         return self._proof(
             Proof.DIFFERS if differing or twice else proof,
-            rows=found[PAIR] + found[MISSING],
+            rows=compared_rows,
             missing=found[MISSING],
             extra=found[EXTRA],
             different=found[DIFFERENT],
@@ -248,6 +249,7 @@ class TableComparison:
             scope=check.scope,
             sample_percent=check.sample_percent,
             key_range=check.key_range,
+            doubts=check.doubts,
         )
         return msgspec.structs.replace(about, **found)
 

@@ -15,9 +15,10 @@ worker's side is `capture.queue`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 import redis
@@ -46,23 +47,28 @@ STREAM_ENTRIES_MAX = 10_000
 """Above it the oldest entries go, read or not: their askers repeat them."""
 WORKER_TTL_S = 30.0
 """A worker that published no status for so long is not shown as running any more."""
+WORDS_S = 2.0
+"""A worker that is well says something at least so often."""
 ASKER_TIMEOUT_S = 5.0
-COMMANDS = "+@stream +@sortedset +@string +@transaction +@connection +del +eval"
+COMMANDS = "+@stream +@sortedset +@string +@transaction +@connection +del +eval +pttl"
 """What askers and worker need, in the words of Redis's access lists, on the keys ``tideline:*``."""
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):
     """What a worker last said of itself.
 
-    ``live`` reads the log, ``passive`` waits to take over. ``position`` is the source position up
-    to which all is durable, as the source prints it; ``source_time_us`` and ``updated_at_us`` are
-    µs since 1970 (the source's clock, the worker's clock). ``note`` says in words what it is held
-    up by. ``dumps`` are the answers to requests that have not ended.
+    ``live`` reads the log, ``passive`` waits to take over; who reads the status finds that a worker
+    is ``silent`` since ``silent_since_us`` (the worker's clock), or ``fenced``. ``position`` is the
+    source position up to which all is durable, as the source prints it; ``source_time_us`` and
+    ``updated_at_us`` are µs since 1970 (the source's clock, the worker's clock). ``note`` says in
+    words what it is held up by. ``dumps`` are the answers to requests that have not ended.
+    ``restart_for`` names the keys of its settings file that have changed and count for it only once
+    it is restarted.
     """
 
     writer: str
     pipeline: str
-    state: Literal["live", "passive"]
+    state: Literal["live", "passive", "silent", "fenced"]
     host: str
     pid: int
     term: int
@@ -73,8 +79,17 @@ class WorkerStatus(msgspec.Struct, frozen=True):
     source_time_us: int | None = None
     note: str | None = None
     dumps: tuple[Answer, ...] = ()
+    restart_for: tuple[str, ...] = ()
+    silent_since_us: int | None = None
     version: int = written_version(WORKER_STATUS_VERSION)
     requires: tuple[str, ...] = ()
+
+
+class Heard(NamedTuple):
+    """A worker's last word, and for how many seconds it has said nothing since."""
+
+    status: WorkerStatus
+    silent_s: float
 
 
 def stream_key(pipeline: str) -> str:
@@ -151,12 +166,39 @@ class Asker:
 
     def workers(self) -> list[WorkerStatus]:
         """The workers that were heard of within `WORKER_TTL_S`, in the order of their names."""
+        return list(self._statuses().values())
+
+    def heard(self) -> list[Heard]:
+        """The same, each with how long ago that was by Redis's clock; by the worker's and ours
+        where the login may not ask for that, because it was made for fewer than `COMMANDS`."""
+        statuses = self._statuses()
+        if not statuses:
+            return []
+        with redis_errors():
+            pipe = self._redis.pipeline(transaction=False)
+            for key in statuses:
+                pipe.pttl(key)
+            left = pipe.execute(raise_on_error=False)
+        now_us = time.time_ns() // 1000
+        return [
+            Heard(
+                status,
+                max(0.0, (now_us - status.updated_at_us) / 1_000_000)
+                if isinstance(left_ms, redis.RedisError)
+                else WORKER_TTL_S - max(0, cast(int, left_ms)) / 1_000,
+            )
+            for status, left_ms in zip(statuses.values(), left, strict=True)
+        ]
+
+    def _statuses(self) -> dict[str, WorkerStatus]:
+        """By key, in the order of the workers' names."""
         with redis_errors():
             members = cast("list[bytes]", self._redis.zrange(workers_key(self._pipeline), 0, -1))
             names = sorted(member.decode(errors="replace") for member in members)
             keys = [worker_key(self._pipeline, name) for name in names]
             values = cast("list[bytes | None]", self._redis.mget(keys)) if keys else []
-        return [_parse_status(raw) for raw in values if raw is not None]
+        found = zip(keys, values, strict=True)
+        return {key: _parse_status(raw) for key, raw in found if raw is not None}
 
     def close(self) -> None:
         self._redis.close()

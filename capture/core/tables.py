@@ -175,9 +175,11 @@ class Tables:
         self.states[table] = replace(
             state,
             condition=TableCondition.UNPROVEN,
+            doubts=state.doubts + 1,
             since_seq=since,
             reason=reason,
-            hint="a dump of the whole table makes it equal again",
+            hint="a dump of the whole table makes it equal again; or `tideline verify` proves that"
+            " it is",
             cause=None,
         )
 

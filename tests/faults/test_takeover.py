@@ -23,6 +23,7 @@ from capture.sources.mysql.stream import open_stream
 from console.services.binlog_server import BinlogServer
 from console.services.s3 import S3Server
 from console.services.valkey import ValkeyServer
+from console.status import read_status
 from tests.faults.checks import Captured, check_equal, stale_changes
 from tests.faults.points import FENCED, taken_over
 from tests.faults.proxy import Fault, Proxy
@@ -138,7 +139,10 @@ def test_five_seconds_after_a_kill(shop: Shop) -> None:
         first.kill()
         killed_at, last, left = time.time(), shop.pipeline.manifest(), shop.progress("goes-on")
         takeover = taken_over(shop.pipeline, last)
+        # Redis still has its last word, which was that it is live.
+        assert first.pid not in live_ones(shop.pipeline)
         shop.pipeline.hurry()
+        poll("its successor is live", lambda: live_ones(shop.pipeline) == [second.pid])
         assert written_at(takeover) - killed_at <= TAKEOVER_AFTER_S + GRACE_S
         assert written_at(takeover) - written_at(last) >= TAKEOVER_AFTER_S
         assert left is not None, "the dump had ended"
@@ -156,6 +160,11 @@ def test_five_seconds_after_a_kill(shop: Shop) -> None:
     before = [seq for seq in read if seq < takeover.first_seq]
     assert len(before) == sum(dump.rows for dump in left.dumps) > 0
     assert len(read) == ROWS, "rows were read twice"
+
+
+def live_ones(pipeline: Pipeline[Any]) -> list[int]:
+    """The processes of the workers that `tideline status` calls live."""
+    return [one.pid for one in read_status(pipeline.settings).workers if one.state == "live"]
 
 
 def is_paused(state: OpenState, request_id: str) -> bool:

@@ -19,6 +19,7 @@ from tideline.contract.request import Answer, DumpRequest, RequestState, TablePr
 from tideline.control import (
     COMMANDS,
     STREAM_ENTRIES_MAX,
+    WORKER_TTL_S,
     Asker,
     WorkerStatus,
     answer_key,
@@ -253,6 +254,11 @@ def test_worker_statuses(
     assert [found.writer for found in asker.workers()] == ["w0", "w1"]
     assert asker.workers()[1] == first
     assert client.pttl(worker_key(pipeline, "w1")) > 0
+    # How long ago that was Redis knows, whatever the workers' clocks say.
+    assert [heard.status for heard in asker.heard()] == asker.workers()
+    assert all(0 <= heard.silent_s < WORKER_TTL_S for heard in asker.heard())
+    client.pexpire(worker_key(pipeline, "w1"), 9_000)
+    assert [heard.silent_s >= WORKER_TTL_S - 9 for heard in asker.heard()][1]
     client.delete(worker_key(pipeline, "w0"))
     assert [found.writer for found in asker.workers()] == ["w1"]
     queue.withdraw("w1")
@@ -383,6 +389,10 @@ def test_the_grants_that_docs_name_suffice(
     queue.publish(status(pipeline))
     assert asker.answer("r1") is not None
     assert len(asker.workers()) == 1
+    assert [heard.silent_s < WORKER_TTL_S for heard in asker.heard()] == [True]
+    # A login that was made for fewer commands: by the clocks, of which the worker's says 1970.
+    client.acl_setuser("tl", commands=["-pttl"])
+    assert [heard.silent_s > 1_000_000 for heard in asker.heard()] == [True]
     client.acl_setuser("tl", commands=["-xadd"])
     with pytest.raises(Misconfigured, match="refuses"):
         asker.ask(request())

@@ -21,7 +21,7 @@ from tideline.contract.request import Answer, DumpRequest, KeyRange
 from tideline.contract.schema import parse_table
 from tideline.contract.verification import Proof, TableProof, Verification, VerifyPlan
 from tideline.planner import plan_merge
-from tideline.planner.verified import VerifiedThrough, verified_through
+from tideline.planner.verified import VerifiedThrough, last_proof
 from tideline.store.objects import open_store
 
 if TYPE_CHECKING:
@@ -82,8 +82,10 @@ def target_of(pipeline: Pipeline[Any], table: str) -> str:
 
 def verified_status(pipeline: Pipeline[Any]) -> VerifiedThrough:
     """What is kept of the table."""
-    manifest, state = pipeline.manifest(), pipeline.state()
-    return verified_through(pipeline.settings, manifest, state, [ORDERS])[ORDERS]
+    store, state = open_store(pipeline.settings.store), pipeline.table(ORDERS)
+    proof = last_proof(pipeline.settings, store, pipeline.manifest(), ORDERS, state)
+    assert proof is not None
+    return proof.through(state)
 
 
 def named(result: Verification) -> tuple[Proof, str]:
@@ -123,6 +125,17 @@ def orders(database: Database, pipeline_of: PipelineFactory) -> Pipeline[Databas
     return pipeline_of(database, capture={"chunk_rows": 100})
 
 
+def change_twenty(orders: Pipeline[Database], jobs: SharedJobs) -> None:
+    """Eighteen rows are updated, two deleted; that is captured and merged."""
+    orders.database.run(
+        "UPDATE orders SET name = 'anew' WHERE id BETWEEN 401 AND 418",
+        "DELETE FROM orders WHERE id > 498",
+    )
+    moment_us = time.time() * 1e6
+    poll("the changes are captured", lambda: orders.heard_after(moment_us))
+    jobs.merge("meanwhile", [ORDERS])
+
+
 @pytest.mark.timeout(1_200)
 def test_damage_is_found_named_and_repaired(
     orders: Pipeline[Database], spark: SparkSession
@@ -131,6 +144,12 @@ def test_damage_is_found_named_and_repaired(
     jobs = SharedJobs(orders, spark)
     orders.ask(DumpRequest("first", (ORDERS,)))
     jobs.merge("m", [ORDERS])
+    jobs.meanwhile.append(lambda: change_twenty(orders, jobs))
+    moved = verified(jobs, "v-moved", ORDERS)[ORDERS]
+    assert (moved.proof, moved.proven_later) == (Proof.EQUAL, 20), moved
+    # As many as the table has: each was compared once, in one pass or the other.
+    assert moved.rows == 498
+    orders.database.run("INSERT INTO orders (id, name) VALUES (499, 'back'), (500, 'back')")
     proof = verified(jobs, "v-equal", ORDERS)[ORDERS]
     assert (proof.proof, proof.rows, proof.moving) == (Proof.EQUAL, 500, 0), proof
     target = target_of(orders, ORDERS)
@@ -150,7 +169,7 @@ def test_damage_is_found_named_and_repaired(
             statement.replace("{}", target).replace("* EXCEPT (id), id + 9000 AS id", SHIFTED)
         )
     found = verified(jobs, "v-damaged", ORDERS)[ORDERS]
-    assert found.proof is Proof.DIFFERS
+    assert (found.proof, found.rows) == (Proof.DIFFERS, 500)
     assert {(one.kind, one.key, one.columns) for one in found.keys} == {
         ("missing", ("7",), ()),
         ("different", ("20",), ("name",)),
@@ -186,7 +205,8 @@ def test_damage_is_found_named_and_repaired(
     status = verified_status(orders)
     assert (status.seq, status.verify_id) == (proof.seq, "v-equal")
     assert status.invalid is not None
-    assert "version 1: DELETE" in status.invalid
+    assert status.invalid.startswith("changed by others: version ")
+    assert status.invalid.endswith(": DELETE")
 
     # A part that is gone or torn is named, and nothing is said of the table.
     whole = next(plan for plan in jobs.plans if plan.verify_id == "v-damaged.1")
@@ -208,6 +228,7 @@ def test_damage_is_found_named_and_repaired(
 
     again = verified(jobs, "v-repaired", ORDERS, repair=True)[ORDERS]
     assert (again.proof, again.repaired, again.differences) == (Proof.EQUAL, 9, 0), again
+    assert again.rows == 500
     held = spark.sql(f"SELECT count(*), count(DISTINCT id) FROM {target}").collect()
     assert [tuple(row) for row in held] == [(500, 500)]
     assert verified_status(orders).invalid is None

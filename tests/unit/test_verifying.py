@@ -28,7 +28,7 @@ from tideline.contract.schema import parse_table
 from tideline.contract.steps import ColumnStep, StepKind
 from tideline.contract.verification import Proof, Scope, TableProof, Verification
 from tideline.planner.garbage import Fate, Garbage
-from tideline.planner.verified import read_verification, store_verification, verified_through
+from tideline.planner.verified import last_proof, read_verification, store_verification
 from tideline.planner.verifying import Planned, plan_verification, stuck
 from tideline.settings.tables import OnChange, TableSettings
 from tideline.store.objects import open_store
@@ -281,8 +281,10 @@ class TestKeptProofs:
         tail = history.chain.tail()
         assert tail is not None
         assert tail.manifest.state is not None
-        found = verified_through(history.settings, tail.manifest, tail.manifest.state, [T])
-        return found.get(T)
+        state = tail.manifest.state.tables[T]
+        store = open_store(history.settings.store)
+        found = last_proof(history.settings, store, tail.manifest, T, state)
+        return None if found is None else found.through(state)
 
     def test_the_newest_counts(self, history: History, proof: TableProof) -> None:
         self.store(history, proof, "new")

@@ -188,6 +188,7 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     ``left_blocked`` says that somebody cancelled the worker's own dump that was to start it anew.
     ``was_gone``: it was not in the source for a while, so that what has its name is another table.
     ``numbers`` are those of the schema's columns, where the source numbers them and they are known.
+    ``doubts`` counts how often its rows were found to be in doubt, whatever ended that.
     ``stated``: what statements of the log did to the columns of ``schema``, all taken together, as
     long as no schema has come that shows it; None: no statement, or not all is known.
     """
@@ -211,6 +212,7 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     was_gone: bool = False
     numbers: ColumnNumbers | None = None
     stated: tuple[ColumnStep, ...] | None = None
+    doubts: int = 0
 
     @property
     def gone(self) -> bool:

@@ -58,7 +58,8 @@ def short(table: str) -> str:
 
 
 def with_pass(first: TableProof, later: Sequence[TableProof]) -> TableProof:
-    """``first`` once the keys that it set aside were compared again, in ``later`` passes.
+    """``first`` once the keys that it set aside were compared again, in ``later`` passes: their
+    rows count there, and nowhere else.
 
     What these set aside themselves is what still moves, and so is what ``first`` does not list.
     """
@@ -73,6 +74,7 @@ def with_pass(first: TableProof, later: Sequence[TableProof]) -> TableProof:
     return replace(
         summed,
         proof=Proof.DIFFERS if summed.differences else proof,
+        rows=first.rows + sum(one.rows for one in later),
         moving=moving,
         moving_keys=keys,
         proven_later=first.proven_later + first.moving - moving,
@@ -81,10 +83,13 @@ def with_pass(first: TableProof, later: Sequence[TableProof]) -> TableProof:
 
 
 def without_differences(proof: TableProof) -> TableProof:
-    """``proof`` of all but the keys that differ: these are to be proven anew."""
+    """``proof``, which lists all keys that differ, of the others: those are to be proven anew."""
+    extra = {different.key for different in proof.keys if different.kind == "extra"}
+    differing = {different.key for different in proof.keys} - extra
     return replace(
         proof,
         proof=Proof.MOVING if proof.moving else Proof.EQUAL,
+        rows=proof.rows - len(differing),
         missing=0,
         extra=0,
         different=0,
@@ -107,6 +112,7 @@ def repaired(before: TableProof, later: Sequence[TableProof]) -> TableProof:
     return replace(
         rest,
         proof=Proof.DIFFERS if rest.differences else proof,
+        rows=rest.rows + sum(one.rows for one in later),
         moving=moving,
         moving_keys=(*before.moving_keys, *(key for one in later for key in one.moving_keys)),
         repaired=before.repaired + len(keys),

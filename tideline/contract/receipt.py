@@ -94,7 +94,8 @@ class TableReceipt(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
     """The receipt of one plan; ``held`` repeats the plan's tables that were left out, and why.
-    ``seconds`` is what all tables together took, of which many may be merged side by side."""
+    ``seconds`` is what all tables together took, of which many may be merged side by side;
+    ``capped``: the plan ended before the chain did, because of its caps."""
 
     plan_id: str
     pipeline: str
@@ -102,6 +103,7 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
     tables: tuple[TableReceipt, ...]
     held: Mapping[str, str] = msgspec.field(default_factory=dict)
     seconds: float = 0.0
+    capped: bool = False
     version: int = written_version(RECEIPT_VERSION)
     requires: tuple[str, ...] = written_features()
 
@@ -139,6 +141,7 @@ def run_of(receipt: Receipt, ended_us: int) -> MergeRun:
             for one in receipt.tables
         ),
         held=receipt.held,
+        capped=receipt.capped,
     )
 
 

@@ -53,12 +53,14 @@ class MergeRun(msgspec.Struct, frozen=True, omit_defaults=True):
 
     A plan that is run again leaves another record; see `in_window`. ``held``:
     the tables that were held back, and why; one without tables held back all that waited.
+    ``capped``: the plan's caps left something for the next one.
     """
 
     plan_id: str
     ended_us: int
     tables: tuple[TableFigures, ...] = ()
     held: Mapping[str, str] = msgspec.field(default_factory=dict)
+    capped: bool = False
     version: int = written_version(RUN_VERSION)
     requires: tuple[str, ...] = written_features()
 

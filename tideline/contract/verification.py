@@ -44,7 +44,8 @@ class TableCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     ``number`` is the transaction version that this version of the target must have under
     ``app_id``: smaller than ``applied`` where nothing of the table came after it. ``schema`` is
     the table's schema, of checks and target alike. ``touched`` are the parts with the changes
-    after ``low_seq``, the earliest chunk's.
+    after ``low_seq``, the earliest chunk's. ``doubts``: as `TableState` had it before the first
+    chunk was read.
     """
 
     table: str
@@ -63,6 +64,7 @@ class TableCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     scope: Scope = Scope.WHOLE
     key_range: KeyRange | None = None
     sample_percent: int | None = None
+    doubts: int = 0
 
 
 class VerifyPlan(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -110,14 +112,15 @@ class TableProof(msgspec.Struct, frozen=True, omit_defaults=True):
     """What came of one table, whose target had applied all up to ``seq`` (source clock:
     ``source_time_us``).
 
-    ``rows`` were compared. ``missing``, ``extra``, ``different``, ``sequence`` and ``duplicates``
-    count keys by kind, ``columns`` the differences by column; ``keys`` lists the first `KEYS_MAX`
-    of them. ``moving`` keys were set aside because they changed meanwhile (``moving_keys``, when
-    they are few enough), and are to be proven by another pass; ``proven_later`` were, at
-    ``later_seq``. ``repaired`` keys differed, were dumped and merged, and found equal then.
-    ``pending``: rows with columns that are still to be read from the source, which were left out.
-    ``extra_sought``: whether rows that the source lacks were looked for. ``uncompared`` columns
-    are not in the target, by the settings.
+    ``rows`` of the source were compared, each counted once, in whichever pass. ``missing``,
+    ``extra``, ``different``, ``sequence`` and ``duplicates`` count keys by kind, ``columns`` the
+    differences by column; ``keys`` lists the first `KEYS_MAX` of them. ``moving`` keys were set
+    aside because they changed meanwhile (``moving_keys``, when they are few enough), and are to be
+    proven by another pass; ``proven_later`` were, at ``later_seq``. ``repaired`` keys differed,
+    were dumped and merged, and found equal then. ``pending``: rows with columns that are still to
+    be read from the source, which were left out. ``extra_sought``: whether rows that the source
+    lacks were looked for. ``uncompared`` columns are not in the target, by the settings.
+    ``doubts``: the rows were read after so many doubts.
     """
 
     table: str
@@ -149,6 +152,7 @@ class TableProof(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str | None = None
     hint: str | None = None
     seconds: float = 0.0
+    doubts: int = 0
 
     @property
     def differences(self) -> int:
@@ -177,7 +181,8 @@ class Verified(msgspec.Struct, frozen=True, omit_defaults=True):
     """Up to where one table was last proven equal, every row of it: kept until a later proof.
 
     It holds for the target's version ``target_version`` under ``app_id``, and for what our own
-    merges made of that; `planner.verified` tells whether somebody else changed it since.
+    merges made of that; `planner.verified` tells whether somebody else changed it since. Its rows
+    were read after as many ``doubts`` as `TableState` counts: it ends these.
     """
 
     table: str
@@ -187,6 +192,7 @@ class Verified(msgspec.Struct, frozen=True, omit_defaults=True):
     app_id: str
     verify_id: str
     source_time_us: int | None = None
+    doubts: int = 0
     version: int = written_version(VERIFICATION_VERSION)
     requires: tuple[str, ...] = written_features()
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from tideline.contract.manifest import Manifest, Part, TableCondition
+from tideline.contract.manifest import Manifest, Part, TableCondition, TableState
 from tideline.contract.schema import Verdict
+from tideline.planner.progress import foreign_owner
+from tideline.planner.targets import Target
 
 _TOUCHING = ("c", "u", "d")
 """Operations after which a row differs from what a chunk held; a dump's rows are no news."""
@@ -47,6 +49,26 @@ class Meanwhile:
             if part.table == name and part.last_seq > low and _touches(part)
         ]
         self.end = manifest
+
+
+def check_table(
+    name: str, then: TableState, now: TableState, target: Target, tail: Manifest
+) -> None:
+    """Raise Held unless the target can be compared with what was read."""
+    if now.condition in (TableCondition.PARKED, TableCondition.BLOCKED):
+        raise Held(f"it is {now.condition.value}: {now.reason or 'no reason given'}")
+    if now.schema is None:
+        raise Held("nothing of it is captured yet")
+    if then.generation != now.generation:
+        raise Held("it was started anew while it was being verified; verify it again")
+    owner = foreign_owner(target, tail, name)
+    if owner is not None:
+        raise Held(owner)
+    if target.went_back:
+        raise Held(
+            "its target was set back behind what is applied (RESTORE): dump and merge it, then"
+            " verify it again"
+        )
 
 
 def _touches(part: Part) -> bool:

@@ -18,6 +18,7 @@ from tideline.planner.consumers import register_warehouse
 from tideline.planner.gather import Gathered, gather
 from tideline.planner.policies import policy_of
 from tideline.planner.starts import Start, Starts
+from tideline.planner.verified import settled_tables
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore, open_store
@@ -96,6 +97,7 @@ class Planning:
         starts = self._starts.of(chosen, tail, tables or ())
         self.ended = _ended(chosen, starts)
         stopped = {name: str(start.stop) for name, start in starts.items() if start.stop}
+        settled = self._settled(tail, state)
         plans: list[Plan] = []
         group: Sequence[str] = tuple(chosen)
         while group and len(plans) < GROUPS_MAX:
@@ -108,7 +110,7 @@ class Planning:
                 tables=tuple(group),
                 policies={name: starts[name].policy for name in group if name in starts},
             )
-            plan = self._group(scope, starts, state, tail)
+            plan = self._group(scope, starts, settled, tail)
             plans.append(plan)
             group = [name for name in group if name in starts and starts[name].starved(plan.b)]
         return msgspec.structs.replace(
@@ -117,6 +119,13 @@ class Planning:
             tables=tuple(self._judged(table) for plan in plans for table in plan.tables),
             held={name: why for plan in plans for name, why in plan.held.items()} | stopped,
         )
+
+    def _settled(self, tail: Manifest, state: OpenState) -> OpenState:
+        """Without the doubts that proofs have ended; a proof is of the live table, and tells
+        nothing of one that is built beside it."""
+        if self._build:
+            return state
+        return settled_tables(self._settings, self._store, tail, state)
 
     def stops(self, tables: Collection[str]) -> Mapping[str, Stop]:
         """Those of ``tables`` that stand before a change which somebody is to decide on."""

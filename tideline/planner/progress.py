@@ -16,9 +16,10 @@ from tideline.contract.schema import parse_table
 from tideline.contract.table_plans import complete_through
 from tideline.planner.kept import anew_loses
 from tideline.planner.targets import Target, read_target
+from tideline.planner.verified import LastProof, last_proof
 from tideline.settings import Settings
 from tideline.store.chain import Chain
-from tideline.store.objects import open_store
+from tideline.store.objects import ObjectStore, open_store
 
 
 class TableProgress(msgspec.Struct, frozen=True):
@@ -31,7 +32,8 @@ class TableProgress(msgspec.Struct, frozen=True):
     table cannot be merged. ``pending``: rows that lack values which the log did not carry, as the
     last merge's receipt counts them (None: it is not there to say, and some may). ``mode``: how the
     target is kept; ``mode_wanted``: what the settings say, where that is another: a target keeps
-    the mode that it was made in until `tideline rebuild` switches it.
+    the mode that it was made in until `tideline rebuild` switches it. ``proof``: when it was last
+    proven equal; while that holds, what others did before is no doubt any more.
     """
 
     table: str
@@ -44,6 +46,7 @@ class TableProgress(msgspec.Struct, frozen=True):
     pending: int | None = 0
     mode: Mode = Mode.CURRENT
     mode_wanted: Mode | None = None
+    proof: LastProof | None = None
 
 
 def applied_state(settings: Settings) -> Mapping[str, TableProgress]:
@@ -51,13 +54,14 @@ def applied_state(settings: Settings) -> Mapping[str, TableProgress]:
 
     Reads the chain's tail and one log per table: milliseconds each, and no JVM.
     """
-    chain = Chain(open_store(settings.store), settings.pipeline)
+    store = open_store(settings.store)
+    chain = Chain(store, settings.pipeline)
     tail = chain.tail()
     if tail is None:
         return {}
     tables = chain.open_state(tail).tables
     return {
-        name: _progress(settings, tail.manifest, name, table)
+        name: _progress(settings, store, tail.manifest, name, table)
         for name, table in sorted(tables.items())
         if table.schema is not None
     }
@@ -79,8 +83,13 @@ def foreign_owner(target: Target, tail: Manifest, name: str) -> str | None:
     return f"{target.url} holds {table} of pipeline {pipeline}, incarnation {incarnation}"
 
 
-def _progress(settings: Settings, tail: Manifest, name: str, table: TableState) -> TableProgress:
+def _progress(
+    settings: Settings, store: ObjectStore, tail: Manifest, name: str, table: TableState
+) -> TableProgress:
     target = target_of(settings, tail, name, table)
+    proof = last_proof(settings, store, tail, name, table)
+    holds = proof is not None and proof.broken is None
+    table = table if proof is None else proof.settled(table)
     problem = foreign_owner(target, tail, name)
     if target.went_back:
         problem = "the target was set back behind what is applied (RESTORE)"
@@ -95,8 +104,8 @@ def _progress(settings: Settings, tail: Manifest, name: str, table: TableState) 
         through = stamp.complete_through_us if known and stamp is not None else None
     else:
         manifest, seq, through = tail.manifest_number, tail.last_seq, complete_through(table, tail)
-    pending = 0 if stamp is None or not stamp.pending else _pending(settings, name, stamp)
-    unproven = (*target.unproven, *target.foreign)
+    pending = 0 if stamp is None or not stamp.pending else _pending(settings, store, name, stamp)
+    unproven = () if holds else (*target.unproven, *target.foreign)
     return TableProgress(
         table=name,
         manifest=manifest,
@@ -108,11 +117,12 @@ def _progress(settings: Settings, tail: Manifest, name: str, table: TableState) 
         pending=pending,
         mode=target.mode if target.exists else wanted,
         mode_wanted=wanted if target.exists and wanted is not target.mode else None,
+        proof=proof,
     )
 
 
-def _pending(settings: Settings, name: str, stamp: Stamp) -> int | None:
+def _pending(settings: Settings, store: ObjectStore, name: str, stamp: Stamp) -> int | None:
     """The rows that the merge of ``stamp`` left pending; it only says that there may be some."""
-    raw = open_store(settings.store).get(layout.receipt_key(settings.pipeline, stamp.plan_id))
+    raw = store.get(layout.receipt_key(settings.pipeline, stamp.plan_id))
     tables = () if raw is None else decode_receipt(raw).tables
     return next((one.pending for one in tables if one.table == name), None)

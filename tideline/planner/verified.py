@@ -1,21 +1,24 @@
 """Up to where each table was last proven equal, and whether that still holds.
 
 A proof is of one version of the target. What our own merges make of it later is as right as they
-are; what anybody else commits is not, and ends the proof by name.
+are; what anybody else commits is not, and ends the proof by name. A proof that holds ends every
+doubt that there was before its rows were read, at the source and in the warehouse, as a dump would.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
+from msgspec.structs import replace
 
 from tideline.contract import layout
-from tideline.contract.manifest import Manifest, OpenState, TableState
+from tideline.contract.manifest import Manifest, OpenState, TableCondition, TableState
 from tideline.contract.plan import Stamp, app_id
 from tideline.contract.schema import parse_table
 from tideline.contract.verification import (
@@ -37,7 +40,7 @@ COMMITS_MAX = 10_000
 class VerifiedThrough(msgspec.Struct, frozen=True):
     """A table was equal to its source at sequence ``seq``, source clock ``source_time_us``.
 
-    ``invalid`` says what has happened to the target since that no proof covers.
+    ``invalid`` says what has happened since that it does not cover: to the target, or a doubt.
     """
 
     seq: int
@@ -66,6 +69,7 @@ def store_verification(settings: Settings, result: Verification) -> None:
                 app_id=table.app_id,
                 verify_id=result.verify_id,
                 source_time_us=table.source_time_us,
+                doubts=table.doubts,
             )
             store.put(place, encode_verified(kept))
 
@@ -77,24 +81,71 @@ def read_verification(settings: Settings, verify_id: str) -> Verification | None
     return None if raw is None else decode_verification(raw)
 
 
-def verified_through(
-    settings: Settings, tail: Manifest, state: OpenState, tables: Iterable[str]
-) -> Mapping[str, VerifiedThrough]:
-    """What is kept of ``tables``; those that were never proven are not in it."""
-    store = open_store(settings.store)
-    found = {}
-    for name in tables:
-        kept = _kept(store, layout.verified_key(settings.pipeline, parse_table(name)))
-        if kept is not None:
-            now = state.tables.get(name, TableState())
-            found[name] = VerifiedThrough(
-                kept.seq,
-                kept.manifest_number,
-                kept.source_time_us,
-                kept.verify_id,
-                _invalid(settings, tail, now, kept),
+@dataclass(frozen=True, slots=True)
+class LastProof:
+    """The newest proof of a table, and (``broken``) what has happened to its target since that no
+    proof covers; None: nothing has."""
+
+    kept: Verified
+    broken: str | None = None
+
+    def through(self, state: TableState) -> VerifiedThrough:
+        """What may be said of it while the chain says ``state`` of the table."""
+        kept = self.kept
+        return VerifiedThrough(
+            kept.seq,
+            kept.manifest_number,
+            kept.source_time_us,
+            kept.verify_id,
+            self.broken or self._doubt(state),
+        )
+
+    def settled(self, state: TableState) -> TableState:
+        """``state`` without the doubts that the proof has ended. Of a table that was never dumped
+        whole it has shown that nothing is missing."""
+        if self.broken is not None or self._doubt(state) is not None:
+            return state
+        if state.condition is TableCondition.UNPROVEN and self._ends_doubts(state):
+            state = replace(
+                state, condition=TableCondition.LIVE, since_seq=None, reason=None, hint=None
             )
-    return found
+        if state.condition is TableCondition.LIVE and state.complete_seq is None:
+            return replace(state, complete_seq=self.kept.seq)
+        return state
+
+    def _ends_doubts(self, state: TableState) -> bool:
+        """A worker that does not count them has had none, as far as that goes."""
+        return state.doubts > 0 and self.kept.doubts == state.doubts
+
+    def _doubt(self, state: TableState) -> str | None:
+        """The doubt of the very rows that were proven, which was found too late for the proof."""
+        if state.condition is not TableCondition.UNPROVEN or self._ends_doubts(state):
+            return None
+        if state.since_seq is not None and self.kept.seq < state.since_seq:
+            return None
+        since = "" if state.since_seq is None else f" since seq {state.since_seq}"
+        return f"it is unproven{since}: {state.reason or 'no reason given'}"
+
+
+def last_proof(
+    settings: Settings, store: ObjectStore, tail: Manifest, name: str, state: TableState
+) -> LastProof | None:
+    """What is kept of the table called ``name``; None when it was never proven."""
+    kept = _kept(store, layout.verified_key(settings.pipeline, parse_table(name)))
+    return None if kept is None else LastProof(kept, _invalid(settings, tail, state, kept))
+
+
+def settled_tables(
+    settings: Settings, store: ObjectStore, tail: Manifest, state: OpenState
+) -> OpenState:
+    """``state``, whose tables are in no doubt that a proof has ended (`LastProof.settled`)."""
+    tables = dict(state.tables)
+    for name, table in state.tables.items():
+        never = table.condition is TableCondition.LIVE and table.complete_seq is None
+        if table.schema is not None and (table.condition is TableCondition.UNPROVEN or never):
+            proof = last_proof(settings, store, tail, name, table)
+            tables[name] = table if proof is None else proof.settled(table)
+    return replace(state, tables=tables)
 
 
 def _kept(store: ObjectStore, key: str) -> Verified | None:

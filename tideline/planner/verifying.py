@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tideline.contract import layout
 from tideline.contract.errors import CorruptData, Misconfigured
-from tideline.contract.manifest import Check, Manifest, OpenState, Part, TableCondition, TableState
+from tideline.contract.manifest import Check, Manifest, OpenState, Part, TableState
 from tideline.contract.plan import Plan, app_id
 from tideline.contract.request import DumpRequest
 from tideline.contract.schema import TableSchema
@@ -25,10 +25,9 @@ from tideline.contract.verification import (
     decode_verify_plan,
     encode_verify_plan,
 )
-from tideline.planner.meanwhile import Held, Meanwhile
+from tideline.planner.meanwhile import Held, Meanwhile, check_table
 from tideline.planner.merges import Planning
-from tideline.planner.progress import foreign_owner, target_of
-from tideline.planner.targets import Target
+from tideline.planner.progress import target_of
 from tideline.settings import Settings
 from tideline.store.chain import Chain, Link
 from tideline.store.objects import ObjectStore, open_store
@@ -115,11 +114,11 @@ class _Planning:
                 f"pipeline {self._settings.pipeline} has no manifest in {self._settings.store.url}",
                 hint="start `tideline capture`, or correct store.url",
             )
-        request, checks = self._checks(request_id, finished_in, tables)
+        asked, checks = self._checks(request_id, finished_in, tables)
         made, waiting, held = [], [], {}
         for name in tables:
             try:
-                made.append(self._table(request, name, checks[name], tail))
+                made.append(self._table(asked, name, checks[name], tail))
             except Held as why:
                 held[name] = str(why)
             except _Waits:
@@ -145,7 +144,7 @@ class _Planning:
 
     def _checks(
         self, request_id: str, finished_in: int, tables: Sequence[str]
-    ) -> tuple[DumpRequest, Mapping[str, list[_Found]]]:
+    ) -> tuple[_Asked, Mapping[str, list[_Found]]]:
         """The request, and the chunks of each table, in order, with the manifests that name them.
 
         They are looked for backwards, up to the manifest that accepted the request. Where the
@@ -163,20 +162,19 @@ class _Planning:
                         found[check.table].setdefault(check.chunk, one)
             begun = [link.manifest for link in links if request_id in link.manifest.accepted]
             if begun:
-                request = _accepted(begun[0], request_id)
-                return request, {name: _whole(name, chunks) for name, chunks in found.items()}
+                asked = _Asked(_accepted(begun[0], request_id), begun[0].manifest_number)
+                return asked, {name: _whole(name, chunks) for name, chunks in found.items()}
             last = first - 1
         raise CorruptData(f"no manifest up to {finished_in} has accepted request {request_id}")
 
-    def _table(
-        self, request: DumpRequest, name: str, found: Sequence[_Found], tail: Link
-    ) -> TableCheck:
+    def _table(self, asked: _Asked, name: str, found: Sequence[_Found], tail: Link) -> TableCheck:
+        request = asked.request
         last = found[-1].manifest
         then = self._state_at(last.manifest_number)
         now = self._chain.open_state(tail).tables.get(name, TableState())
         state = then.tables.get(name, TableState())
         target = target_of(self._settings, tail.manifest, name, now)
-        _check_table(name, state, now, target, tail.manifest)
+        check_table(name, state, now, target, tail.manifest)
         number = target.applied
         if number is None or number < state.last_data_manifest:
             raise _Waits
@@ -208,7 +206,16 @@ class _Planning:
             scope=_scope(request),
             key_range=request.key_range,
             sample_percent=request.sample_percent,
+            doubts=self._doubts_before(asked, name),
         )
+
+    def _doubts_before(self, asked: _Asked, name: str) -> int:
+        """How often the table had been in doubt before the request was accepted: no chunk was read
+        before that. What came in the same manifest may have come behind a chunk."""
+        if asked.manifest_number <= 1:
+            return 0
+        before = self._state_at(asked.manifest_number - 1)
+        return before.tables.get(name, TableState()).doubts
 
     def _state_at(self, number: int) -> OpenState:
         link = self._chain.read(number)
@@ -238,6 +245,14 @@ class _Planning:
 
 
 @dataclass(frozen=True, slots=True)
+class _Asked:
+    """What was asked for, and the manifest that accepted it."""
+
+    request: DumpRequest
+    manifest_number: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Found:
     check: Check
     manifest: Manifest
@@ -262,26 +277,6 @@ def _whole(table: str, chunks: Mapping[int, _Found]) -> list[_Found]:
             hint="verify the table again; `tideline inspect manifests` shows what there is",
         )
     return [chunks[number] for number in range(count)]
-
-
-def _check_table(
-    name: str, then: TableState, now: TableState, target: Target, tail: Manifest
-) -> None:
-    """Raise Held unless the target can be compared with what was read."""
-    if now.condition in (TableCondition.PARKED, TableCondition.BLOCKED):
-        raise Held(f"it is {now.condition.value}: {now.reason or 'no reason given'}")
-    if now.schema is None:
-        raise Held("nothing of it is captured yet")
-    if then.generation != now.generation:
-        raise Held("it was started anew while it was being verified; verify it again")
-    owner = foreign_owner(target, tail, name)
-    if owner is not None:
-        raise Held(owner)
-    if target.went_back:
-        raise Held(
-            "its target was set back behind what is applied (RESTORE): dump and merge it, then"
-            " verify it again"
-        )
 
 
 def _scope(request: DumpRequest) -> Scope:

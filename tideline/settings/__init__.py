@@ -24,6 +24,7 @@ from pydantic_settings import (
 from tideline.contract.errors import Misconfigured
 from tideline.contract.patterns import check_patterns
 from tideline.contract.schema import TableId
+from tideline.settings.base import Effect
 from tideline.settings.nearest import nearest_key
 from tideline.settings.sections import Capture, Control, Merge, Retention, Store, Warehouse
 from tideline.settings.source import MysqlAddress, Source
@@ -67,7 +68,7 @@ class Settings(BaseSettings):
         use_attribute_docstrings=True,
     )
 
-    pipeline: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
+    pipeline: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"), Effect.RESTART]
     """The name of the pipeline: of its folder in the store, and of what it makes at the source."""
     source: Source
     store: Store

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,7 +13,27 @@ Days = Annotated[float, Field(ge=1 / 24, le=36_500)]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
 
+class Effect(StrEnum):
+    """When a change of the settings file counts for what runs."""
+
+    LIVE = "live"
+    """The worker goes by it within seconds, and each command when it is run."""
+    RESTART = "restart"
+    """The worker goes by it once it is restarted, and each command when it is run."""
+    COMMAND = "command"
+    """Only commands and Airflow's tasks read it, each anew when it is run."""
+
+
 class Section(BaseModel):
+    """``effect`` holds for the keys that say nothing else in their annotation."""
+
+    effect: ClassVar[Effect]
+
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
     )
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "effect" not in vars(cls):
+            raise TypeError(f"{cls.__name__} does not say when its keys count")

@@ -8,15 +8,16 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pydantic import BaseModel, SecretStr
+from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from tideline.settings import Settings, TableSettings
-from tideline.settings.base import Section
+from tideline.settings.base import Effect
+from tideline.settings.effects import effects, keys_of, section_of
 
 _HEAD = """\
 # Settings
@@ -26,9 +27,19 @@ Everything that `tideline.toml` may hold, with its default. The file is named by
 which wins: `TIDELINE_` and the key in capitals, sections set off by two underscores
 (`TIDELINE_SOURCE__PASSWORD`). A mistake is named with its key, all mistakes at once.
 
-Units are in the names: `_s` seconds, `_ms` milliseconds, `_bytes` bytes, `_days`, `_hours`. A
-running worker reads a changed file anew. This page is made from the settings' classes by
-`python -m tideline.settings.reference`, and a test compares the two.
+Units are in the names: `_s` seconds, `_ms` milliseconds, `_bytes` bytes, `_days`, `_hours`.
+
+A change of the file *counts*
+
+| | for |
+|---|---|
+| live | commands when they are run, and the worker: it looks at the file every two seconds |
+| restart | commands, and the worker once restarted: its log and `tideline status` name the key |
+| command | commands and Airflow's tasks when they are run: the worker does not read it |
+
+What comes from the environment is the process's own and needs a restart in any case. A file with
+mistakes changes nothing. This page is made from the settings' classes by `python -m
+tideline.settings.reference`, and a test compares the two.
 """
 _TABLES = """\
 By table: `[tables."PATTERN"]`, a shell pattern over `schema.table` (`[tables."public.*"]`). What a
@@ -39,40 +50,29 @@ later entry says wins over earlier ones, key by key.
 def reference() -> str:
     """The page."""
     fields = Settings.model_fields
-    top = {name: one for name, one in fields.items() if _section(one) is None and name != "tables"}
+    when = effects()
+    top = [(name, one, when[name]) for name, one in fields.items() if name in when]
     parts = [_HEAD, *_part(None, "", top)]
     for name, one in fields.items():
-        section = _section(one)
+        section = section_of(one)
         if section is not None:
-            parts += _part(f"[{name}]", _words(inspect.getdoc(section)), section.model_fields)
-    parts += _part("[tables]", _TABLES, dict(_flat(TableSettings)))
+            parts += _part(f"[{name}]", _words(inspect.getdoc(section)), keys_of(section))
+    parts += _part("[tables]", _TABLES, keys_of(TableSettings))
     return "\n".join(parts)
 
 
-def _part(title: str | None, text: str, fields: dict[str, FieldInfo]) -> Iterator[str]:
+def _part(
+    title: str | None, text: str, keys: Iterable[tuple[str, FieldInfo, Effect]]
+) -> Iterator[str]:
     if title is not None:
         yield f"## `{title}`\n"
     if text:
         yield text if text.endswith("\n") else f"{text}\n"
-    yield "| key | default | meaning |"
-    yield "|---|---|---|"
-    for name, one in fields.items():
-        yield f"| `{name}` | {_default(one)} | {_words(one.description)} |"
+    yield "| key | default | counts | meaning |"
+    yield "|---|---|---|---|"
+    for name, one, effect in keys:
+        yield f"| `{name}` | {_default(one)} | {effect.value} | {_words(one.description)} |"
     yield ""
-
-
-def _flat(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    for name, one in section.model_fields.items():
-        inner = _section(one)
-        if inner is None:
-            yield prefix + name, one
-        else:
-            yield from _flat(inner, f"{prefix}{name}.")
-
-
-def _section(one: FieldInfo) -> type[Section] | None:
-    kind = one.annotation
-    return kind if isinstance(kind, type) and issubclass(kind, Section) else None
 
 
 def _default(one: FieldInfo) -> str:

@@ -9,12 +9,16 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from tideline.settings.base import Count, Days, MiB, Seconds, Section
+from tideline.settings.base import Count, Days, Effect, MiB, Seconds, Section
 from tideline.settings.secrets import hidden, known, secret_of, with_password
+
+RollUpBytes = Annotated[int, Field(ge=1, le=1024 * MiB)]
 
 
 class Store(Section):
     """Where segments lie. Credentials for s3 come from the usual AWS variables, or from here."""
+
+    effect = Effect.RESTART
 
     url: str
     """Where segments lie: `file:///absolute/path` or `s3://bucket/prefix`."""
@@ -79,6 +83,8 @@ class Store(Section):
 class Control(Section):
     """The Redis (or Valkey) that requests come through."""
 
+    effect = Effect.RESTART
+
     url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
     """`redis://…`, or `rediss://…` with TLS."""
     password: SecretStr | None = None
@@ -106,6 +112,8 @@ class Control(Section):
 class Warehouse(Section):
     """Where the tables are kept, at ``{url}/{source schema}/{table}``."""
 
+    effect = Effect.COMMAND
+
     url: str
     """The folder of the tables, as Spark and this program address it."""
 
@@ -120,6 +128,8 @@ class Warehouse(Section):
 class Capture(Section):
     """The worker's limits, each with its unit in its name."""
 
+    effect = Effect.LIVE
+
     flush_interval_s: Seconds = 5.0
     """A segment is closed after this at the latest."""
     segment_bytes_max: Count = 32 * MiB
@@ -132,9 +142,9 @@ class Capture(Section):
     """Sealed but not yet durable bytes; above it, reading stops and the source keeps its log."""
     stop_timeout_s: Seconds = 30.0
     """How long a stop waits for the store; what is not durable by then is read again."""
-    heartbeat_s: Seconds = 5.0
+    heartbeat_s: Annotated[Seconds, Effect.RESTART] = 5.0
     """The chain grows at least so often."""
-    takeover_after_s: Seconds = 15.0
+    takeover_after_s: Annotated[Seconds, Effect.RESTART] = 15.0
     """A passive worker takes over a chain that has not grown for so long."""
     chunk_rows: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
     """Rows that one query of a dump reads, at most."""
@@ -173,16 +183,16 @@ class Capture(Section):
     """Tables that are dumped side by side, each over two connections of its own."""
     chunks_ahead_max: Annotated[int, Field(ge=0, le=16)] = 2
     """Chunks of a table that are read while the one before them waits for its high mark."""
-    request_claim_s: Seconds = 30.0
+    request_claim_s: Annotated[Seconds, Effect.RESTART] = 30.0
     """A request that a worker took and did not answer for so long is taken up by another."""
-    rollup_part_bytes_max: Annotated[int, Field(ge=1, le=1024 * MiB)] = 32 * MiB
+    rollup_part_bytes_max: Annotated[RollUpBytes, Effect.RESTART] = 32 * MiB
     """Smaller parts of a table are rolled up together, a thousand manifests' at a time."""
-    rollup_file_bytes_max: Annotated[int, Field(ge=1, le=1024 * MiB)] = 64 * MiB
+    rollup_file_bytes_max: Annotated[RollUpBytes, Effect.RESTART] = 64 * MiB
     """Parts that together are larger become several roll-ups."""
-    metrics_address: str = "127.0.0.1"
+    metrics_address: Annotated[str, Effect.RESTART] = "127.0.0.1"
     """The IP address that `metrics_port` is open at: this machine alone; or `0.0.0.0` for all who
     reach it, in a container. There is no login."""
-    metrics_port: Annotated[int, Field(ge=0, le=65_535)] = 0
+    metrics_port: Annotated[int, Field(ge=0, le=65_535), Effect.RESTART] = 0
     """Where `/metrics` (Prometheus), `/healthz` and `/readyz` are served; 0: nowhere."""
 
     @field_validator("metrics_address")
@@ -208,6 +218,8 @@ class Retention(Section):
     and receipts.
     """
 
+    effect = Effect.LIVE
+
     remove: bool = True
     """False: nothing is ever removed, unless ``tideline garbage`` is run."""
     parts_days: Days = 7.0
@@ -226,6 +238,8 @@ class Retention(Section):
 
 class Merge(Section):
     """Limits of one plan, and the Spark application that ``tideline merge`` starts."""
+
+    effect = Effect.COMMAND
 
     parts_max: Count = 10_000
     """Files that one plan reads; what is left waits for the next."""

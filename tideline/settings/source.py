@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
 from tideline.contract.errors import InvariantBroken
-from tideline.settings.base import Seconds, Section
+from tideline.settings.base import Effect, Seconds, Section
 from tideline.settings.secrets import hidden, known, secret_of, with_password
 
 SourceKind = Literal["postgres", "mysql", "mariadb"]
@@ -46,7 +46,9 @@ class MysqlAddress:
 class Source(Section):
     """The database that is captured: PostgreSQL, MySQL or MariaDB, by the url's scheme."""
 
-    url: SecretStr
+    effect = Effect.LIVE
+
+    url: Annotated[SecretStr, Effect.RESTART]
     """``postgresql://user@host:port/database``, or ``mysql://user@host:port/`` and ``mariadb://…``
     with ``?ssl-mode=…&ssl-ca=…``. A database in the latter two is not looked at: ``tables`` names
     them, and the log covers all."""
@@ -65,14 +67,16 @@ class Source(Section):
     """Whether a table found unproven is dumped at once, or only marked."""
     connect_timeout_s: Seconds = 10.0
     """For each connection to the source."""
-    slot: str | None = None
+    slot: Annotated[str | None, Effect.RESTART] = None
     """PostgreSQL: the replication slot's name; None: made from the pipeline's name."""
-    publication: str | None = None
+    publication: Annotated[str | None, Effect.RESTART] = None
     """PostgreSQL: the publication's name; None: made from the pipeline's name."""
-    read_only: bool = False
+    read_only: Annotated[bool, Effect.RESTART] = False
     """MySQL, MariaDB: write no watermarks; a chunk's place in the log is told by the server's own
     position. For a source where the user may not write."""
-    watermark_database: Annotated[str, Field(pattern=r"^[0-9A-Za-z_$]{1,64}$")] = "tideline"
+    watermark_database: Annotated[str, Field(pattern=r"^[0-9A-Za-z_$]{1,64}$"), Effect.RESTART] = (
+        "tideline"
+    )
     """MySQL, MariaDB: the database that our table of watermarks lies in."""
     xa: Literal["hold", "refuse"] = "hold"
     """MySQL, MariaDB: an XA transaction's changes are held until its commit, which the log may hold

@@ -10,7 +10,7 @@ from pydantic import Field
 from tideline.contract.modes import Mode
 from tideline.contract.patterns import matches
 from tideline.contract.schema import TableId
-from tideline.settings.base import Seconds, Section
+from tideline.settings.base import Effect, Seconds, Section
 
 Reaction = Literal["apply", "park", "ignore"]
 """To a change of a table's columns: the warehouse's table follows; it stops before the change, its
@@ -19,6 +19,8 @@ parts are kept, and it waits for somebody to decide; it stays as it is."""
 
 class OnChange(Section):
     """A reaction for each kind of change."""
+
+    effect = Effect.LIVE
 
     add: Reaction = "apply"
     """A new column."""
@@ -36,6 +38,8 @@ class OnChange(Section):
 
 class TableSettings(Section):
     """What holds for a table."""
+
+    effect = Effect.LIVE
 
     mode: Mode = Mode.CURRENT
     """A target keeps the mode that it was made in: ``tideline rebuild`` switches it."""

@@ -8,11 +8,13 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator
 
 from tideline.contract.maintenance import VACUUM_HOURS_MIN
-from tideline.settings.base import Count, MiB, Seconds, Section
+from tideline.settings.base import Count, Effect, MiB, Seconds, Section
 
 
 class Slo(Section):
     """The objective: so many of the changes are queryable so soon after their commit."""
+
+    effect = Effect.LIVE
 
     percent: Annotated[float, Field(gt=0, le=99.999)] = 99.0
     """How many of the changes."""
@@ -27,6 +29,8 @@ class Slo(Section):
 
 class Openlineage(Section):
     """Who is sent OpenLineage events of merge runs; nobody without ``url``."""
+
+    effect = Effect.COMMAND
 
     url: str | None = None
     """Of the receiver, as in ``http://marquez:5000``."""
@@ -50,6 +54,8 @@ class Openlineage(Section):
 
 class Maintain(Section):
     """When files of warehouse tables are rewritten, and how long old ones are kept."""
+
+    effect = Effect.COMMAND
 
     file_bytes: Annotated[int, Field(ge=1 * MiB, le=4096 * MiB)] = 128 * MiB
     """How large a file should be; one of less than half of it counts as small."""

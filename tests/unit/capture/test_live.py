@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from capture.live import LOOK_S, LiveSettings
 from tideline.contract.errors import Misconfigured
+from tideline.contract.schema import TableId
 from tideline.settings import Settings, make_settings
 
 REQUIRED = {
@@ -81,6 +83,45 @@ def test_the_file_is_looked_at_only_now_and_then() -> None:
     file.content = make(source={"tables": ["public.a"]})
     file.written += 1
     assert not file.live.changed()
+    file.now += LOOK_S
+    assert file.live.changed()
+
+
+def test_what_is_said_of_tables_changes() -> None:
+    file = File()
+    assert file.write(make(tables={"*.bag": {"keyless": "counted"}}))
+    assert file.live.current.of_table(TableId("public", "bag")).keyless == "counted"
+
+
+def test_what_no_session_goes_by_begins_none() -> None:
+    """A copy in one snapshot would begin anew with it."""
+    file = File()
+    retention, slo, merge = {"parts_days": 3.0}, {"window_s": 77.0}, {"parts_max": 5}
+    assert not file.write(make(retention=retention, slo=slo, merge=merge))
+    assert file.live.current.retention.parts_days == 3.0
+    assert file.live.current.slo.window_s == 77.0
+
+
+def test_what_needs_a_restart_is_named_once_and_never_its_value() -> None:
+    file = File()
+    secret = {"access_key_id": "AK", "secret_access_key": "hush", "url": "s3://other/place"}
+    content = make(store=secret, capture={"metrics_port": 9_999, "chunk_rows": 5})
+    with capture_logs() as logs:
+        assert file.write(content)
+        assert not file.write(content)
+    keys = ("store.url", "store.access_key_id", "store.secret_access_key", "capture.metrics_port")
+    assert file.live.restart_for == keys
+    (entry,) = logs
+    assert (entry["keys"], "restart the worker" in entry["event"]) == (list(keys), True)
+    assert not any(value in str(logs) for value in ("hush", "AK'", "other/place", "9999"))
+    file.write(make(capture={"chunk_rows": 5}))
+    assert file.live.restart_for == ()
+
+
+def test_a_change_before_the_first_look_is_seen() -> None:
+    """The settings were read a moment before the file was looked at."""
+    file = File()
+    file.content = make(source={"tables": ["public.a"]})
     file.now += LOOK_S
     assert file.live.changed()
 

@@ -23,11 +23,20 @@ from capture.core.events import (
     SourceLoad,
 )
 from capture.desk import Desk
+from capture.live import LiveSettings
 from capture.metrics import Metrics
 from capture.runtime import Crew, Session
 from capture.sources.base import Source
 from capture.uploader import Uploader
-from tests.fixtures.core import EVERYTHING, IDENTITY, LIMITS, SCHEMA, TABLE, first_manifest
+from tests.fixtures.core import (
+    EVERYTHING,
+    IDENTITY,
+    LIMITS,
+    SCHEMA,
+    SETTINGS,
+    TABLE,
+    first_manifest,
+)
 from tests.fixtures.troubled_store import Failing, TroubledStore
 from tideline.contract.errors import InvariantBroken, SourceLost, TidelineError, Unavailable
 from tideline.contract.manifest import Manifest, OpenState, TableState
@@ -181,6 +190,7 @@ class Rig:
             "w",
             self.stopping,
             lambda point: None,
+            LiveSettings(SETTINGS),
         )
         self.chain = chain
         self.session = Session(

@@ -63,7 +63,8 @@ def running() -> Iterator[Callable[..., Upkeep]]:
     threads: list[Upkeep] = []
 
     def start(case: Case, tail: Callable[[], int], **retention: Any) -> Upkeep:
-        threads.append(Upkeep(settings_of(case, **retention), store_of(case.history), tail))
+        settings = settings_of(case, **retention)
+        threads.append(Upkeep(lambda: settings, store_of(case.history), tail))
         threads[-1].start()
         return threads[-1]
 

@@ -62,8 +62,8 @@ def worker(note: str | None = None, state: Any = "live") -> WorkerStatus:
     return WorkerStatus("w1", "shop", state, "h", 1, 2, 40, 900, NOW, note=note)
 
 
-def ran(ago_s: float, outcome: str = "applied", **more: Any) -> MergeRun:
-    figures = TableFigures(A, outcome, **more)
+def ran(ago_s: float, outcome: str = "applied", table: str = A, **more: Any) -> MergeRun:
+    figures = TableFigures(table, outcome, **more)
     return MergeRun(f"p{ago_s}", NOW - round(ago_s * SECOND), (figures,))
 
 
@@ -161,8 +161,13 @@ def test_a_worker_that_died_a_moment_ago_makes_nothing_late_yet() -> None:
     ("runs", "stage", "said"),
     [
         ((), Stage.SCHEDULE, "no merge has run since"),
-        ((ran(700),), Stage.SCHEDULE, "the last merge ended at"),
-        ((ran(10),), Stage.MERGE, "do not keep up"),
+        ((ran(700),), Stage.SCHEDULE, "the last merge of it ended at"),
+        ((ran(10),), Stage.MERGE, "lacks what was captured since"),
+        ((replace(ran(10), capped=True),), Stage.MERGE, "do not keep up"),
+        # Merges run, but nobody asks for this table, or none has been planned since it changed.
+        ((ran(10, table="public.b"),), Stage.SCHEDULE, "none of it since"),
+        ((replace(ran(10, table="public.b"), capped=True),), Stage.SCHEDULE, "none of it since"),
+        ((ran(700), ran(10, table="public.b")), Stage.SCHEDULE, "the last merge of it ended at"),
         (
             (ran(20), ran(10, "failed", error_kind="CorruptData", error="part is torn")),
             Stage.MERGE,

@@ -262,7 +262,11 @@ def golden() -> dict[str, Status]:
         worker=WorkerState.LIVE,
         workers=(
             msgspec.structs.replace(
-                worker("live", dump), position="16/B374D848", source_time_us=NOW, note="throttled"
+                worker("live", dump),
+                position="16/B374D848",
+                source_time_us=NOW,
+                note="throttled",
+                restart_for=("store.url",),
             ),
         ),
         chain=ChainStatus(

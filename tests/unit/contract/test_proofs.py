@@ -35,7 +35,14 @@ class TestLaterPasses:
         proof = with_pass(MOVING, [LATER])
         assert (proof.proof, proof.seq, proof.later_seq) == (Proof.EQUAL, 10, 20)
         assert (proof.moving, proof.moving_keys, proof.proven_later) == (0, (), 2)
-        assert proof.rows == 100
+        assert proof.rows == 102
+
+    def test_every_row_that_was_compared_counts_once_however_many_passes_it_took(self) -> None:
+        """One key moves twice, another one is deleted before it is read again."""
+        still = replace(LATER, proof=Proof.MOVING, rows=0, moving=1, moving_keys=(("2",),))
+        first = with_pass(MOVING, [still])
+        assert first.rows == 100
+        assert with_pass(first, [replace(LATER, rows=1)]).rows == 101
 
     def test_what_still_moves_is_no_difference(self) -> None:
         still = replace(LATER, proof=Proof.MOVING, moving=1, moving_keys=(("2",),))
@@ -72,6 +79,19 @@ class TestRepairs:
         proof = repaired(DIFFERS, [LATER])
         assert (proof.proof, proof.repaired, proof.differences) == (Proof.EQUAL, 2, 0)
         assert (proof.keys, proof.columns, proof.seq) == ((), {}, 10)
+        assert proof.rows == 100
+
+    def test_rows_that_are_repaired_count_once_and_not_those_that_the_source_lacks(self) -> None:
+        """Key 8 differs and is there twice, key 9 is in the warehouse alone."""
+        kinds = (*DIFFERS.keys, DifferentKey(("8",), "duplicate"), DifferentKey(("9",), "extra"))
+        more = replace(DIFFERS, duplicates=1, extra=1, keys=kinds)
+        assert repaired(more, [LATER]).rows == 100
+        # The source has got key 9, too.
+        assert repaired(more, [replace(LATER, rows=3)]).rows == 101
+        # Key 7 moves: its row is compared in the pass behind.
+        moved = replace(LATER, proof=Proof.MOVING, rows=1, moving=1, moving_keys=(("7",),))
+        still = repaired(more, [moved])
+        assert (still.rows, with_pass(still, [replace(LATER, rows=1)]).rows) == (99, 100)
 
     def test_those_that_still_differ_are_not(self) -> None:
         still = replace(

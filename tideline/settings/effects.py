@@ -1,0 +1,88 @@
+"""When a change of the settings file counts for a worker that runs: declared beside each setting.
+
+A section says what holds for its keys, and a key that differs says so in its annotation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from tideline.settings import Settings, TableSettings
+from tideline.settings.base import Effect, Section
+
+TABLES = "tables"
+"""Its keys are the tables' own patterns; what may be said of one is `TableSettings`."""
+
+
+def effects() -> Mapping[str, Effect]:
+    """By key, as in ``capture.heartbeat_s``; those of a table as in ``tables.mode``."""
+    found = {}
+    for name, one in Settings.model_fields.items():
+        inner = TableSettings if name == TABLES else section_of(one)
+        if inner is None:
+            found[name] = _own(one, Effect.RESTART)
+        else:
+            found |= {f"{name}.{key}": effect for key, _, effect in keys_of(inner)}
+    return found
+
+
+def keys_of(section: type[BaseModel]) -> Iterator[tuple[str, FieldInfo, Effect]]:
+    """The keys of a section, those of sections within it too, and when each counts."""
+    for name, one in section.model_fields.items():
+        inner = section_of(one)
+        if inner is None:
+            yield name, one, effect_of(section, one)
+        else:
+            yield from ((f"{name}.{key}", field, effect) for key, field, effect in keys_of(inner))
+
+
+def effect_of(section: type[BaseModel], one: FieldInfo) -> Effect:
+    """When a key of the section counts."""
+    return _own(one, section.effect if issubclass(section, Section) else Effect.RESTART)
+
+
+def section_of(one: FieldInfo) -> type[Section] | None:
+    """The section that a field is; None for a key."""
+    kind = one.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, Section) else None
+
+
+def followed(current: Settings, read: Settings) -> Settings:
+    """``read``, but for what a worker that began with ``current`` cannot follow."""
+    kept: dict[str, Any] = {}
+    for name, one in Settings.model_fields.items():
+        section = section_of(one)
+        if section is not None:
+            mine = getattr(current, name)
+            fixed = {key: getattr(mine, key) for key in _fixed(section)}
+            kept[name] = getattr(read, name).model_copy(update=fixed)
+        elif name != TABLES:
+            kept[name] = getattr(current, name)
+    return read.model_copy(update=kept)
+
+
+def waiting(current: Settings, read: Settings) -> tuple[str, ...]:
+    """The keys that ``read`` says otherwise, and that count after a restart only. Never a value."""
+    found = []
+    for name, one in Settings.model_fields.items():
+        section = section_of(one)
+        mine, theirs = getattr(current, name), getattr(read, name)
+        if section is not None:
+            differ = (key for key in _fixed(section) if getattr(mine, key) != getattr(theirs, key))
+            found += [f"{name}.{key}" for key in differ]
+        elif name != TABLES and mine != theirs:
+            found.append(name)
+    return tuple(found)
+
+
+def _fixed(section: type[Section]) -> list[str]:
+    fields = section.model_fields.items()
+    return [name for name, one in fields if effect_of(section, one) is Effect.RESTART]
+
+
+def _own(one: FieldInfo, otherwise: Effect) -> Effect:
+    return next((said for said in one.metadata if isinstance(said, Effect)), otherwise)
