@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from console.plan_document import Choice, PlanPreview, TablePreview, preview
-from console.tables import print_table
+from console.tables import print_table, vectors_differ
 from tideline.contract.manifest import OpenState
 from tideline.contract.schema import parse_table
 from tideline.planner import pending_requests, preview_plan
@@ -36,11 +36,13 @@ def read_preview(settings: Settings, tables: Sequence[str] | None) -> PlanPrevie
     tail = chain.tail()
     state = OpenState() if tail is None else chain.open_state(tail)
     names = sorted(state.tables if tables is None else tables)
-    choices = {
-        name: Choice(policy_of(settings, name), settings.of_table(parse_table(name)).mode)
-        for name in names
-    }
+    choices = {name: _choice(settings, name) for name in names}
     return preview(plan, state, choices, pending_requests(settings, tables))
+
+
+def _choice(settings: Settings, name: str) -> Choice:
+    own = settings.of_table(parse_table(name))
+    return Choice(policy_of(settings, name), own.mode, own.deletion_vectors)
 
 
 def print_preview(found: PlanPreview) -> None:
@@ -86,6 +88,8 @@ def _print_table(table: TablePreview) -> None:
             f"{table.table} is kept as {table.mode.value}, the settings say"
             f" {table.switch_to.value}: `tideline rebuild {table.table}` switches it"
         )
+    if table.vectors_to is not None:
+        print(vectors_differ(table.table, wanted=table.vectors_to))
     if table.steps:
         print_table(
             ("schema change", "seq", "in the target", "cost"),

@@ -89,6 +89,7 @@ class TablePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     lies in the range.
     ``within_us``: changes count as late that are not queryable so long after their commit at the
     source; 0: that is not measured.
+    ``deletion_vectors``: whether the target's files may have them; one that is made is made so.
     """
 
     table: str
@@ -119,6 +120,7 @@ class TablePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     ends: tuple[PlannedEnd, ...] = ()
     build: int = 0
     copied: Copied | None = None
+    deletion_vectors: bool = True
 
 
 class PlannedSwap(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -184,8 +186,9 @@ class Applied(msgspec.Struct, frozen=True):
     ``went_back``: the content was set back behind its transaction version (RESTORE); only a full
     dump that began after ``seq`` makes it right.
     ``problem``: why the target cannot be merged into at all.
-    ``mode`` and ``build`` are the target's, or what a new one is to have. ``columns_seq``: steps of
-    schema events up to it are taken in the target, although its rows may not be that far yet.
+    ``mode``, ``build`` and ``deletion_vectors`` are the target's, or what a new one is to have.
+    ``columns_seq``: steps of schema events up to it are taken in the target, although its rows may
+    not be that far yet.
     ``begin_manifest``, ``begin_seq``: a target that has nothing applied may be built from what
     comes after this manifest with sequences above this one, because a full dump began there that
     has finished since.
@@ -202,6 +205,7 @@ class Applied(msgspec.Struct, frozen=True):
     mode: Mode = Mode.CURRENT
     build: int = 0
     columns_seq: int = 0
+    deletion_vectors: bool = True
 
 
 class PlanScope(msgspec.Struct, frozen=True):

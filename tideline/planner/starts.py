@@ -126,10 +126,10 @@ class Starts:
         tail: Manifest,
         earlier: TableState | None,
     ) -> Start:
-        wanted = self._settings.of_table(parse_table(name)).mode
-        # A target keeps the mode that it was made in; only a new one has that of the settings.
-        mode = target.mode if target.exists else wanted
-        loses = anew_loses(name, table, target, wanted)
+        wanted = self._settings.of_table(parse_table(name))
+        # A target stays as it was made; only a new one is as the settings say.
+        mode = target.mode if target.exists else wanted.mode
+        loses = anew_loses(name, table, target, wanted.mode)
         if loses is not None:
             return Start(Applied(exists=True, problem=loses), None)
         begin = None
@@ -158,6 +158,7 @@ class Starts:
             columns_seq=target.columns_seq if target.applied is not None else 0,
             mode=mode,
             build=target.build if target.exists else self._build,
+            deletion_vectors=(target if target.exists else wanted).deletion_vectors,
         )
         return self._stopped(name, table, tail, a, applied)
 

@@ -16,6 +16,7 @@ from tideline.contract.modes import Mode
 from tideline.contract.plan import Stamp, of_build
 from tideline.contract.unproven import UNPROVEN_PROPERTY, Unproven
 
+VECTORS_PROPERTY = "delta.enableDeletionVectors"
 COMMITS_MAX = 1_000
 """Commits of others that are looked through for our last one."""
 HARMLESS = frozenset(
@@ -27,6 +28,9 @@ HARMLESS = frozenset(
         "CHANGE COLUMNS",
         "CLUSTER BY",
         "DROP CONSTRAINT",
+        "DROP FEATURE",
+        "Deletion Vector Tombstones",
+        "Empty Commit",
         "OPTIMIZE",
         "REORG",
         "SET TBLPROPERTIES",
@@ -53,6 +57,7 @@ class Target:
     values; ``unproven`` what they did before, and nothing has healed.
     ``version`` is the newest one, which all this is said of. ``columns_seq``: the steps of schema
     changes up to it are taken. ``mode`` is how the table is kept, ``build`` which rebuild made it.
+    ``deletion_vectors``: whether a reader has to know them.
     """
 
     url: str
@@ -67,6 +72,7 @@ class Target:
     columns_seq: int = 0
     mode: Mode = Mode.CURRENT
     build: int = 0
+    deletion_vectors: bool = True
 
 
 def read_target(url: str, app: str) -> Target:
@@ -107,7 +113,14 @@ def read_target(url: str, app: str) -> Target:
         columns_seq=TargetColumns.parse(found.get(COLUMNS_PROPERTY)).seq,
         mode=Mode(found.get("tideline.mode") or Mode.CURRENT),
         build=build,
+        deletion_vectors=_has_vectors(table, found),
     )
+
+
+def _has_vectors(table: DeltaTable, properties: Mapping[str, str]) -> bool:
+    """Whether the table may have deletion vectors, or says that its readers must know them."""
+    features = table.protocol().reader_features or ()
+    return "deletionVectors" in features or properties.get(VECTORS_PROPERTY) == "true"
 
 
 def _last_of_ours(table: DeltaTable, app: str) -> _Since:
