@@ -10,12 +10,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
 
 from spark_jobs.attempts import Patience
+from spark_jobs.describe import describe_idle
 from spark_jobs.failures import unexpected
 from spark_jobs.files import read_document, write_document
 from spark_jobs.session import end_session, make_session, side_by_side
@@ -75,7 +76,21 @@ def run_plan(
         incarnation=plan.incarnation,
         tables=receipts,
         held=plan.held,
+        warnings=tuple(_describe_idle(spark, plan)),
     )
+
+
+def _describe_idle(spark: SparkSession, plan: Plan) -> Iterator[str]:
+    """Describe the targets that nothing is merged into; a warning for each that could not be."""
+    merged = {table.target for table in plan.tables}
+    for planned in plan.descriptions:
+        if planned.target in merged:
+            continue
+        try:
+            describe_idle(spark, planned)
+        except Exception as error:  # noqa: BLE001  the other tables go on
+            why = unexpected(error, f"describing {planned.table}")
+            yield f"{why.message}; the next merge does it again"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,6 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     finally:
         end_session(spark)
+    for warning in receipt.warnings:
+        print(warning, file=sys.stderr)
     wrong = [t for t in receipt.tables if t.outcome in (Outcome.FAILED, Outcome.REFUSED)]
     for table in wrong:
         print(f"{table.table} {table.outcome.value}: {table.error}", file=sys.stderr)

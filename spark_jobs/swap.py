@@ -20,15 +20,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.attempts import Patience, try_until
 from spark_jobs.comparable import SET_ASIDE, Side, differences
-from spark_jobs.failures import unexpected
 from spark_jobs.files import remove_folder, spark_path
 from spark_jobs.formats.delta import DeltaTable
+from spark_jobs.formats.delta_description import DeltaDescription
 from spark_jobs.formats.delta_log import SinceOurs
 from spark_jobs.formats.delta_version import VECTORS, Snapshot
 from spark_jobs.modes import mode_named
 from spark_jobs.pending import pending_rows
 from spark_jobs.schemas import column as col
+from spark_jobs.swapped import settle
 from tideline.contract.change_log import BATCH, SEQUENCE
+from tideline.contract.description import DESCRIPTION_PROPERTY
 from tideline.contract.errors import CorruptData, Misconfigured, TidelineError, Unavailable
 from tideline.contract.evolution import COLUMNS_PROPERTY, TargetColumns
 from tideline.contract.modes import Mode
@@ -48,6 +50,7 @@ def _properties(live: Snapshot, beside: Snapshot) -> dict[str, str]:
     """The live table's own properties, as others have set them, and what the new rows need."""
     found = {n: v for n, v in live.properties.items() if not n.startswith(_OURS)}
     found |= {n: v for n, v in beside.properties.items() if n.startswith("tideline.")}
+    found.pop(DESCRIPTION_PROPERTY, None)  # It tells of columns, which are described behind this.
     found[VECTORS] = beside.properties.get(VECTORS, "false")
     if any(one.properties.get(_MAPPING) == "name" for one in (live, beside)):
         found[_MAPPING] = "name"
@@ -104,10 +107,11 @@ class SwapRun:
             if again == 0:
                 raise Unavailable(f"others write to {swap.table} all the time", hint="try later")
             return self._attempt(again - 1)
+        words = [DeltaDescription(self._session, one).words() for one in (self._live, self._beside)]
         version = self._replace(live, beside)
         self._on_point(AFTER_SWAP)
         overwritten = self._overwritten(live.version, version)
-        warnings = self._without_vectors()
+        warnings = settle(self._session, self._live, swap.table, words)
         self._clear()
         receipt = self._counted(self._receipt(Outcome.APPLIED, version), version)
         foreign = (*since.foreign, *overwritten)
@@ -213,19 +217,6 @@ class SwapRun:
         if written is None:
             raise Unavailable("another run of the rebuild has swapped the tables", hint="try again")
         return written
-
-    def _without_vectors(self) -> tuple[str, ...]:
-        """Let readers in that do not know deletion vectors, if the table has none now; warnings.
-
-        What is swapped is swapped. A run that is killed here leaves what `tideline status` tells
-        of, and another rebuild mends.
-        """
-        try:
-            self._live.forget_vectors()
-        except Exception as error:  # noqa: BLE001
-            why = unexpected(error, f"dropping the feature deletionVectors of {self._swap.table}")
-            return (f"{why.message}; run `tideline rebuild {self._swap.table}` again",)
-        return ()
 
     def _since_ours(self, table: DeltaTable, version: int, app_id: str) -> SinceOurs:
         return table.since_ours(table.commits(version), app_id)

@@ -208,7 +208,7 @@ class PlanOperator(BaseOperator):
         plan = hook.plan(identity_of(context).name, tables)
         for table, reason in plan.held.items():
             self.log.warning("%s is held back: %s", table, reason)
-        if not plan.tables:
+        if plan.nothing_to_do:
             hook.record_held(plan)
             hook.reread(hook.pending(tables))
             raise AirflowSkipException("nothing to merge: every table is up to date or held back")

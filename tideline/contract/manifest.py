@@ -190,6 +190,7 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     ``numbers`` are those of the schema's columns, where the source numbers them and they are known.
     ``stated``: what statements of the log did to the columns of ``schema``, all taken together, as
     long as no schema has come that shows it; None: no statement, or not all is known.
+    ``description``: the fingerprint of the `Description` that the catalog showed last.
     """
 
     condition: TableCondition = TableCondition.LIVE
@@ -211,6 +212,7 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     was_gone: bool = False
     numbers: ColumnNumbers | None = None
     stated: tuple[ColumnStep, ...] | None = None
+    description: str | None = None
 
     @property
     def gone(self) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from tideline.contract.description import PlannedDescription
 from tideline.contract.document import DocumentReader, written_features, written_version
 from tideline.contract.manifest import Copied, TableState
 from tideline.contract.modes import Mode
@@ -160,6 +161,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     A parked or blocked table stands in both when something captured before it stopped is merged.
     ``swaps``: tables that were built anew and take the place of the live ones.
     ``tail`` is the newest manifest when the plan was made: with ``b < tail`` more may be waiting.
+    ``descriptions``: targets that are to say something else of themselves (comments, NOT NULL),
+    those of ``tables`` and others that nothing is merged into.
     """
 
     plan_id: str
@@ -171,8 +174,14 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     tail: int = 0
     held: Mapping[str, str] = msgspec.field(default_factory=dict)
     swaps: tuple[PlannedSwap, ...] = ()
+    descriptions: tuple[PlannedDescription, ...] = ()
     version: int = written_version(PLAN_VERSION)
     requires: tuple[str, ...] = written_features()
+
+    @property
+    def nothing_to_do(self) -> bool:
+        """Whether a merge has nothing to run."""
+        return not (self.tables or self.swaps or self.descriptions)
 
 
 class Applied(msgspec.Struct, frozen=True):

@@ -93,13 +93,15 @@ class TableReceipt(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The receipt of one plan; ``held`` repeats the plan's tables that were left out, and why."""
+    """The receipt of one plan; ``held`` repeats the plan's tables that were left out, and why.
+    ``warnings`` tell what went wrong with tables that nothing was merged into."""
 
     plan_id: str
     pipeline: str
     incarnation: str
     tables: tuple[TableReceipt, ...]
     held: Mapping[str, str] = msgspec.field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
     version: int = written_version(RECEIPT_VERSION)
     requires: tuple[str, ...] = written_features()
 

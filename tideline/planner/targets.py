@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from tideline.contract.description import DESCRIPTION_PROPERTY
 from tideline.contract.errors import Unavailable
 from tideline.contract.evolution import COLUMNS_PROPERTY, TargetColumns
 from tideline.contract.modes import Mode
@@ -57,7 +58,8 @@ class Target:
     values; ``unproven`` what they did before, and nothing has healed.
     ``version`` is the newest one, which all this is said of. ``columns_seq``: the steps of schema
     changes up to it are taken. ``mode`` is how the table is kept, ``build`` which rebuild made it.
-    ``deletion_vectors``: whether a reader has to know them.
+    ``deletion_vectors``: whether a reader has to know them. ``described``: what its
+    `DESCRIPTION_PROPERTY` says.
     """
 
     url: str
@@ -73,6 +75,7 @@ class Target:
     mode: Mode = Mode.CURRENT
     build: int = 0
     deletion_vectors: bool = True
+    described: str | None = None
 
 
 def read_target(url: str, app: str) -> Target:
@@ -114,6 +117,7 @@ def read_target(url: str, app: str) -> Target:
         mode=Mode(found.get("tideline.mode") or Mode.CURRENT),
         build=build,
         deletion_vectors=_has_vectors(table, found),
+        described=found.get(DESCRIPTION_PROPERTY),
     )
 
 
