@@ -40,6 +40,8 @@ def run(settings: Settings, tables: Sequence[str]) -> int:
         _reread_pending(settings, tables)
         return 0
     print(f"plan {plan_id}: {len(plan.tables)} tables up to manifest {plan.b}", flush=True)
+    if plan.descriptions:
+        print(f"{len(plan.descriptions)} tables get the comments and NOT NULL of the source")
     receipt = _told_run(settings, plan)
     store_receipt(settings, receipt)
     _print_receipt(receipt)

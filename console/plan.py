@@ -56,6 +56,8 @@ def print_preview(found: PlanPreview) -> None:
         )
     for table in found.tables:
         _print_table(table)
+    for name in found.described:
+        print(f"{name} gets the comments and NOT NULL that the source has now")
     for name, reason in sorted(found.held.items()):
         print(f"{name} is held: {reason}")
     for name, kinds in sorted(found.parks.items()):

@@ -73,7 +73,8 @@ class DumpPreview(msgspec.Struct, frozen=True):
 
 class PlanPreview(msgspec.Struct, frozen=True):
     """What ``tideline merge`` would do now. ``held``: tables that stop, and why. ``parks``: by
-    table the kinds of change that it will stop before. With ``b`` below ``tail`` more waits."""
+    table the kinds of change that it will stop before. ``described``: tables whose targets get
+    other comments, or other columns that are NOT NULL. With ``b`` below ``tail`` more waits."""
 
     pipeline: str
     b: int
@@ -82,6 +83,7 @@ class PlanPreview(msgspec.Struct, frozen=True):
     held: Mapping[str, str] = msgspec.field(default_factory=dict)
     parks: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     dumps: tuple[DumpPreview, ...] = ()
+    described: tuple[str, ...] = ()
 
 
 def preview(
@@ -103,6 +105,7 @@ def preview(
             if choice.policy.parks
         },
         dumps=(*_due(state, choices), *(_reread(request) for request in rereads)),
+        described=tuple(one.table for one in plan.descriptions),
     )
 
 
