@@ -109,7 +109,8 @@ class TableRun:
         except SparkFailure as error:
             if again == 0 or not is_null_refused(error):
                 raise
-            self._gave_way = give_way(self._session, self._target)
+            before = give_way(self._session, self._target)
+            self._gave_way = self._gave_way or before
             return self._attempt(again - 1)
         after = self._target.look()
         number = after.committed_number(table.app_id)
