@@ -31,6 +31,7 @@ from capture.manifests import Manifests, named_part
 from capture.points import OnPoint, pass_by
 from capture.segments import encode_parts
 from tideline.contract import layout
+from tideline.contract.description import Description
 from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.manifest import Check, Manifest, OpenState, Part, digest
 from tideline.contract.schema import TableId, TableSchema, parse_table
@@ -234,6 +235,7 @@ class Uploader(threading.Thread):
 
     def _commit(self, sealed: Sealed) -> None:
         self._write_schemas(sealed.schemas)
+        self._write_descriptions(sealed.descriptions)
         uploaded = self._put_parts(sealed.rows)
         parts = [*self._spilled.parts, *uploaded]
         checks = self._put_checks(sealed.checks)
@@ -264,6 +266,11 @@ class Uploader(threading.Thread):
             writes = [partial(self._chain.write_schema, schema) for schema in new]
             self._until_available(lambda: self._do_all(writes))
             self._written_schemas.update(schema.fingerprint for schema in new)
+
+    def _write_descriptions(self, descriptions: tuple[Description, ...]) -> None:
+        if descriptions:
+            writes = [partial(self._chain.write_description, one) for one in descriptions]
+            self._until_available(lambda: self._do_all(writes))
 
     def _put_parts(self, rows: tuple[Rows, ...]) -> list[Part]:
         if not rows:

@@ -32,7 +32,7 @@ def run(settings: Settings, tables: Sequence[str]) -> int:
     """Plan, merge, print a receipt per table; 1 when a table failed or was refused."""
     plan_id = f"cli-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
     plan = plan_merge(settings, plan_id=plan_id, tables=list(tables) or None)
-    if not plan.tables:
+    if plan.nothing_to_do:
         print(f"nothing to merge up to manifest {plan.b}")
         if plan.held:
             record_run(settings, MergeRun(plan_id, time.time_ns() // 1_000, held=plan.held))
@@ -40,6 +40,8 @@ def run(settings: Settings, tables: Sequence[str]) -> int:
         _reread_pending(settings, tables)
         return 0
     print(f"plan {plan_id}: {len(plan.tables)} tables up to manifest {plan.b}", flush=True)
+    if plan.descriptions:
+        print(f"{len(plan.descriptions)} tables get the comments and NOT NULL of the source")
     receipt = _told_run(settings, plan)
     store_receipt(settings, receipt)
     _print_receipt(receipt)
@@ -113,11 +115,15 @@ def _print_receipt(receipt: Receipt) -> None:
             for one in receipt.tables
         ),
     )  # fmt: skip
+    for warning in receipt.warnings:
+        print(warning)
     for one in receipt.tables:
         if one.error is not None:
             print(f"{one.table}: {one.outcome.value}: {one.error}")
             if one.hint is not None:
                 print(f"  hint: {one.hint}")
+        for warning in one.warnings:
+            print(f"{one.table}: {warning}")
         for change in one.foreign_changes:
             print(f"{one.table}: changed by somebody else: {change}")
 

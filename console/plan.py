@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from console.plan_document import Choice, PlanPreview, TablePreview, preview
-from console.tables import print_table
+from console.tables import print_table, vectors_differ
 from tideline.contract.manifest import OpenState
 from tideline.contract.schema import parse_table
 from tideline.planner import pending_requests, preview_plan
@@ -40,11 +40,13 @@ def read_preview(settings: Settings, tables: Sequence[str] | None) -> PlanPrevie
     if tail is not None:
         state = settled_tables(settings, store, tail.manifest, chain.open_state(tail))
     names = sorted(state.tables if tables is None else tables)
-    choices = {
-        name: Choice(policy_of(settings, name), settings.of_table(parse_table(name)).mode)
-        for name in names
-    }
+    choices = {name: _choice(settings, name) for name in names}
     return preview(plan, state, choices, pending_requests(settings, tables))
+
+
+def _choice(settings: Settings, name: str) -> Choice:
+    own = settings.of_table(parse_table(name))
+    return Choice(policy_of(settings, name), own.mode, own.deletion_vectors)
 
 
 def print_preview(found: PlanPreview) -> None:
@@ -58,6 +60,8 @@ def print_preview(found: PlanPreview) -> None:
         )
     for table in found.tables:
         _print_table(table)
+    for name in found.described:
+        print(f"{name} gets the comments and NOT NULL that the source has now")
     for name, reason in sorted(found.held.items()):
         print(f"{name} is held: {reason}")
     for name, kinds in sorted(found.parks.items()):
@@ -90,6 +94,8 @@ def _print_table(table: TablePreview) -> None:
             f"{table.table} is kept as {table.mode.value}, the settings say"
             f" {table.switch_to.value}: `tideline rebuild {table.table}` switches it"
         )
+    if table.vectors_to is not None:
+        print(vectors_differ(table.table, wanted=table.vectors_to))
     if table.steps:
         print_table(
             ("schema change", "seq", "in the target", "cost"),

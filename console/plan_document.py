@@ -26,6 +26,7 @@ class Choice(msgspec.Struct, frozen=True):
 
     policy: Policy
     mode: Mode
+    deletion_vectors: bool = True
 
 
 class StepPreview(msgspec.Struct, frozen=True):
@@ -43,7 +44,8 @@ class TablePreview(msgspec.Struct, frozen=True):
 
     ``deletes_unseen``: rows that the plan does not bring are deleted as far as a finished dump or a
     truncate covers them. ``switch_to``: the mode that the settings ask for, where the target is
-    kept in another one; only ``tideline rebuild`` changes that.
+    kept in another one; only ``tideline rebuild`` changes that. ``vectors_to`` likewise: whether
+    they ask for deletion vectors, where the target is kept otherwise.
     """
 
     table: str
@@ -57,6 +59,7 @@ class TablePreview(msgspec.Struct, frozen=True):
     mode: Mode
     deletes_unseen: bool = False
     switch_to: Mode | None = None
+    vectors_to: bool | None = None
     steps: tuple[StepPreview, ...] = ()
 
 
@@ -70,7 +73,8 @@ class DumpPreview(msgspec.Struct, frozen=True):
 
 class PlanPreview(msgspec.Struct, frozen=True):
     """What ``tideline merge`` would do now. ``held``: tables that stop, and why. ``parks``: by
-    table the kinds of change that it will stop before. With ``b`` below ``tail`` more waits."""
+    table the kinds of change that it will stop before. ``described``: tables whose targets get
+    other comments, or other columns that are NOT NULL. With ``b`` below ``tail`` more waits."""
 
     pipeline: str
     b: int
@@ -79,6 +83,7 @@ class PlanPreview(msgspec.Struct, frozen=True):
     held: Mapping[str, str] = msgspec.field(default_factory=dict)
     parks: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     dumps: tuple[DumpPreview, ...] = ()
+    described: tuple[str, ...] = ()
 
 
 def preview(
@@ -100,11 +105,13 @@ def preview(
             if choice.policy.parks
         },
         dumps=(*_due(state, choices), *(_reread(request) for request in rereads)),
+        described=tuple(one.table for one in plan.descriptions),
     )
 
 
 def _table(table: TablePlan, choice: Choice | None) -> TablePreview:
     wanted = table.mode if choice is None else choice.mode
+    vectors = table.deletion_vectors if choice is None else choice.deletion_vectors
     return TablePreview(
         table=table.table,
         target=table.target,
@@ -117,6 +124,7 @@ def _table(table: TablePlan, choice: Choice | None) -> TablePreview:
         mode=table.mode,
         deletes_unseen=table.floor is not None and not table.create,
         switch_to=None if wanted is table.mode else wanted,
+        vectors_to=None if vectors is table.deletion_vectors else vectors,
         steps=tuple(
             _step(table, change, step) for change in table.changes for step in change.steps
         ),

@@ -97,6 +97,9 @@ def _merged(settings: Settings) -> tuple[dict[str, Merged], str | None]:
             pending=one.pending,
             mode=one.mode,
             mode_wanted=one.mode_wanted,
+            deletion_vectors=one.deletion_vectors,
+            deletion_vectors_wanted=one.deletion_vectors_wanted,
+            target=one.target,
             stop=stops.get(name),
             proof=one.proof,
         )

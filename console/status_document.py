@@ -78,6 +78,8 @@ class TableStatus(msgspec.Struct, frozen=True):
     ``verified``: up to where `tideline verify` last proved every row, None before it did.
     ``mode``: how the warehouse's table is kept, None when that is not known; ``mode_wanted``: what
     the settings say where that is another, which `tideline rebuild` switches to.
+    ``deletion_vectors``: whether a reader of the table has to know them; ``…_wanted`` likewise.
+    ``target``: the address of the table's directory, as every reader of Delta names it.
     """
 
     table: str
@@ -96,6 +98,9 @@ class TableStatus(msgspec.Struct, frozen=True):
     verified: VerifiedThrough | None = None
     mode: Mode | None = None
     mode_wanted: Mode | None = None
+    deletion_vectors: bool | None = None
+    deletion_vectors_wanted: bool | None = None
+    target: str | None = None
 
 
 class Status(msgspec.Struct, frozen=True):

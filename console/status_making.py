@@ -37,7 +37,8 @@ class Merged:
     ``manifest_number`` is 0 while nothing was merged. ``foreign`` names changes by others that no
     full dump has healed yet; ``problem`` says why it cannot be merged into at all; ``pending``
     counts rows that lack values (None: that is not known). ``mode`` is how it is kept,
-    ``mode_wanted`` what the settings say where that is another. ``stop``: the change of columns
+    ``mode_wanted`` what the settings say where that is another; ``deletion_vectors`` likewise.
+    ``target`` is where it lies. ``stop``: the change of columns
     that its merges stop before, because the settings say so. ``over``: somebody has removed the
     target of a table that the source has no longer, and it is not made anew. ``proof``: when it was
     last proven equal.
@@ -51,6 +52,9 @@ class Merged:
     pending: int | None = 0
     mode: Mode | None = None
     mode_wanted: Mode | None = None
+    deletion_vectors: bool | None = None
+    deletion_vectors_wanted: bool | None = None
+    target: str | None = None
     stop: Stop | None = None
     over: bool = False
     proof: LastProof | None = None
@@ -238,6 +242,9 @@ def _table(
         verified=verified,
         mode=None if merged is None else merged.mode,
         mode_wanted=None if merged is None else merged.mode_wanted,
+        deletion_vectors=None if merged is None else merged.deletion_vectors,
+        deletion_vectors_wanted=None if merged is None else merged.deletion_vectors_wanted,
+        target=None if merged is None else merged.target,
     )
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from console.freshness import Lateness
 from console.status_document import Status, TableStage, TableStatus
-from console.tables import moment, print_table
+from console.tables import moment, print_table, vectors_differ
 from tideline.contract.request import Answer, TableProgress
 
 ENDED_SHOWN = 10
@@ -75,8 +75,12 @@ def _print_restarts(status: Status) -> None:
 
 
 def _print_tables(tables: tuple[TableStatus, ...]) -> None:
+    places = {one.table: _place(one.target) for one in tables if one.target is not None}
+    for warehouse in sorted({warehouse for warehouse, _ in places.values()}):
+        print(f"warehouse {warehouse}: each table in its folder")
+    columns = ("table", "state", "captured seq", "merged seq", "complete through", "lag", "waiting")
     print_table(
-        ("table", "state", "captured seq", "merged seq", "complete through", "lag", "waiting"),
+        (*columns, "folder"),
         (
             (
                 one.table,
@@ -86,6 +90,7 @@ def _print_tables(tables: tuple[TableStatus, ...]) -> None:
                 None if one.merged is None else moment(one.merged.source_time_us),
                 _seconds(one.lag_s),
                 "no" if one.up_to_date else "yes",
+                places[one.table][1] if one.table in places else None,
             )
             for one in tables
         ),
@@ -100,6 +105,14 @@ def _print_tables(tables: tuple[TableStatus, ...]) -> None:
                 f"{one.table} is kept as {one.mode.value}, the settings say"
                 f" {one.mode_wanted.value}: `tideline rebuild {one.table}` switches it"
             )
+        if one.deletion_vectors_wanted is not None:
+            print(vectors_differ(one.table, wanted=one.deletion_vectors_wanted))
+
+
+def _place(target: str) -> tuple[str, str]:
+    """The warehouse, and the table's folder in it."""
+    warehouse, schema, name = target.rsplit("/", 2)
+    return warehouse, f"{schema}/{name}"
 
 
 def _print_freshness(status: Status) -> None:

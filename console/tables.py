@@ -44,6 +44,15 @@ def moment(at_us: int | None) -> str | None:
     return (_EPOCH + timedelta(microseconds=at_us)).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
+def vectors_differ(table: str, *, wanted: bool) -> str:
+    """That a target's files are of another kind than the settings say."""
+    kept, asked = ("without", "with") if wanted else ("with", "without")
+    return (
+        f"{table} is kept {kept} deletion vectors, the settings say {asked}:"
+        f" `tideline rebuild {table}` switches it"
+    )
+
+
 def _text(value: object) -> str:
     if value is None:
         return "-"

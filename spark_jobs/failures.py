@@ -88,6 +88,11 @@ def is_conflict(error: Exception) -> bool:
     return any(name in text for name in _CONFLICTS)
 
 
+def is_null_refused(error: Exception) -> bool:
+    """Whether a row was to be written without a value in a column that is NOT NULL."""
+    return "DELTA_NOT_NULL_CONSTRAINT_VIOLATED" in str(error)
+
+
 def is_mendable(error: Exception) -> bool:
     """Whether the same may succeed later, without anybody changing what is to be done."""
     text = str(error)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
 
 from spark_jobs.attempts import Patience
-from spark_jobs.entry import run_job
+from spark_jobs.describe import describe_idle
+from spark_jobs.entry import SAID, run_job
 from spark_jobs.failures import unexpected
 from spark_jobs.files import read_document, write_document
 from spark_jobs.session import side_by_side
@@ -79,7 +80,21 @@ def run_plan(
         held=plan.held,
         seconds=round(time.monotonic() - began, 3),
         capped=plan.b < plan.tail,
+        warnings=tuple(_describe_idle(spark, plan)),
     )
+
+
+def _describe_idle(spark: SparkSession, plan: Plan) -> Iterator[str]:
+    """Describe the targets that nothing is merged into; a warning for each that could not be."""
+    merged = {table.target for table in plan.tables}
+    for planned in plan.descriptions:
+        if planned.target in merged:
+            continue
+        try:
+            describe_idle(spark, planned)
+        except Exception as error:  # noqa: BLE001  the other tables go on
+            why = unexpected(error, f"describing {planned.table}")
+            yield f"{why.message}; the next merge does it again"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -97,6 +112,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         receipt = run_plan(spark, plan, retry_s=options.retry_s, tables_at_once=at_once)
         _record(spark, plan, receipt)
         write_document(spark, options.receipt, encode_receipt(receipt))
+        for warning in receipt.warnings:
+            print(f"{SAID}{warning}", file=sys.stderr)
         wrong = (Outcome.FAILED, Outcome.REFUSED)
         return [
             f"{table.table} {table.outcome.value}: {table.error}"

@@ -22,12 +22,15 @@ from spark_jobs.attempts import Patience, try_until
 from spark_jobs.comparable import SET_ASIDE, Side, differences
 from spark_jobs.files import remove_folder, spark_path
 from spark_jobs.formats.delta import DeltaTable
+from spark_jobs.formats.delta_description import DeltaDescription
 from spark_jobs.formats.delta_log import SinceOurs
-from spark_jobs.formats.delta_version import Snapshot
+from spark_jobs.formats.delta_version import VECTORS, Snapshot
 from spark_jobs.modes import mode_named
 from spark_jobs.pending import pending_rows
 from spark_jobs.schemas import column as col
+from spark_jobs.swapped import settle
 from tideline.contract.change_log import BATCH, SEQUENCE
+from tideline.contract.description import DESCRIPTION_PROPERTY
 from tideline.contract.errors import CorruptData, Misconfigured, TidelineError, Unavailable
 from tideline.contract.evolution import COLUMNS_PROPERTY, TargetColumns
 from tideline.contract.modes import Mode
@@ -47,7 +50,8 @@ def _properties(live: Snapshot, beside: Snapshot) -> dict[str, str]:
     """The live table's own properties, as others have set them, and what the new rows need."""
     found = {n: v for n, v in live.properties.items() if not n.startswith(_OURS)}
     found |= {n: v for n, v in beside.properties.items() if n.startswith("tideline.")}
-    found["delta.enableDeletionVectors"] = "true"
+    found.pop(DESCRIPTION_PROPERTY, None)  # It tells of columns, which are described behind this.
+    found[VECTORS] = beside.properties.get(VECTORS, "false")
     if any(one.properties.get(_MAPPING) == "name" for one in (live, beside)):
         found[_MAPPING] = "name"
     if COLUMNS_PROPERTY in found:
@@ -103,12 +107,15 @@ class SwapRun:
             if again == 0:
                 raise Unavailable(f"others write to {swap.table} all the time", hint="try later")
             return self._attempt(again - 1)
+        words = [DeltaDescription(self._session, one).words() for one in (self._live, self._beside)]
         version = self._replace(live, beside)
         self._on_point(AFTER_SWAP)
         overwritten = self._overwritten(live.version, version)
+        warnings = settle(self._session, self._live, swap.table, words)
         self._clear()
         receipt = self._counted(self._receipt(Outcome.APPLIED, version), version)
-        return replace(receipt, foreign_changes=(*since.foreign, *overwritten), differences=found)
+        foreign = (*since.foreign, *overwritten)
+        return replace(receipt, foreign_changes=foreign, differences=found, warnings=warnings)
 
     def _check_owner(self, snapshot: Snapshot) -> None:
         ours = {

@@ -18,9 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import parts
 from spark_jobs.attempts import Patience, try_until
-from spark_jobs.failures import unexpected
+from spark_jobs.describe import declare_again, describe, give_way, loosen
+from spark_jobs.failures import SparkFailure, is_null_refused, unexpected
 from spark_jobs.files import spark_path
 from spark_jobs.formats.delta import DeltaTable
+from spark_jobs.formats.delta_description import Words
 from spark_jobs.formats.delta_log import SinceOurs, foreign_before, foreign_since
 from spark_jobs.formats.delta_version import Snapshot, Version
 from spark_jobs.local_parts import LocalParts, is_small, read_local, tune
@@ -57,6 +59,8 @@ class TableRun:
         self._target = DeltaTable(self._session, spark_path(table.target))
         self._on_point = on_point
         self._local: LocalParts | None = None
+        self._gave_way: Words | None = None
+        self._described = next((d for d in plan.descriptions if d.target == table.target), None)
         self._lineage: tuple[ColumnLineage, ...] = ()
 
     def run(self, patience: Patience) -> TableReceipt:
@@ -91,6 +95,8 @@ class TableRun:
         check_mode(table, snapshot)
         check_not_set_back(table, since)
         checked = self._read_parts()
+        if self._described is not None and snapshot.exists and not table.create:
+            loosen(self._session, self._target, self._described)
         stamp = stamp_of(self._plan, table, snapshot, since)
         try:
             counts = self._commit(snapshot, stamp, since)
@@ -99,6 +105,12 @@ class TableRun:
                 raise Unavailable(
                     f"others write to the target of {table.table} all the time", hint="try later"
                 ) from None
+            return self._attempt(again - 1)
+        except SparkFailure as error:
+            if again == 0 or not is_null_refused(error):
+                raise
+            before = give_way(self._session, self._target)
+            self._gave_way = self._gave_way or before
             return self._attempt(again - 1)
         after = self._target.look()
         number = after.committed_number(table.app_id)
@@ -111,6 +123,7 @@ class TableRun:
         pending = self._pending() if stamp.pending else (0, ())
         rows = Rows(checked.rows, *counts, *pending)
         slipped, warnings = self._slipped(after, stamp)
+        warnings += self._describe()
         receipt = msgspec.structs.replace(
             applied_by_us(table, after.number, rows),
             foreign_changes=(*slipped, *since.foreign),
@@ -145,6 +158,19 @@ class TableRun:
             why = unexpected(error, f"noting what others did to {self._table.table}")
             return slipped, (why.message,)
         return slipped, ()
+
+    def _describe(self) -> tuple[str, ...]:
+        """Have the target say of itself what the source says; warnings."""
+        planned, before = self._described, self._gave_way
+        try:
+            if planned is not None and not planned.more:
+                describe(self._session, self._target, planned, self._table.mode)
+            elif planned is None and before is not None:
+                declare_again(self._session, self._target, before)
+        except Exception as error:  # noqa: BLE001  what is committed is committed
+            why = unexpected(error, f"describing {self._table.table}")
+            return (f"{why.message}; the next merge does it again",)
+        return ()
 
     def _since_ours(self, seen: Version) -> SinceOurs:
         if seen.number < 0 or self._table.create:

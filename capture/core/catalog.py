@@ -162,6 +162,7 @@ class CatalogWatch:
         core, table = self._core, facts.table
         if facts.schema is not None:
             core.conditions.adopt(facts.schema, facts)
+            core.conditions.describe(facts.description)
         news = core.tables.seen_equal(facts)
         if reason is not None:
             since = self.last_equal(table, core.sequencer.last)

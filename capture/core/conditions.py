@@ -12,6 +12,7 @@ from capture.core.blocks import parted_by
 from capture.core.events import WHOLE_ROW, GapSeen, SchemaSeen, StatementSeen, TableFacts
 from capture.core.requests import FOLLOW_UP, UNPROVEN
 from capture.core.tables import CATALOG, VALUE, Adopted
+from tideline.contract.description import Description
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import SchemaEvent, TableCondition
 from tideline.contract.schema import TableSchema, Verdict, is_reserved, parse_table
@@ -49,6 +50,7 @@ class Conditions:
         if core.tables.captures(table):
             another = core.tables.is_another(table, seen.oid)
             self.adopt(schema, seen.facts)
+            self.describe(seen.description)
             if another:
                 self._replaced(table)
 
@@ -59,6 +61,13 @@ class Conditions:
         core.dumps.orders.joined(table)
         core.tables.lose_numbers(table)
         self.doubt(table, since=core.sequencer.last, reason="the table was re-created")
+
+    def describe(self, description: Description | None) -> None:
+        """Note what the catalog says of a table's comments and NOT NULL, if it was asked."""
+        core = self._core
+        if description is not None and core.tables.describe(description):
+            core.draft.descriptions.append(description)
+            core.draft.state_changed = True
 
     def adopt(self, schema: TableSchema, facts: TableFacts | None = None) -> Adopted | None:
         """Mint the schema event that ``schema`` calls for, and do what its verdict demands.

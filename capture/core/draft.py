@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from capture.core.checked import CheckRows
 from capture.core.events import Rows
+from tideline.contract.description import Description
 from tideline.contract.manifest import Floor, OpenState, SchemaEvent, Truncate
 from tideline.contract.position import SourceIdentity, SourcePosition
 from tideline.contract.request import Answer
@@ -25,6 +26,7 @@ class Draft:
     urgent: bool = False
     state_changed: bool = False
     schemas: list[TableSchema] = field(default_factory=list)
+    descriptions: list[Description] = field(default_factory=list)
     schema_events: list[SchemaEvent] = field(default_factory=list)
     truncates: list[Truncate] = field(default_factory=list)
     floors: list[Floor] = field(default_factory=list)
@@ -105,3 +107,4 @@ class Sealed:
     messages: tuple[str, ...]
     identity: SourceIdentity
     checks: tuple[CheckRows, ...] = ()
+    descriptions: tuple[Description, ...] = ()

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tideline.contract.description import Description
 from tideline.contract.manifest import ColumnNumbers
 from tideline.contract.position import SourcePosition
 from tideline.contract.request import Command, DumpRequest, KeyRange, TimeRange
@@ -68,13 +69,15 @@ class SchemaSeen:
 
     ``oid`` is the table itself, where the log tells it from others that had its name (else 0).
     ``facts``: what the catalog says of it since, read when ``xid`` had become visible, and only if
-    that is the same columns and key; it may know of later changes all the same.
+    that is the same columns and key; it may know of later changes all the same. ``description``
+    was read then, too, whatever the columns are.
     """
 
     schema: TableSchema
     xid: int = 0
     oid: int = 0
     facts: TableFacts | None = None
+    description: Description | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +203,8 @@ class TableFacts:
     with the key's columns, types or collation, and with the table's identity. ``changed_by`` is the
     id of the transaction (32 bits) that changed the table's own entry last, its ``storage`` above
     all; 0 where the source does not tell. ``columns_too``: that one, or one after it, changed
-    entries of its columns as well, so that it may have computed values anew.
+    entries of its columns as well, so that it may have computed values anew. ``description`` is no
+    part of what the table is: only comments, and what may not be NULL.
     """
 
     table: str
@@ -219,6 +223,7 @@ class TableFacts:
     defaults: Mapping[str, str] = field(default_factory=dict, hash=False)
     changed_by: int = field(default=0, compare=False)
     columns_too: bool = field(default=False, compare=False)
+    description: Description | None = field(default=None, compare=False)
 
     @property
     def catalog(self) -> str:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from capture.core.drift import restated_columns
 from capture.core.events import TableFacts
 from capture.core.lineage import Judged, Lineage, by_name, by_numbers, by_statement, judge
+from tideline.contract.description import Description
 from tideline.contract.manifest import GONE, TableCondition, TableState
 from tideline.contract.schema import TableSchema, Verdict
 from tideline.contract.steps import ColumnStep, Origin, StepKind, origins_after, steps_to
@@ -114,6 +115,15 @@ class Tables:
         self.states[schema.table] = replace(
             state, schema=schema.fingerprint, catalog=catalog, numbers=numbers, stated=None
         )
+
+    def describe(self, description: Description) -> bool:
+        """Note what the catalog says of a table that is known; whether it is news."""
+        state = self.states[description.table]
+        if state.description == description.fingerprint:
+            return False
+        described = replace(state, description=description.fingerprint)
+        self.states[description.table] = described
+        return True
 
     def _forget_stated(self, table: str) -> None:
         if self.states[table].stated is not None:

@@ -250,6 +250,7 @@ class Worker:
             tuple(draft.messages),
             self.identity,
             tuple(draft.checks),
+            tuple(draft.descriptions),
         )
 
     def open_state(self) -> OpenState:

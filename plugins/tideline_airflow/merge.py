@@ -122,7 +122,7 @@ class MergeOperator(PlanJobOperator):
         for number in range(1, self.rounds_max + 1):
             plan = self._planned(hook, first if number == 1 else f"{first}/{number}", scope)
             held = plan.held
-            if not plan.tables:
+            if plan.nothing_to_do:
                 if not receipts:
                     self._skip(hook, plan, scope)
                 refused = []  # Others have done it, or it is held back now.

@@ -20,7 +20,7 @@ from spark_jobs.formats.delta_log import (
     parse_commit,
     since_ours,
 )
-from spark_jobs.formats.delta_version import BUILD, MODE, Snapshot, Version
+from spark_jobs.formats.delta_version import BUILD, MODE, VECTORS, Snapshot, Version
 from spark_jobs.schemas import literal, quote
 from tideline.contract.errors import Misconfigured
 from tideline.contract.modes import Mode
@@ -103,7 +103,7 @@ class DeltaTable:
         Returns the rows written, or None when Delta skipped the commit as applied before.
         """
         properties = {
-            "delta.enableDeletionVectors": "true",
+            VECTORS: str(plan.deletion_vectors).lower(),
             "tideline.pipeline": stamp.pipeline,
             "tideline.incarnation": stamp.incarnation,
             "tideline.table": plan.table,
@@ -175,6 +175,19 @@ class DeltaTable:
         """Run a statement whose commit is known as ours and moves no number."""
         with self._committing(stamp, counted=False):
             self._session.sql(statement).collect()
+
+    def forget_vectors(self) -> bool:
+        """Have the table not say any more that its readers must know deletion vectors, if it says
+        so, has none and makes none; whether it did. Nothing is read or written but its log."""
+        found, delta = self._look_up()._2(), self._jvm.org.apache.spark.sql.delta
+        feature = getattr(getattr(delta, "DeletionVectorsTableFeature$"), "MODULE$")
+        makes = found.metadata().configuration().get(VECTORS)
+        if makes.isDefined() and makes.get() == "true":
+            return False
+        if not found.protocol().isFeatureSupported(feature):
+            return False
+        self._session.sql(f"ALTER TABLE {self.name} DROP FEATURE deletionVectors")
+        return True
 
     def set_property(self, name: str, value: str | None) -> None:
         """Set or (None) remove a property of the table's, in a commit that says nothing else."""

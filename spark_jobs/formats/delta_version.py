@@ -19,6 +19,7 @@ from tideline.contract.modes import Mode
 
 MODE = "tideline.mode"
 BUILD = "tideline.build"
+VECTORS = "delta.enableDeletionVectors"
 
 
 @dataclass(frozen=True, slots=True)

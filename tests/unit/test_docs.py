@@ -10,6 +10,8 @@ import pytest
 
 from simulation.mutants import MUTANTS
 from tests.lengths import in_long_folder
+from tideline.contract.layout import table_path
+from tideline.contract.schema import parse_table
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
@@ -100,3 +102,10 @@ def test_mutants_that_the_protocol_names_exist() -> None:
     }
     assert len(named) > 10
     assert named <= {mutant.name for mutant in MUTANTS}
+
+
+def test_the_folders_that_are_explained_are_those_of_the_tables() -> None:
+    text = (ROOT / "docs" / "READING.md").read_text()
+    rows = re.findall(r"^\| `(\S+\..+)` \| `(\S+/\S+)` \|$", text, re.M)
+    assert 'public."Order Details"' in dict(rows)
+    assert rows == [(name, table_path("", parse_table(name))[1:]) for name, _ in rows]

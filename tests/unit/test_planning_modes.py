@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from console.plan import run as show_plan
+from console.status import read_status
 from console.status import run as show_status
 from tests.fixtures.parts import HEARTBEAT_US, Emptied, History, Row, Shaped, schema_of
 from tideline.contract.errors import Fenced, Misconfigured, Unavailable
@@ -266,3 +268,34 @@ def test_what_others_did_since_our_last_commit_ends_the_claim_at_once(tmp_path: 
     version = table.version()
     found = applied_state(history.settings)[T]
     assert (found.unproven, found.complete_through_us) == ((f"version {version}: DELETE",), None)
+
+
+def test_deletion_vectors_are_the_targets_own_and_plan_and_status_say_what_is_wanted(
+    history: History, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = TableSettings(deletion_vectors=False)
+    settings = history.settings.model_copy(update={"tables": {T: entry}})
+    (new,) = plan_merge(settings, plan_id="new").tables
+    assert not new.deletion_vectors, "one that is made is made as the settings say"
+    apply(history, 3)
+    (table,) = plan_merge(history.settings, plan_id="p").tables
+    assert not table.deletion_vectors, "the target has none"
+    show_plan(history.settings, [], as_json=False)
+    show_status(history.settings, as_json=False)
+    wanted = f"{T} is kept without deletion vectors, the settings say with: `tideline rebuild {T}`"
+    assert capsys.readouterr().out.count(wanted) == 2
+    show_plan(settings, [], as_json=False)
+    show_status(settings, as_json=False)
+    assert "deletion vectors" not in capsys.readouterr().out
+
+
+def test_status_says_where_a_table_lies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = 'public."Order Details"'
+    made = History(tmp_path)
+    made.commit(Shaped(schema_of(name, {"id": "int32"}, ["id"])))
+    (table,) = read_status(made.settings).tables
+    assert table.target == f"{made.settings.warehouse.url}/public/Order~20Details"
+    show_status(made.settings, as_json=False)
+    said = capsys.readouterr().out
+    assert f"warehouse {made.settings.warehouse.url}: " in said
+    assert " public/Order~20Details" in said

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from tideline.contract.block import BLOCK_VERSION, Block
+from tideline.contract.description import DESCRIPTION_VERSION, Description
 from tideline.contract.maintenance import (
     MAINTENANCE_VERSION,
     MaintenanceOrder,
@@ -35,6 +36,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DOCUMENTS: dict[str, tuple[type[msgspec.Struct], int]] = {
     "manifest": (Manifest, MANIFEST_VERSION),
     "block": (Block, BLOCK_VERSION),
+    "description": (Description, DESCRIPTION_VERSION),
     "request": (DumpRequest, REQUEST_VERSION),
     "answer": (Answer, REQUEST_VERSION),
     "plan": (Plan, PLAN_VERSION),

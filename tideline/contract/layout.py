@@ -7,6 +7,7 @@
     {pipeline}/blocks/{block_number:012d}.json
     {pipeline}/blocks/{block_number:012d}/t-{schema}.{table}-{fingerprint}-{digest}.parquet
     {pipeline}/schemas/{fingerprint}.json
+    {pipeline}/descriptions/{fingerprint}.json
     {pipeline}/plans/{plan_id}.json
     {pipeline}/receipts/{plan_id}.json
     {pipeline}/maintenance/{maintenance_id}.json  {maintenance_id}.receipt.json
@@ -121,6 +122,10 @@ def parse_rollup_key(key: str) -> int | None:
 
 def schema_key(pipeline: str, fingerprint: str) -> str:
     return f"{encode_name(pipeline)}/schemas/{fingerprint}.json"
+
+
+def description_key(pipeline: str, fingerprint: str) -> str:
+    return f"{encode_name(pipeline)}/descriptions/{fingerprint}.json"
 
 
 def plan_key(pipeline: str, plan_id: str) -> str:

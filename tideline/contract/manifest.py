@@ -191,6 +191,7 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     ``doubts`` counts how often its rows were found to be in doubt, whatever ended that.
     ``stated``: what statements of the log did to the columns of ``schema``, all taken together, as
     long as no schema has come that shows it; None: no statement, or not all is known.
+    ``description``: the fingerprint of the `Description` that the catalog showed last.
     """
 
     condition: TableCondition = TableCondition.LIVE
@@ -213,6 +214,7 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     numbers: ColumnNumbers | None = None
     stated: tuple[ColumnStep, ...] | None = None
     doubts: int = 0
+    description: str | None = None
 
     @property
     def gone(self) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from tideline.contract.description import PlannedDescription
 from tideline.contract.document import DocumentReader, written_features, written_version
 from tideline.contract.manifest import Copied, TableState
 from tideline.contract.modes import Mode
@@ -89,6 +90,7 @@ class TablePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     lies in the range.
     ``within_us``: changes count as late that are not queryable so long after their commit at the
     source; 0: that is not measured.
+    ``deletion_vectors``: whether the target's files may have them; one that is made is made so.
     """
 
     table: str
@@ -119,6 +121,7 @@ class TablePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     ends: tuple[PlannedEnd, ...] = ()
     build: int = 0
     copied: Copied | None = None
+    deletion_vectors: bool = True
 
 
 class PlannedSwap(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -158,6 +161,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     A parked or blocked table stands in both when something captured before it stopped is merged.
     ``swaps``: tables that were built anew and take the place of the live ones.
     ``tail`` is the newest manifest when the plan was made: with ``b < tail`` more may be waiting.
+    ``descriptions``: targets that are to say something else of themselves (comments, NOT NULL),
+    those of ``tables`` and others that nothing is merged into.
     """
 
     plan_id: str
@@ -169,8 +174,14 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     tail: int = 0
     held: Mapping[str, str] = msgspec.field(default_factory=dict)
     swaps: tuple[PlannedSwap, ...] = ()
+    descriptions: tuple[PlannedDescription, ...] = ()
     version: int = written_version(PLAN_VERSION)
     requires: tuple[str, ...] = written_features()
+
+    @property
+    def nothing_to_do(self) -> bool:
+        """Whether a merge has nothing to run."""
+        return not (self.tables or self.swaps or self.descriptions)
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -184,8 +195,9 @@ class Applied(msgspec.Struct, frozen=True):
     ``went_back``: the content was set back behind its transaction version (RESTORE); only a full
     dump that began after ``seq`` makes it right.
     ``problem``: why the target cannot be merged into at all.
-    ``mode`` and ``build`` are the target's, or what a new one is to have. ``columns_seq``: steps of
-    schema events up to it are taken in the target, although its rows may not be that far yet.
+    ``mode``, ``build`` and ``deletion_vectors`` are the target's, or what a new one is to have.
+    ``columns_seq``: steps of schema events up to it are taken in the target, although its rows may
+    not be that far yet.
     ``begin_manifest``, ``begin_seq``: a target that has nothing applied may be built from what
     comes after this manifest with sequences above this one, because a full dump began there that
     has finished since.
@@ -202,6 +214,7 @@ class Applied(msgspec.Struct, frozen=True):
     mode: Mode = Mode.CURRENT
     build: int = 0
     columns_seq: int = 0
+    deletion_vectors: bool = True
 
 
 class PlanScope(msgspec.Struct, frozen=True):

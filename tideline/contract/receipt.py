@@ -95,7 +95,8 @@ class TableReceipt(msgspec.Struct, frozen=True, omit_defaults=True):
 class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
     """The receipt of one plan; ``held`` repeats the plan's tables that were left out, and why.
     ``seconds`` is what all tables together took, of which many may be merged side by side;
-    ``capped``: the plan ended before the chain did, because of its caps."""
+    ``capped``: the plan ended before the chain did, because of its caps. ``warnings`` tell what
+    went wrong with tables that nothing was merged into."""
 
     plan_id: str
     pipeline: str
@@ -104,6 +105,7 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
     held: Mapping[str, str] = msgspec.field(default_factory=dict)
     seconds: float = 0.0
     capped: bool = False
+    warnings: tuple[str, ...] = ()
     version: int = written_version(RECEIPT_VERSION)
     requires: tuple[str, ...] = written_features()
 

@@ -83,6 +83,7 @@ def table_plan(
         ends=ends,
         mode=span.applied.mode,
         build=span.applied.build,
+        deletion_vectors=span.applied.deletion_vectors,
         copied=newest_copy(manifests, span.table, max(floors, default=None)),
     )
 

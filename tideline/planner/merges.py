@@ -15,6 +15,7 @@ from tideline.contract.planning import make_plan
 from tideline.contract.receipt import Receipt, decode_receipt
 from tideline.contract.schema import TableSchema, parse_table
 from tideline.planner.consumers import register_warehouse
+from tideline.planner.descriptions import descriptions
 from tideline.planner.gather import Gathered, gather
 from tideline.planner.policies import policy_of
 from tideline.planner.starts import Start, Starts
@@ -113,10 +114,14 @@ class Planning:
             plan = self._group(scope, starts, settled, tail)
             plans.append(plan)
             group = [name for name in group if name in starts and starts[name].starved(plan.b)]
+        merged = [self._judged(table) for plan in plans for table in plan.tables]
         return msgspec.structs.replace(
             plans[0],
             b=plans[-1].b,
-            tables=tuple(self._judged(table) for plan in plans for table in plan.tables),
+            tables=tuple(merged),
+            descriptions=tuple(
+                descriptions(settings, self._chain, chosen, self._starts, starts, merged)
+            ),
             held={name: why for plan in plans for name, why in plan.held.items()} | stopped,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -18,6 +19,7 @@ from tideline.planner.kept import anew_loses
 from tideline.planner.targets import Target, read_target
 from tideline.planner.verified import LastProof, last_proof
 from tideline.settings import Settings
+from tideline.settings.tables import TableSettings
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore, open_store
 
@@ -32,8 +34,10 @@ class TableProgress(msgspec.Struct, frozen=True):
     table cannot be merged. ``pending``: rows that lack values which the log did not carry, as the
     last merge's receipt counts them (None: it is not there to say, and some may). ``mode``: how the
     target is kept; ``mode_wanted``: what the settings say, where that is another: a target keeps
-    the mode that it was made in until `tideline rebuild` switches it. ``proof``: when it was last
-    proven equal; while that holds, what others did before is no doubt any more.
+    the mode that it was made in until `tideline rebuild` switches it. ``deletion_vectors`` and
+    ``deletion_vectors_wanted`` likewise. ``target`` is the address of the target's directory.
+    ``proof``: when it was last proven equal; while that holds, what others did before is no doubt
+    any more.
     """
 
     table: str
@@ -46,6 +50,9 @@ class TableProgress(msgspec.Struct, frozen=True):
     pending: int | None = 0
     mode: Mode = Mode.CURRENT
     mode_wanted: Mode | None = None
+    deletion_vectors: bool = True
+    deletion_vectors_wanted: bool | None = None
+    target: str = ""
     proof: LastProof | None = None
 
 
@@ -93,8 +100,8 @@ def _progress(
     problem = foreign_owner(target, tail, name)
     if target.went_back:
         problem = "the target was set back behind what is applied (RESTORE)"
-    wanted = settings.of_table(parse_table(name)).mode
-    problem = problem or anew_loses(name, table, target, wanted)
+    wanted = settings.of_table(parse_table(name))
+    problem = problem or anew_loses(name, table, target, wanted.mode)
     stamp = target.stamp
     waiting = target.applied is None or target.applied < table.last_data_manifest
     if waiting or table.condition is TableCondition.PARKED:
@@ -115,10 +122,20 @@ def _progress(
         unproven=unproven,
         problem=problem,
         pending=pending,
-        mode=target.mode if target.exists else wanted,
-        mode_wanted=wanted if target.exists and wanted is not target.mode else None,
+        **_kept_as(target, wanted),
+        target=target.url,
         proof=proof,
     )
+
+
+def _kept_as(target: Target, wanted: TableSettings) -> dict[str, Any]:
+    """How the target is kept, and what the settings say where that is something else."""
+    names = ("mode", "deletion_vectors")
+    if not target.exists:
+        return {name: getattr(wanted, name) for name in names}
+    found = {name: getattr(target, name) for name in names}
+    asked = {name: getattr(wanted, name) for name in names}
+    return found | {f"{n}_wanted": asked[n] for n in names if asked[n] != found[n]}
 
 
 def _pending(settings: Settings, store: ObjectStore, name: str, stamp: Stamp) -> int | None:

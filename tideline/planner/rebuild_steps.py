@@ -156,7 +156,8 @@ def _swap(
         ),
         live_b=None if meets else now.applied,
     )
-    return replace(empty, swaps=(swap,))
+    # What the table beside says of itself goes into the live one's place with its rows.
+    return replace(empty, swaps=(swap,), descriptions=())
 
 
 def settings_beside(settings: Settings, record: RebuildRecord) -> Settings:

@@ -8,7 +8,7 @@ somebody removed, is not made anew at all, unless that is asked for by name.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -35,7 +35,7 @@ class Start:
     """What is applied of a table, and the first manifest that a plan needs (None: none).
 
     ``stop``: the schema event that it stands before, and must not reach. ``counted``: it has no
-    key; a copy of such a table is not cut.
+    key; a copy of such a table is not cut. ``described``: what its target says of its description.
     """
 
     applied: Applied
@@ -43,6 +43,7 @@ class Start:
     policy: Policy = FOLLOW_ALL
     stop: Stop | None = None
     counted: bool = False
+    described: str | None = None
 
     @property
     def waits(self) -> bool:
@@ -126,10 +127,10 @@ class Starts:
         tail: Manifest,
         earlier: TableState | None,
     ) -> Start:
-        wanted = self._settings.of_table(parse_table(name)).mode
-        # A target keeps the mode that it was made in; only a new one has that of the settings.
-        mode = target.mode if target.exists else wanted
-        loses = anew_loses(name, table, target, wanted)
+        wanted = self._settings.of_table(parse_table(name))
+        # A target stays as it was made; only a new one is as the settings say.
+        mode = target.mode if target.exists else wanted.mode
+        loses = anew_loses(name, table, target, wanted.mode)
         if loses is not None:
             return Start(Applied(exists=True, problem=loses), None)
         begin = None
@@ -158,8 +159,10 @@ class Starts:
             columns_seq=target.columns_seq if target.applied is not None else 0,
             mode=mode,
             build=target.build if target.exists else self._build,
+            deletion_vectors=(target if target.exists else wanted).deletion_vectors,
         )
-        return self._stopped(name, table, tail, a, applied)
+        start = self._stopped(name, table, tail, a, applied)
+        return replace(start, described=target.described)
 
     def _clear_until(
         self, name: str, table: TableState, tail: Manifest, a: int, earlier: TableState | None

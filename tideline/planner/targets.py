@@ -10,12 +10,14 @@ from urllib.parse import unquote, urlsplit
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from tideline.contract.description import DESCRIPTION_PROPERTY
 from tideline.contract.errors import Unavailable
 from tideline.contract.evolution import COLUMNS_PROPERTY, TargetColumns
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Stamp, of_build
 from tideline.contract.unproven import UNPROVEN_PROPERTY, Unproven
 
+VECTORS_PROPERTY = "delta.enableDeletionVectors"
 COMMITS_MAX = 1_000
 """Commits of others that are looked through for our last one."""
 HARMLESS = frozenset(
@@ -27,6 +29,9 @@ HARMLESS = frozenset(
         "CHANGE COLUMNS",
         "CLUSTER BY",
         "DROP CONSTRAINT",
+        "DROP FEATURE",
+        "Deletion Vector Tombstones",
+        "Empty Commit",
         "OPTIMIZE",
         "REORG",
         "SET TBLPROPERTIES",
@@ -53,6 +58,8 @@ class Target:
     values; ``unproven`` what they did before, and nothing has healed.
     ``version`` is the newest one, which all this is said of. ``columns_seq``: the steps of schema
     changes up to it are taken. ``mode`` is how the table is kept, ``build`` which rebuild made it.
+    ``deletion_vectors``: whether a reader has to know them. ``described``: what its
+    `DESCRIPTION_PROPERTY` says.
     """
 
     url: str
@@ -67,6 +74,8 @@ class Target:
     columns_seq: int = 0
     mode: Mode = Mode.CURRENT
     build: int = 0
+    deletion_vectors: bool = True
+    described: str | None = None
 
 
 def read_target(url: str, app: str) -> Target:
@@ -107,7 +116,15 @@ def read_target(url: str, app: str) -> Target:
         columns_seq=TargetColumns.parse(found.get(COLUMNS_PROPERTY)).seq,
         mode=Mode(found.get("tideline.mode") or Mode.CURRENT),
         build=build,
+        deletion_vectors=_has_vectors(table, found),
+        described=found.get(DESCRIPTION_PROPERTY),
     )
+
+
+def _has_vectors(table: DeltaTable, properties: Mapping[str, str]) -> bool:
+    """Whether the table may have deletion vectors, or says that its readers must know them."""
+    features = table.protocol().reader_features or ()
+    return "deletionVectors" in features or properties.get(VECTORS_PROPERTY) == "true"
 
 
 def _last_of_ours(table: DeltaTable, app: str) -> _Since:

@@ -53,6 +53,10 @@ class TableSettings(Section):
     dropped_columns: Literal["keep", "drop"] = "keep"
     """A column that the source dropped: it stays in the warehouse, NULL; or goes there too."""
     on_change: OnChange = OnChange()
+    deletion_vectors: bool = True
+    """``false``: files without deletion vectors, for readers that do not know them; a merge writes
+    every file anew that it changes a row of. ``tideline rebuild`` switches a target that is there.
+    """
     slo_within_s: Seconds | None = None
     """In place of ``slo.within_s``."""
 

@@ -20,6 +20,11 @@ from tideline.contract.block import (
     manifests_of,
     raw_manifests,
 )
+from tideline.contract.description import (
+    Description,
+    decode_description,
+    encode_description,
+)
 from tideline.contract.errors import CorruptData, Fenced, TidelineError, Unavailable
 from tideline.contract.manifest import (
     Manifest,
@@ -200,6 +205,22 @@ class Chain:
         if schema.fingerprint != fingerprint:
             raise CorruptData(f"{key} holds schema {schema.fingerprint}")
         return schema
+
+    def write_description(self, description: Description) -> None:
+        """Make ``description`` durable under its fingerprint. Idempotent."""
+        key = layout.description_key(self._pipeline, description.fingerprint)
+        self._store.create(key, encode_description(description))
+
+    def read_description(self, fingerprint: str) -> Description:
+        """The description of that fingerprint; CorruptData when it is missing or another."""
+        key = layout.description_key(self._pipeline, fingerprint)
+        raw = self._store.get(key)
+        if raw is None:
+            raise CorruptData(f"no description at {key}")
+        description = decode_description(raw)
+        if description.fingerprint != fingerprint:
+            raise CorruptData(f"{key} holds description {description.fingerprint}")
+        return description
 
     def _exists(self, number: int) -> bool:
         return self._store.exists(layout.manifest_key(self.pipeline, number))

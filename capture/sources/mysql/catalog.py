@@ -25,6 +25,7 @@ from capture.sources.mysql.cascades import read_cascades
 from capture.sources.mysql.catalog_problems import Key, Policy, Suspect, problem_of
 from capture.sources.mysql.catalog_types import ColumnRow, read_column
 from capture.sources.mysql.columns import MysqlColumn, MysqlTable
+from tideline.contract.description import describe
 from tideline.contract.patterns import matches
 from tideline.contract.schema import TableId
 
@@ -48,14 +49,15 @@ WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')
 """
 
 _TABLES = """
-SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE, TABLE_ROWS FROM information_schema.TABLES
+SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE, TABLE_ROWS, TABLE_COMMENT
+FROM information_schema.TABLES
 WHERE (TABLE_SCHEMA, TABLE_NAME) IN %s AND TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')
 """
 
 _COLUMNS = """
 SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_OCTET_LENGTH,
        NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION, CHARACTER_SET_NAME, COLLATION_NAME,
-       IS_NULLABLE
+       IS_NULLABLE, COLUMN_COMMENT
 FROM information_schema.COLUMNS WHERE (TABLE_SCHEMA, TABLE_NAME) IN %s
 ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION
 """
@@ -146,9 +148,13 @@ def read_tables(
     keys = _rows_of(cursor, _KEYS, wanted)
     parents = read_cascades(cursor, tables, flavour=flavour)
     found = []
-    for table, ((kind, engine, estimate),) in rows.items():
+    for table, ((kind, engine, estimate, comment),) in rows.items():
         parts = _Parts(
-            kind, engine or "", tuple(columns.get(table, ())), tuple(keys.get(table, ()))
+            kind,
+            engine or "",
+            tuple(columns.get(table, ())),
+            tuple(keys.get(table, ())),
+            comment or "",
         )
         above = parents.get(table, ())
         facts, described, index = _table(table, parts, above, cascades, choices(table))
@@ -205,6 +211,7 @@ class _Parts:
     engine: str
     columns: tuple[tuple[Any, ...], ...]
     keys: tuple[tuple[Any, ...], ...]
+    comment: str
 
 
 @functools.lru_cache(maxsize=4096)
@@ -232,6 +239,8 @@ def _table(
         membership=MEMBERSHIP,
         problem=problem,
         hint=hint,
+        # Of NOT NULL the schema tells, as the log does.
+        description=describe(str(table), parts.comment, {r.name: r.comment for r in rows}, ()),
     )
     return facts, described, index
 

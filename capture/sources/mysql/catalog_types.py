@@ -88,6 +88,7 @@ class ColumnRow:
     charset: str | None
     collation: str | None
     nullable: str
+    comment: str | None = None
 
 
 def read_column(row: ColumnRow) -> MysqlColumn | None:

@@ -30,6 +30,7 @@ from capture.sources.postgres.catalog_queries import (
 from capture.sources.postgres.defaults import known_defaults
 from capture.sources.postgres.type_names import TypeNames
 from capture.sources.postgres.types import PgType, logical_type
+from tideline.contract.description import describe
 from tideline.contract.manifest import ColumnNumbers
 from tideline.contract.patterns import matches
 from tideline.contract.schema import Column, TableId, TableSchema
@@ -113,7 +114,7 @@ def _by_first(cursor: Any, query: str, given: dict[str, Any]) -> dict[int, list[
 
 def _table(cursor: Any, parts: Parts, types: TypeNames, choice: Choice) -> CatalogTable:
     oid, schema_name, name, kind, _, _, filenode, *_ = parts.row
-    membership, _, rows, last, _, changed_by = parts.row[8:]
+    membership, _, rows, last, _, changed_by, comment = parts.row[8:]
     table = TableId(schema_name, name)
     resolved = tuple(types.resolve(row[2], row[3], row[6]) for row in parts.columns)
     names = {row[0]: row[1] for row in parts.columns}
@@ -140,6 +141,12 @@ def _table(cursor: Any, parts: Parts, types: TypeNames, choice: Choice) -> Catal
         defaults=known_defaults(filled, logical),
         changed_by=changed_by,
         columns_too=any(_not_before(row[9], changed_by) for row in parts.columns),
+        description=describe(
+            str(table),
+            comment,
+            {row[1]: row[11] for row in parts.columns},
+            tuple(row[1] for row in parts.columns if row[10]),
+        ),
     )
     casts = tuple(row[7] for row in parts.columns)
     return CatalogTable(

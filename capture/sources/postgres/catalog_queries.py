@@ -27,7 +27,9 @@ SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, c.relreplident,
        (SELECT pg_catalog.string_agg(g.attnum::text, ',' ORDER BY g.attnum)
         FROM pg_catalog.pg_attribute g
         WHERE g.attrelid = c.oid AND g.attgenerated <> '' AND NOT g.attisdropped),
-       c.xmin::text::bigint
+       c.xmin::text::bigint,
+       (SELECT d.description FROM pg_catalog.pg_description d
+        WHERE d.objoid = c.oid AND d.classoid = 1259 AND d.objsubid = 0)
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN LATERAL ({membership} LIMIT 1) p ON true
 WHERE c.oid = ANY (%(oids)s) AND c.relkind IN ('r', 'p')
@@ -47,10 +49,13 @@ WHERE b.pubname = %(publication)s AND s.pnnspid = c.relnamespace
 """
 """Of PostgreSQL 15 and newer: whole schemas, row filters and column lists."""
 
+# 1259 is pg_class, among the catalogs that things are described in.
 COLUMNS = f"""
 SELECT a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.atthasmissing, a.attcollation,
        pg_catalog.format_type(a.atttypid, a.atttypmod), pg_catalog.format_type(a.atttypid, -1),
-       {MISSING}, a.xmin::text::bigint
+       {MISSING}, a.xmin::text::bigint, a.attnotnull,
+       (SELECT d.description FROM pg_catalog.pg_description d
+        WHERE d.objoid = a.attrelid AND d.classoid = 1259 AND d.objsubid = a.attnum)
 FROM pg_catalog.pg_attribute a
 WHERE a.attrelid = ANY (%(oids)s) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
 ORDER BY a.attrelid, a.attnum

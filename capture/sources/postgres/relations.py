@@ -68,7 +68,8 @@ class Relations:
         news = self._schemas.get(relation.oid) != schema
         self._schemas[relation.oid] = schema
         told = news and seen and facts is not None and facts.schema == schema
-        return SchemaSeen(schema, xid, relation.oid, facts if told else None)
+        described = facts.description if seen and facts is not None else None
+        return SchemaSeen(schema, xid, relation.oid, facts if told else None, described)
 
     def close(self) -> None:
         self._cursor.connection.close()

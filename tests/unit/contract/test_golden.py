@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 from tideline.contract.block import check_files, decode_block, encode_block
+from tideline.contract.description import decode_description, encode_description
 from tideline.contract.json_schemas import DOCUMENTS, json_schema
 from tideline.contract.maintenance import decode_maintenance_receipt, decode_order
 from tideline.contract.manifest import check_link, decode_manifest, digest, encode_manifest
@@ -39,6 +40,7 @@ Codec = tuple[Callable[[bytes], Any], Callable[[Any], bytes]]
 CODECS: dict[str, Codec] = {
     "manifest": (decode_manifest, encode_manifest),
     "block": (decode_block, encode_block),
+    "description": (decode_description, encode_description),
     "request": (parse_request, encode_request),
     "answer": (parse_answer, encode_answer),
     "plan": (decode_plan, encode_plan),

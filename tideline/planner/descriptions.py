@@ -1,0 +1,62 @@
+"""Which targets are to say something else of themselves: comments, and what holds no NULL.
+
+The catalog's newest word counts, whatever manifest a plan ends at: it names columns, and what a
+target does not have is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from msgspec.structs import replace
+
+from tideline.contract.description import (
+    PlannedDescription,
+    is_described,
+    planned_description,
+)
+from tideline.contract.layout import table_path
+from tideline.contract.manifest import TableCondition, TableState
+from tideline.contract.plan import TablePlan
+from tideline.contract.schema import TableSchema, parse_table
+from tideline.planner.starts import Start, Starts
+from tideline.settings import Settings
+from tideline.store.chain import Chain
+
+_DESCRIBED = (TableCondition.LIVE, TableCondition.UNPROVEN)
+
+
+def descriptions(
+    settings: Settings,
+    chain: Chain,
+    tables: Mapping[str, TableState],
+    starts: Starts,
+    found: Mapping[str, Start],
+    plans: Iterable[TablePlan],
+) -> Iterator[PlannedDescription]:
+    """Those of ``tables`` that ``plans`` bring on, and of others that have all there is."""
+    planned = {plan.table: plan for plan in plans}
+    for name, start in found.items():
+        table, plan = tables[name], planned.get(name)
+        schema = _schema(table, start, starts) if plan is None else plan.schema
+        if schema is None or table.description is None:
+            continue
+        said = None if plan is not None and plan.create else start.described
+        if is_described(said, table.description, schema.fingerprint):
+            continue
+        target = table_path(settings.warehouse.url, parse_table(name))
+        description = chain.read_description(table.description)
+        made = planned_description(description, schema, target, start.applied.build)
+        more = plan is not None and plan.b < table.last_data_manifest
+        yield replace(made, more=more)
+
+
+def _schema(table: TableState, start: Start, starts: Starts) -> TableSchema | None:
+    """The schema of a target that nothing waits for; None where that is not its last one."""
+    applied = start.applied
+    idle = applied.manifest is not None and applied.manifest >= table.last_data_manifest
+    if not idle or start.waits or start.stop is not None or applied.went_back:
+        return None
+    if applied.problem is not None or table.condition not in _DESCRIBED or table.schema is None:
+        return None
+    return starts.schema(table.schema)
