@@ -7,8 +7,6 @@ LINT_PATHS := $(wildcard tideline capture spark_jobs console plugins dags simula
 
 # Where it is set, every process compiles all it imports anew: Airflow starts twice as slowly.
 unexport PYTHONDONTWRITEBYTECODE
-# One for all checkouts: mypy goes by what a file holds. 23 CPU seconds without it, less than 1 with it.
-export MYPY_CACHE_DIR := $(or $(TIDELINE_CACHE),$(HOME)/.cache/tideline)/mypy
 
 .DEFAULT_GOAL := help
 .PHONY: help setup servers demo test tests long check quick-tests lint faults bench wheels constraints clean
@@ -52,7 +50,7 @@ quick-tests:
 lint:
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
-	$(BIN)/mypy $(LINT_PATHS)
+	scripts/types $(BIN)/mypy $(LINT_PATHS)
 	$(BIN)/lint-imports
 
 faults: servers ## servers and jobs under every fault, with tables of counts; ROUNDS=… and JOBS=… set its length

@@ -114,6 +114,8 @@ def start(folder: Path, *arguments: str, ci: bool = False) -> subprocess.Popen[s
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        # A run of tests in the background ignores Ctrl-C, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 

@@ -35,7 +35,7 @@ def pool() -> Iterator[ProcessPoolExecutor]:
 
 
 @pytest.mark.drawn
-@pytest.mark.timeout(1_800)
+@pytest.mark.timeout(900 + 5 * RUNS)
 def test_every_promise_is_kept_in_every_run(pool: ProcessPoolExecutor) -> None:
     summary = Summary()
     seeds = {*range(1, RUNS + 1), *RARE}

@@ -27,14 +27,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FOLLOWED = (StepKind.ADD, StepKind.DROP, StepKind.RENAME, StepKind.WIDEN)
+HISTORIES = int(os.environ.get("PARITY_HISTORIES", "1"))
 _MANIFESTS = 4
 _EVENTS = 24
 
 
 @pytest.mark.drawn
-@pytest.mark.timeout(1_200)
+@pytest.mark.timeout(1_200 + 120 * HISTORIES)
 @settings(
-    max_examples=int(os.environ.get("PARITY_HISTORIES", "1")),
+    max_examples=HISTORIES,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     deadline=None,
