@@ -208,12 +208,12 @@ class Chain:
 
     def write_description(self, description: Description) -> None:
         """Make ``description`` durable under its fingerprint. Idempotent."""
-        key = layout.description_key(self._pipeline, description.fingerprint)
+        key = layout.description_key(self.pipeline, description.fingerprint)
         self._store.create(key, encode_description(description))
 
     def read_description(self, fingerprint: str) -> Description:
         """The description of that fingerprint; CorruptData when it is missing or another."""
-        key = layout.description_key(self._pipeline, fingerprint)
+        key = layout.description_key(self.pipeline, fingerprint)
         raw = self._store.get(key)
         if raw is None:
             raise CorruptData(f"no description at {key}")

@@ -115,7 +115,7 @@ def test_what_needs_a_restart_is_named_once_and_never_its_value() -> None:
     assert (entry["keys"], "restart the worker" in entry["event"]) == (list(keys), True)
     assert not any(value in str(logs) for value in ("hush", "AK'", "other/place", "9999"))
     file.write(make(capture={"chunk_rows": 5}))
-    assert file.live.restart_for == ()
+    assert not file.live.restart_for
 
 
 def test_a_change_before_the_first_look_is_seen() -> None:

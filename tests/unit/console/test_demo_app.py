@@ -118,7 +118,7 @@ def test_without_a_terminal_it_says_how_to_keep_it_running(
             waited.append(os.getpid())
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(demo.threading, "Event", Interrupted)
+    monkeypatch.setattr("console.demo.app.threading.Event", Interrupted)
     assert demo.run(stay=stay) == 0
     printed = capsys.readouterr().out
     assert "Airflow: http://127.0.0.1:1  user admin  password the-login" in printed
@@ -132,7 +132,12 @@ def test_stay_is_an_option_of_the_command_and_of_make(
     monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr(demo, "run", lambda source, *, stay: asked.append(stay) or 0)
+
+    def run(source: str, *, stay: bool) -> int:
+        asked.append(stay)
+        return 0
+
+    monkeypatch.setattr(demo, "run", run)
     assert CliRunner().invoke(app, ["demo", *words]).exit_code == 0
     assert asked == [bool(words)]
     root = Path(__file__).resolve().parents[3]
