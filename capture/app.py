@@ -64,7 +64,8 @@ def run_worker(
     _stop_on_signals(stopping)
     health = health_of(settings, stopping)
     metrics = Metrics(settings.pipeline)
-    serve(settings.capture, metrics.registry, health)
+    address, port = settings.capture.metrics_address, settings.capture.metrics_port
+    serve(address, port, metrics.registry, health)
     probe_store(settings.store, settings.pipeline)
     store = open_store(settings.store)
     chain = Chain(store, settings.pipeline)

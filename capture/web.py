@@ -18,7 +18,6 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from capture.health import Health, Verdict
 from tideline.contract.errors import Misconfigured
-from tideline.settings import Capture
 
 _SILENT_S = 10.0
 """A client that says nothing for so long is hung up on: each one costs a thread."""
@@ -27,12 +26,11 @@ _Start = Callable[[str, list[tuple[str, str]]], Any]
 _App = Callable[[dict[str, Any], _Start], Iterable[bytes]]
 
 
-def serve(settings: Capture, registry: CollectorRegistry, health: Health) -> None:
-    """Serve at ``metrics_address`` and ``metrics_port`` until the process ends; not at all where
-    the port is 0. Raises Misconfigured when the address cannot be listened at."""
-    if settings.metrics_port == 0:
+def serve(address: str, port: int, registry: CollectorRegistry, health: Health) -> None:
+    """Serve at the IP ``address`` until the process ends; not at all where ``port`` is 0. Raises
+    Misconfigured when the address cannot be listened at."""
+    if port == 0:
         return
-    address, port = settings.metrics_address, settings.metrics_port
     try:
         server = make_server(
             address,

@@ -322,8 +322,7 @@ def test_the_worker_is_asked_about_itself(services: dict[str, Service], tmp_path
     now = [0.0]
     health = Health(limit_s=150.0, clock=lambda: now[0])
     address = worker["environment"]["TIDELINE_CAPTURE__METRICS_ADDRESS"]
-    capture = Capture(metrics_address=address, metrics_port=other)
-    serve(capture, CollectorRegistry(), health)
+    serve(address, other, CollectorRegistry(), health)
     assert healthy()
     now[0] = 151.0
     assert not healthy()

@@ -23,6 +23,7 @@ RESTART = {
     *(f"control.{key}" for key in type(SETTINGS.control).model_fields),
     *(f"capture.{key}" for key in ("heartbeat_s", "takeover_after_s", "request_claim_s")),
     *(f"capture.rollup_{what}_bytes_max" for what in ("part", "file")),
+    "capture.metrics_address",
     "capture.metrics_port",
 }
 COMMANDS = ("warehouse", "merge", "openlineage", "maintain")

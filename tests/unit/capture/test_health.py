@@ -130,11 +130,7 @@ class Served:
         self.port = free_port()
         registry = CollectorRegistry()
         Gauge("canary", "One", registry=registry).set(1)
-        serve(
-            Capture(metrics_port=self.port, metrics_address=address),
-            registry,
-            self.health,
-        )
+        serve(address, self.port, registry, self.health)
 
     def get(self, path: str, host: str = "127.0.0.1") -> tuple[int, str]:
         try:
