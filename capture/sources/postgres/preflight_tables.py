@@ -36,7 +36,8 @@ def check_tables(
     if captured:
         yield ok("tables", f"{len(captured)} tables can be captured")
     else:
-        yield error("tables", f"none of the {len(chosen)} matching tables can be captured")
+        text = f"none of the {len(chosen)} matching tables can be captured: all are left out"
+        yield warning("tables", text)
     for one in chosen:
         reason = parked_reason(one)
         if reason is not None:
