@@ -3,6 +3,7 @@ the store or the source away."""
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
 import time
@@ -45,11 +46,13 @@ class Probe:
         """Status and text; 0 when nobody answers in time."""
         address = f"http://127.0.0.1:{self.port}{path}"
         try:
-            with urllib.request.urlopen(address, timeout=timeout_s) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-        except OSError as error:
+            try:
+                with urllib.request.urlopen(address, timeout=timeout_s) as answer:
+                    return answer.status, answer.read().decode()
+            except urllib.error.HTTPError as error:
+                return error.code, error.read().decode()
+        # It may end while it answers.
+        except (OSError, http.client.HTTPException) as error:
             return 0, type(error).__name__
 
     def says(self, path: str, code: int, words: str) -> None:
