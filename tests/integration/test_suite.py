@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.terminal import heed_ctrl_c
 from tests.suite import Outcome, Record
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,8 +115,7 @@ def start(folder: Path, *arguments: str, ci: bool = False) -> subprocess.Popen[s
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-        # A run of tests in the background ignores Ctrl-C, and so would its children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=heed_ctrl_c,
     )
 
 

@@ -33,7 +33,7 @@ _EVENTS = 24
 
 
 @pytest.mark.drawn
-@pytest.mark.timeout(1_200 + 120 * HISTORIES)
+@pytest.mark.timeout(1_080 + 120 * HISTORIES)
 @settings(
     max_examples=HISTORIES,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
