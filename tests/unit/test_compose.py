@@ -52,7 +52,7 @@ GIVEN: dict[str, set[str]] = {
         "airflow_secret_key",
     },
     "airflow-scheduler": {"airflow_database_password", "airflow_jwt_secret", "valkey_password"},
-    "airflow-dag-processor": {"airflow_database_password"},
+    "airflow-dag-processor": {"airflow_database_password", "valkey_password"},
     "airflow-triggerer": {"airflow_database_password", "airflow_fernet_key", "valkey_password"},
 }  # fmt: skip
 """Which container gets which secrets; `tests/airflow/test_airflow_containers.py` runs on them."""
@@ -192,7 +192,7 @@ def test_airflow_gets_no_password_of_the_source_and_what_does_not_ask_no_setting
         text = json.dumps(service)
         if name.startswith("airflow"):
             assert not re.search("source_password|SOURCE_PASSWORD|SOURCE__PASSWORD", text), name
-    for name in ("airflow-migrate", "airflow-api-server", "airflow-dag-processor", "airflow-db"):
+    for name in ("airflow-migrate", "airflow-api-server", "airflow-db"):
         assert "tideline.toml" not in json.dumps(services[name]), name
         assert not [key for key in services[name]["environment"] if "__URL" in key], name
     mounted = {name for name, one in services.items() if "tideline-data" in json.dumps(one)}
