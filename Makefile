@@ -38,6 +38,7 @@ tests:
 	$(BIN)/python -m tests.suite -m "not long" $(SIDE_BY_SIDE) --durations=40
 
 long: servers ## tests that take minutes each, and long forms of those that draw their cases
+	@$(BIN)/python -m console.services.prepare --no-archive --with chromium
 	PARITY_HISTORIES=20 VERIFY_ROUNDS=10 SIMULATED_RUNS=1000 \
 		$(BIN)/python -m tests.suite -m "long or drawn" $(SIDE_BY_SIDE) --durations=40
 

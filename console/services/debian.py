@@ -1,4 +1,4 @@
-"""Debian packages unpacked into the cache, without root and without installing anything.
+"""Debian packages, unpacked into the cache without root and without installing anything.
 
 Servers that no wheel brings come from here: MariaDB from the machine's own release, MySQL 9 from
 Debian's unstable suite with all the libraries it was linked against. The machine's own package
@@ -68,6 +68,17 @@ def suite_folder(name: str, package: str, suite: str) -> Path:
         _run(["apt-get", *options, *install], work)
 
     return _unpacked(name, fetch)
+
+
+def install(package: str) -> None:
+    """Have the system's own apt install ``package``; Unavailable where that fails, or without root.
+
+    For what needs more of the system than files: everything else is unpacked into the cache.
+    """
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        raise Unavailable(f"root installs it: apt-get install {package}")
+    _run(["apt-get", "update", "-q"], Path("/"))
+    _run(["apt-get", "install", "-q", "-y", "--no-install-recommends", package], Path("/"))
 
 
 def _unpacked(name: str, fetch: Fetch) -> Path:

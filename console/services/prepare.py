@@ -1,9 +1,9 @@
-"""``python -m console.services.prepare [--no-archive] [--with mariadb] [--with mysql]``: fetch what
-is missing.
+"""``python -m console.services.prepare [--no-archive] [--with mariadb|mysql|chromium]``: fetch
+what is missing.
 
 Java (when there is none that Spark can use), Delta's jars, the archive that makes Spark start
 sooner and, where root starts PostgreSQL as another user, a copy of its binaries that this user can
-reach; if asked for, MariaDB, and MySQL 8.0 and 9. Says nothing when all is there.
+reach; if asked for, MariaDB, MySQL 8.0 and 9, Chromium. Says nothing when all is there.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 
 from console.services.archive import archive_is_there, make_archive
+from console.services.chromium import ensure_chromium, find_chromium
 from console.services.java import ensure_java
 from console.services.mariadb import mariadb_is_there, mariadb_root
 from console.services.mysql import mysql8_root, mysql9_root, mysql_is_there
@@ -22,14 +23,14 @@ from tideline.contract.errors import TidelineError, Unavailable
 from tideline.delta_jars import delta_jars, jars_folder
 from tideline.java import find_java
 
-SERVERS = ("mariadb", "mysql")
+EXTRAS = ("mariadb", "mysql", "chromium")
 
 
-def prepare(servers: Collection[str] = (), *, archive: bool = True) -> None:
-    """Fetch the base and ``servers`` (of `SERVERS`); without ``archive``, no archive is made.
+def prepare(extras: Collection[str] = (), *, archive: bool = True) -> None:
+    """Fetch the base and ``extras`` (of `EXTRAS`); without ``archive``, no archive is made.
 
     Raises Misconfigured or Unavailable, with what the operator can do. Not every machine can have
-    a MySQL: when one cannot be had that is said, and its tests are skipped.
+    a MySQL or a Chromium: when one cannot be had that is said, and its tests are skipped.
     """
     if find_java() is None:
         print("setup: Java, this takes a minute", flush=True)
@@ -40,11 +41,13 @@ def prepare(servers: Collection[str] = (), *, archive: bool = True) -> None:
     if archive:
         ensure_archive()
     binaries(unprivileged_account())
-    if "mariadb" in servers:
+    if "mariadb" in extras:
         _fetch("MariaDB", mariadb_is_there(), mariadb_root)
-    if "mysql" in servers:
+    if "mysql" in extras:
         _try("MySQL 8.0", mysql_is_there("8.0"), mysql8_root)
         _try("MySQL 9", mysql_is_there("9"), mysql9_root)
+    if "chromium" in extras:
+        _try("Chromium", find_chromium() is not None, ensure_chromium)
 
 
 def ensure_archive() -> None:
@@ -74,14 +77,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0, or 1 after saying on standard error what is missing."""
     parser = argparse.ArgumentParser(description="fetch what the machine lacks")
     parser.add_argument(
-        "--with", dest="servers", action="append", choices=SERVERS, default=[], help="fetch it too"
+        "--with", dest="extras", action="append", choices=EXTRAS, default=[], help="fetch it too"
     )
     parser.add_argument(
         "--no-archive", action="store_true", help="make none: few starts of Spark do not pay for it"
     )
     options = parser.parse_args(arguments)
     try:
-        prepare(options.servers, archive=not options.no_archive)
+        prepare(options.extras, archive=not options.no_archive)
     except TidelineError as error:
         print(f"setup: {error}", file=sys.stderr)
         return 1

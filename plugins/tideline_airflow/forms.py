@@ -44,7 +44,7 @@ def tables(default: list[str] | None = None) -> Param:
         items=_LINE,
         maxItems=TABLES_MAX,
         title="Tables",
-        description="One `schema.table` per line; shell patterns work (`public.*`, all: `*.*`).",
+        description_md="One `schema.table` per line; shell patterns work (`public.*`, all: `*.*`).",
     )
 
 
@@ -59,7 +59,7 @@ def keys(beside: str) -> Param:
         items={"anyOf": [_PART, _KEY]},
         maxItems=KEYS_MAX,
         title="Keys",
-        description=f"Of one table, one key per line: `17`. {_SEVERAL} {beside}",
+        description_md=f"Of one table, one key per line: `17`. {_SEVERAL} {beside}",
     )
 
 
@@ -69,8 +69,8 @@ KEY_RANGE = {
         type=["null", "string", "array"],
         items=_PART,
         title=title,
-        description=f"{what} Of one table; written like a key, or its first columns only. Empty: no"
-        " bound.",
+        description_md=f"{what} Of one table; written like a key, or its first columns only."
+        " Empty: no bound.",
         section="A range of rows",
     )
     for name, title, what in (
@@ -87,21 +87,21 @@ TIME_RANGE = {
         None,
         type=["null", "string"],
         title="Time column",
-        description="Only rows whose value here is in the range, of every table named.",
+        description_md="Only rows whose value here is in the range, of every table named.",
         section="A range of rows",
     ),
     "time_from": Param(
         None,
         type=["null", "string"],
         title="From time",
-        description="As the database writes it: `2026-01-31 00:00:00`. Included.",
+        description_md="As the database writes it: `2026-01-31 00:00:00`. Included.",
         section="A range of rows",
     ),
     "time_to": Param(
         None,
         type=["null", "string"],
         title="To time",
-        description="As the database writes it. Not included.",
+        description_md="As the database writes it. Not included.",
         section="A range of rows",
     ),
 }
@@ -112,7 +112,7 @@ PACE = {
         minimum=-PRIORITY_MAX,
         maximum=PRIORITY_MAX,
         title="Priority",
-        description="The higher one is served first, at the next chunk.",
+        description_md="The higher one is served first, at the next chunk.",
         section="Pace",
     ),
     "chunk_rows": Param(
@@ -121,7 +121,7 @@ PACE = {
         minimum=1,
         maximum=CHUNK_ROWS_MAX,
         title="Rows per chunk",
-        description=f"How many rows one query reads. {_EMPTY}",
+        description_md=f"How many rows one query reads. {_EMPTY}",
         section="Pace",
     ),
     "delay_ms": Param(
@@ -130,15 +130,15 @@ PACE = {
         minimum=0,
         maximum=DELAY_MS_MAX,
         title="Pause between chunks (ms)",
-        description=f"Spares a busy source. {_EMPTY}",
+        description_md=f"Spares a busy source. {_EMPTY}",
         section="Pace",
     ),
     "cancel_with_task": Param(
         False,
         type="boolean",
         title="Cancel with the task",
-        description="Whether the dump is cancelled when somebody clears the task `ask` or marks it."
-        " Otherwise it goes on: it is the worker's.",
+        description_md="Whether the dump is cancelled when somebody clears the task `ask` or marks"
+        " it. Otherwise it goes on: it is the worker's.",
         section="Pace",
     ),
 }
@@ -148,7 +148,7 @@ SAMPLE = Param(
     minimum=1,
     maximum=100,
     title="Sample (%)",
-    description="Read so many chunks of a hundred only. Empty: all rows.",
+    description_md="Read so many chunks of a hundred only. Empty: all rows.",
     section="A range of rows",
 )
 _STEER = {
@@ -156,56 +156,57 @@ _STEER = {
         type="string",
         enum=[action.value for action in Action],
         title="What to do",
-        description="`pause`: no more chunks are begun. `resume`. `cancel`: the request fails, what"
-        " was read is kept. `tune`: another pace.",
+        description_md="`pause`: no more chunks are begun. `resume`. `cancel`: the request fails,"
+        " what was read is kept. `tune`: another pace.",
     ),
     "all": Param(
         False,
         type="boolean",
         title="All requests",
-        description="Instead of ids; also those that come later, unless they are to be cancelled.",
+        description_md="Instead of ids; also those that come later, unless they are to be"
+        " cancelled.",
     ),
     "chunk_rows": Param(
         None,
         type=["null", "string"],
         pattern="^([0-9]+|default)$",
         title="Rows per chunk",
-        description="Of `tune`: a number, or `default`.",
+        description_md="Of `tune`: a number, or `default`.",
     ),
     "delay_ms": Param(
         None,
         type=["null", "string"],
         pattern="^([0-9]+|default)$",
         title="Pause between chunks (ms)",
-        description="Of `tune`: a number, or `default`.",
+        description_md="Of `tune`: a number, or `default`.",
     ),
 }
 REBUILD = {
-    "table": Param(type="string", minLength=3, title="Table", description="`schema.table`"),
+    "table": Param(type="string", minLength=3, title="Table", description_md="`schema.table`"),
     "mode": Param(
         "",
         type="string",
         enum=["", *(mode.value for mode in Mode)],
         title="Mode",
-        description="Empty: as the settings say.",
+        description_md="Empty: as the settings say.",
     ),
     "since_dump": Param(
         False,
         type="boolean",
         title="Since the latest dump",
-        description="Begin there also where the mode keeps what was before it.",
+        description_md="Begin there also where the mode keeps what was before it.",
     ),
     "accept_differences": Param(
         False,
         type="boolean",
         title="Accept differences",
-        description="Swap although the live table holds something else.",
+        description_md="Swap although the live table holds something else.",
     ),
     "anew": Param(
         False,
         type="boolean",
         title="Anew",
-        description="Give up a rebuild of the table that is under way.",
+        description_md="Give up a rebuild of the table that is under way.",
     ),
 }
 
@@ -217,7 +218,7 @@ def steer(running: str) -> dict[str, Param]:
         type=["null", "array"],
         items=_LINE,
         title="Requests",
-        description=f"Ids, one per line. {running}",
+        description_md=f"Ids, one per line. {running}",
     )
     return {"action": _STEER["action"], "requests": requests, **_STEER}
 
@@ -228,7 +229,7 @@ def time_column(default: str | None) -> Param:
         default,
         type=["null", "string"],
         title="Time column",
-        description="Rows are read whose value here lies in the run's data interval (UTC).",
+        description_md="Rows are read whose value here lies in the run's data interval (UTC).",
     )
 
 

@@ -44,7 +44,9 @@ def test_the_form_that_steers_lists_what_runs(line: WholeLine) -> None:
 
     poll("the worker tells of it", told, timeout_s=240)
     line.airflow.run("dags", "reserialize")
-    described = line.api.get("dags/tideline_steer/details")["params"]["requests"]["description"]
+    described = line.api.get("dags/tideline_steer/details")["params"]["requests"]["schema"][
+        "description_md"
+    ]
     [listed] = [row for row in described.splitlines() if run_id in row]
     assert listed.endswith("running: public.orders"), listed
     request_id = listed.split("`")[1]

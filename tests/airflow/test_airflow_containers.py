@@ -126,7 +126,7 @@ def test_each_component_works_on_what_its_container_gets(
     api = logged_in(made)
     until(lambda: "tideline_steer" in api.dags() and "tideline_repair" in api.dags())
     assert api.import_errors() == {}
-    form = api.get("dags/tideline_steer/details")["params"]["requests"]["description"]
+    form = api.get("dags/tideline_steer/details")["params"]["requests"]["schema"]["description_md"]
     assert "could not be asked" not in form, "the DAG processor cannot ask what runs"
     # A task in the scheduler's container: it has a token of the API server's and asks the queue.
     run_id = api.trigger("tideline_steer", {"action": "pause", "all": True})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg2
 from psycopg2 import sql
 
-from console.demo.compare import compare
+from console.demo.compare import Comparison, compare
 from console.services.airflow import AirflowOptions, AirflowServices
 from console.services.airflow_api import AirflowApi
 from console.services.postgres import PostgresServer
@@ -24,6 +24,7 @@ from tideline.settings import load_settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
 
+BIN = Path(sys.prefix) / "bin"
 RUN_TIMEOUT_S = 900.0
 TABLES = ("public.orders", "public.items", "public.people")
 SHOP = """
@@ -84,11 +85,15 @@ class WholeLine:
         """Merge until every table is what it is in the source, which must be at rest."""
         end = time.monotonic() + RUN_TIMEOUT_S
         while True:
-            found = compare(self.dsn, self.warehouse_url, TABLES)
+            found = self.found()
             if found.equal:
                 return
             assert time.monotonic() < end, found
             self.merge()
+
+    def found(self) -> Comparison:
+        """How the warehouse's tables are beside the source's."""
+        return compare(self.dsn, self.warehouse_url, TABLES)
 
     def _failure(self, dag_id: str, run_id: str) -> str:
         tasks = self.api.tasks(dag_id, run_id)
@@ -103,10 +108,13 @@ def whole_line(
     postgres: PostgresServer,
     valkey: ValkeyServer,
     *,
-    bin_folder: Path = Path(sys.prefix) / "bin",
+    bin_folder: Path = BIN,
+    worker_bin: Path = BIN,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[WholeLine]:
-    """Programs of ``bin_folder`` on a database of its own; what is given to Airflow is what the
-    README says, and no more."""
+    """The worker of ``worker_bin`` on a database of its own, and the Airflow of ``bin_folder``,
+    with ``environment`` laid over what the demo's has. Of Tideline it is given what the README
+    says, and no more."""
     name = f"line_{time.time_ns()}"
     dsn, metadata = database(postgres, name), database(postgres, f"{name}_airflow")
     warehouse = (folder / "warehouse").as_uri()
@@ -124,8 +132,8 @@ def whole_line(
             }
         )
     )
-    options = AirflowOptions(config=config, merge_schedule="", bin_folder=bin_folder)
-    command = [str(bin_folder / "tideline"), "capture", "--config", str(config)]
+    options = AirflowOptions(config, "", bin_folder, environment or {})
+    command = [str(worker_bin / "tideline"), "capture", "--config", str(config)]
     worker = Child("worker", command, run_folder=folder)
     with AirflowServices(folder / "airflow", metadata, options) as airflow:
         line = WholeLine(airflow, config, dsn, warehouse)
