@@ -30,7 +30,7 @@ class DagRuns:
         run = api.trigger(dag, conf)
         self._runs.append((dag, run))
         self._wait(dag, run, lambda state, tasks: tasks.get(MERGE) == "success")
-        return [str(plan) for plan in api.xcom(dag, run, MERGE)]
+        return [str(plan) for plan in api.xcom(dag, run, MERGE)["plans"]]
 
     def confirm(self) -> None:
         """Wait until every run has ended; Unavailable when one has failed."""

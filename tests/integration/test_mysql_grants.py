@@ -81,7 +81,9 @@ def test_each_documented_grant_is_needed(login: Login) -> None:
     grants = documented(login)
     for missing, name in grants.items():
         login.grant(*(grant for grant in grants if grant != missing))
-        assert [level for found, level in bad(login.check()) if found == name] == ["error"]
+        # What the user may not see is not there, and capture waits for it.
+        expected = "warning" if name == "tables" else "error"
+        assert [level for found, level in bad(login.check()) if found == name] == [expected]
         login.database.run(
             f"REVOKE ALL PRIVILEGES, GRANT OPTION FROM {login.sql}",
         )
@@ -92,7 +94,11 @@ def test_each_documented_grant_is_needed(login: Login) -> None:
 def test_each_missing_grant_is_shown(login: Login) -> None:
     """From nothing to everything, by running what the findings say."""
     names = []
-    while findings := [one for one in login.check() if one.level == "error"]:
+    while findings := [
+        one
+        for one in login.check()
+        if one.level == "error" or (one.name, one.level) == ("tables", "warning")
+    ]:
         names.append(findings[0].name)
         assert len(names) < 10, names
         grants = [one for one in statements(findings[0]) if one.startswith("GRANT")]
