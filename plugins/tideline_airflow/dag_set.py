@@ -132,7 +132,7 @@ class _DagSet:
         named = os.environ.get("TIDELINE_BACKFILL_TABLES", "").split(",")
         tables = [name for name in named if name] if given.tables is None else list(given.tables)
         params = {
-            "tables": forms.tables(tables),
+            "tables": forms.tables(tables, more=f" {forms.TICK}: what is typed counts only then."),
             "column": forms.time_column(
                 given.column or os.environ.get("TIDELINE_BACKFILL_COLUMN") or None
             ),

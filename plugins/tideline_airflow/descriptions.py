@@ -19,6 +19,9 @@ removes nothing. The DAG `…_steer` pauses, slows down or cancels a repair that
     "backfill": """
 Reads the rows of a time interval anew, for Airflow's own backfill.
 
+In its dialog (*Trigger*, *Backfill*) tick *Override parameters on existing runs*: without that
+Airflow 3.3 does not pass on what is typed, on new runs neither.
+
 Each run reads the rows of the tables again whose time column lies in its data interval, and merges
 them. Running an interval twice changes nothing; nothing is deleted but keys that are given and that
 the source lacks. Where the settings name tables, each interval is also read once by schedule when

@@ -24,6 +24,7 @@ from tideline.contract.request import (
     parse_answer,
 )
 from tideline.control import Asker
+from tideline_airflow import forms
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
 from tideline_airflow.plainly import plainly
@@ -166,7 +167,8 @@ class DumpOperator(BaseOperator):
         if not tables:
             if context["dag_run"].run_type == "scheduled":
                 raise AirflowSkipException("no tables are named, so a scheduled run has no work")
-            raise AirflowFailException("name at least one table in the param `tables`")
+            words = "name at least one table in the param `tables`"
+            raise AirflowFailException(words + forms.not_ticked(context))
         identity = identity_of(context)
         keys, key_range, span = (
             given(context) if callable(given) else given

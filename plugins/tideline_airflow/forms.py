@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from airflow.sdk import Param
+from airflow.sdk.exceptions import AirflowFailException
 
 from tideline.contract.modes import Mode
 from tideline.contract.request import (
@@ -22,6 +23,8 @@ from tideline.contract.request import (
     Action,
 )
 
+TICK = 'In Airflow\'s backfill, tick "Override parameters on existing runs"'
+"""Without it Airflow 3.3 makes the runs with the form's first values, whatever was typed."""
 FromRun = Callable[[Any], Any]
 """A value that is made of the task's context when it runs."""
 
@@ -30,13 +33,13 @@ _PART = {"type": ["string", "integer"]}
 _KEY = {"type": "array", "items": _PART, "minItems": 1}
 _EMPTY = "Empty: the worker's setting."
 _SEVERAL = (
-    "A key of several columns: its values separated by commas, `17,2` (one that holds a comma in"
-    ' double quotes: `17,"Smith, John"`), or as JSON, `["17", "2"]`.'
+    "A key of several columns: its values separated by commas, such as 17,2 (one that holds a comma"
+    ' in double quotes: 17,"Smith, John"), or as JSON: ["17", "2"].'
 )
 
 
-def tables(default: list[str] | None = None) -> Param:
-    """The tables; required unless there is a ``default``."""
+def tables(default: list[str] | None = None, *, more: str = "") -> Param:
+    """The tables; required unless there is a ``default``. ``more`` is said beside the field."""
     given: dict[str, Any] = {"minItems": 1} if default is None else {"default": default}
     return Param(
         **given,
@@ -44,7 +47,7 @@ def tables(default: list[str] | None = None) -> Param:
         items=_LINE,
         maxItems=TABLES_MAX,
         title="Tables",
-        description_md="One `schema.table` per line; shell patterns work (`public.*`, all: `*.*`).",
+        description=f"One schema.table per line; shell patterns work (public.*, all: *.*).{more}",
     )
 
 
@@ -59,7 +62,7 @@ def keys(beside: str) -> Param:
         items={"anyOf": [_PART, _KEY]},
         maxItems=KEYS_MAX,
         title="Keys",
-        description_md=f"Of one table, one key per line: `17`. {_SEVERAL} {beside}",
+        description=f"Of one table, one key per line, such as 17. {_SEVERAL} {beside}",
     )
 
 
@@ -69,7 +72,7 @@ KEY_RANGE = {
         type=["null", "string", "array"],
         items=_PART,
         title=title,
-        description_md=f"{what} Of one table; written like a key, or its first columns only."
+        description=f"{what} Of one table; written like a key, or its first columns only."
         " Empty: no bound.",
         section="A range of rows",
     )
@@ -87,21 +90,21 @@ TIME_RANGE = {
         None,
         type=["null", "string"],
         title="Time column",
-        description_md="Only rows whose value here is in the range, of every table named.",
+        description="Only rows whose value here is in the range, of every table named.",
         section="A range of rows",
     ),
     "time_from": Param(
         None,
         type=["null", "string"],
         title="From time",
-        description_md="As the database writes it: `2026-01-31 00:00:00`. Included.",
+        description="As the database writes it: 2026-01-31 00:00:00. Included.",
         section="A range of rows",
     ),
     "time_to": Param(
         None,
         type=["null", "string"],
         title="To time",
-        description_md="As the database writes it. Not included.",
+        description="As the database writes it. Not included.",
         section="A range of rows",
     ),
 }
@@ -112,7 +115,7 @@ PACE = {
         minimum=-PRIORITY_MAX,
         maximum=PRIORITY_MAX,
         title="Priority",
-        description_md="The higher one is served first, at the next chunk.",
+        description="The higher one is served first, at the next chunk.",
         section="Pace",
     ),
     "chunk_rows": Param(
@@ -121,7 +124,7 @@ PACE = {
         minimum=1,
         maximum=CHUNK_ROWS_MAX,
         title="Rows per chunk",
-        description_md=f"How many rows one query reads. {_EMPTY}",
+        description=f"How many rows one query reads. {_EMPTY}",
         section="Pace",
     ),
     "delay_ms": Param(
@@ -130,14 +133,14 @@ PACE = {
         minimum=0,
         maximum=DELAY_MS_MAX,
         title="Pause between chunks (ms)",
-        description_md=f"Spares a busy source. {_EMPTY}",
+        description=f"Spares a busy source. {_EMPTY}",
         section="Pace",
     ),
     "cancel_with_task": Param(
         False,
         type="boolean",
         title="Cancel with the task",
-        description_md="Whether the dump is cancelled when somebody clears the task `ask` or marks"
+        description="Whether the dump is cancelled when somebody clears the task ask or marks"
         " it. Otherwise it goes on: it is the worker's.",
         section="Pace",
     ),
@@ -148,7 +151,7 @@ SAMPLE = Param(
     minimum=1,
     maximum=100,
     title="Sample (%)",
-    description_md="Read so many chunks of a hundred only. Empty: all rows.",
+    description="Read so many chunks of a hundred only. Empty: all rows.",
     section="A range of rows",
 )
 _STEER = {
@@ -156,57 +159,56 @@ _STEER = {
         type="string",
         enum=[action.value for action in Action],
         title="What to do",
-        description_md="`pause`: no more chunks are begun. `resume`. `cancel`: the request fails,"
-        " what was read is kept. `tune`: another pace.",
+        description="pause: no more chunks are begun; resume; cancel: the request fails, what was"
+        " read is kept; tune: another pace.",
     ),
     "all": Param(
         False,
         type="boolean",
         title="All requests",
-        description_md="Instead of ids; also those that come later, unless they are to be"
-        " cancelled.",
+        description="Instead of ids; also those that come later, unless they are to be cancelled.",
     ),
     "chunk_rows": Param(
         None,
         type=["null", "string"],
         pattern="^([0-9]+|default)$",
         title="Rows per chunk",
-        description_md="Of `tune`: a number, or `default`.",
+        description="For tune: a number, or the word default.",
     ),
     "delay_ms": Param(
         None,
         type=["null", "string"],
         pattern="^([0-9]+|default)$",
         title="Pause between chunks (ms)",
-        description_md="Of `tune`: a number, or `default`.",
+        description="For tune: a number, or the word default.",
     ),
 }
 REBUILD = {
-    "table": Param(type="string", minLength=3, title="Table", description_md="`schema.table`"),
+    "table": Param(type="string", minLength=3, title="Table", description="schema.table"),
     "mode": Param(
         "",
         type="string",
         enum=["", *(mode.value for mode in Mode)],
         title="Mode",
-        description_md="Empty: as the settings say.",
+        description="Empty: as the settings say.",
     ),
     "since_dump": Param(
         False,
         type="boolean",
         title="Since the latest dump",
-        description_md="Begin there also where the mode keeps what was before it.",
+        description="Begin there also where the mode keeps what was before it.",
     ),
     "accept_differences": Param(
         False,
         type="boolean",
         title="Accept differences",
-        description_md="Swap although the live table holds something else.",
+        description="Swap although the live table holds something else.",
     ),
     "anew": Param(
         False,
         type="boolean",
         title="Anew",
-        description_md="Give up a rebuild of the table that is under way.",
+        description="Give up a rebuild of the table that is under way.",
     ),
 }
 
@@ -229,7 +231,7 @@ def time_column(default: str | None) -> Param:
         default,
         type=["null", "string"],
         title="Time column",
-        description_md="Rows are read whose value here lies in the run's data interval (UTC).",
+        description="Rows are read whose value here lies in the run's data interval (UTC).",
     )
 
 
@@ -262,8 +264,16 @@ def time_range(context: Any) -> dict[str, Any] | None:
     return given if any(given.values()) else None
 
 
+def not_ticked(context: Any) -> str:
+    """What to do where a run of a backfill lacks what was typed; "" for other runs."""
+    return f". {TICK} and run it again" if context["dag_run"].run_type == "backfill" else ""
+
+
 def interval(context: Any) -> dict[str, Any]:
     """The run's data interval, of the column that the field `time_column` names."""
     begin, end = context["data_interval_start"], context["data_interval_end"]
     column = context["params"]["column"]
+    if not column:
+        words = "name the time column in the param `column`"
+        raise AirflowFailException(words + not_ticked(context))
     return {"column": column, "from": begin.isoformat(), "to": end.isoformat()}

@@ -145,9 +145,10 @@ def test_without_tables_only_a_scheduled_run_is_skipped(config: Path) -> None:
     ask = DumpOperator(task_id="ask", tables=[" ", ""], config=str(config))
     with pytest.raises(AirflowSkipException):
         ask.execute(TaskContext(ask, run=FakeRun("scheduled")).values)
-    for run_type in ("manual", "backfill"):
-        with pytest.raises(AirflowFailException, match="name at least one table"):
+    for run_type, dialog in (("manual", False), ("backfill", True)):
+        with pytest.raises(AirflowFailException, match="name at least one table") as caught:
             ask.execute(TaskContext(ask, run=FakeRun(run_type)).values)
+        assert ("Override parameters on existing runs" in str(caught.value)) == dialog
 
 
 @pytest.mark.parametrize(
