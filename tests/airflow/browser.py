@@ -56,7 +56,7 @@ class AirflowPages:
         for label, day in (("From", first), ("To", last)):
             self._pick(dialog, label, day)
         # Airflow passes on no param without it, to new runs neither.
-        dialog.get_by_text("Override parameters on existing runs").click()
+        dialog.get_by_text("Override parameters on existing runs", exact=True).click()
         self._fill(dialog, values)
         self._send(dialog, "Run Backfill", dag_id)
         return sorted(set(self._airflow.api.runs(dag_id, run_type="backfill")) - before)

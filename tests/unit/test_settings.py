@@ -231,6 +231,29 @@ def test_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (settings.capture.heartbeat_s, settings.capture.chunk_rows) == (2.5, 77)
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("TIDELINE_SORCE__PASSWORD", r"; did you mean TIDELINE_SOURCE__PASSWORD\?"),
+        ("tideline_captur__chunk_rows", r"; did you mean TIDELINE_CAPTURE__CHUNK_ROWS\?"),
+        ("TIDELINE_REDIS__PASSWORD_FILE", ""),
+    ],
+)
+def test_a_section_that_there_is_not_is_named(
+    name: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "canary-1f")
+    with pytest.raises(Misconfigured, match=f"{name}: no such key{hint}$") as caught:
+        make_settings(values())
+    assert "canary" not in str(caught.value)
+
+
+def test_other_variables_of_ours_are_none_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDELINE_CACHE", "/tmp")
+    monkeypatch.setenv("TIDELINE_SPARK_CONN_ID", "ours")
+    make_settings(values())
+
+
 def test_a_mistake_in_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDELINE_STORE__TIMEOUT_S", "soon")
     with pytest.raises(Misconfigured, match=r"store\.timeout_s"):

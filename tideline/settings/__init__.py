@@ -135,6 +135,9 @@ def load_settings(config: str | Path | None = None) -> Settings:
 
 def make_settings(values: Mapping[str, Any], *, origin: str = "settings") -> Settings:
     """Settings from parsed values and the environment; Misconfigured names every mistake."""
+    lines = _strangers()
+    if lines:
+        raise Misconfigured(f"the environment has {len(lines)} mistakes:\n  " + "\n  ".join(lines))
     try:
         return Settings(**values)
     except SettingsError as error:
@@ -149,6 +152,22 @@ def make_settings(values: Mapping[str, Any], *, origin: str = "settings") -> Set
         raise Misconfigured(
             f"{origin} has {len(lines)} mistakes:\n  " + "\n  ".join(lines)
         ) from None
+
+
+def _strangers() -> list[str]:
+    """A line for each variable that looks like a key of a section that there is not: nobody else
+    would ever see that it counts for nothing."""
+    lines = []
+    for name in sorted(os.environ):
+        prefix, _, key = name.upper().partition("_")
+        path = key.lower().split("__")
+        if prefix != "TIDELINE" or len(path) < 2 or path[0] in Settings.model_fields:
+            continue
+        near = nearest_key(Settings, path[:1])
+        meant = "__".join(["TIDELINE_" + str(near), *path[1:]]).upper()
+        known = near in Settings.model_fields
+        lines.append(f"{name}: no such key" + (f"; did you mean {meant}?" if known else ""))
+    return lines
 
 
 def _key(location: tuple[int | str, ...]) -> str:
