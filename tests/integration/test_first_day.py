@@ -36,7 +36,7 @@ PATIENCE_S = 300.0
 INSTALLED = ("git clone", "make setup", ". .venv/bin/activate", "mkdir")
 """What makes the place that this test has already."""
 READERS = ("python3 -m venv readers", "readers/bin/pip")
-STARTS_SPARK = ("python 2> spark.log", "tideline verify")
+STARTS_SPARK = ('python -c "from console.spark', "tideline verify")
 """Left to the long form: a Spark of their own each, and others test the same."""
 REPEATED = ("tideline status",)
 """Asked again until it prints what the README says: the worker needs its time."""
