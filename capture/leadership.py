@@ -61,6 +61,7 @@ class Candidate:
         self._health = health or Health()
         self._clock = clock
         self._pause_s = min(1.0, takeover_after_s / 5)
+        self._waiting = False
 
     def acquire(self, origin: Callable[[], tuple[SourceIdentity, SourcePosition]]) -> Lead | None:
         """Become active; None when stopped before that.
@@ -155,6 +156,13 @@ class Candidate:
         """Whether the chain did not grow behind ``tail`` for as long as it takes."""
         number = tail.manifest.manifest_number + 1
         since = self._clock()
+        if not self._waiting:
+            self._waiting = True
+            log.info(
+                "waiting: the chain is another worker's until it has not grown for so long",
+                writer=tail.manifest.writer,
+                takeover_after_s=self._takeover_after_s,
+            )
         while not self._stopping.is_set():
             self._health.main.turn()
             self._on_passive(tail)

@@ -60,7 +60,7 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        print(f"tideline {version('tideline')}")
+        print(f"tideline {version('tideline-cdc')}")
         raise typer.Exit
 
 

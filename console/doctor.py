@@ -52,9 +52,17 @@ def examine(settings: Settings) -> Iterator[Finding]:
     if not any(one.level == "error" for one in source):
         yield from attempt("identity", lambda: check_identity(settings))
     yield from attempt("store", lambda: check_store(settings))
-    yield from attempt("control", lambda: check_control(settings))
+    yield from map(_without_queue, attempt("control", lambda: check_control(settings)))
     yield from attempt("warehouse", lambda: check_warehouse(settings))
     yield from attempt("java", check_java, grave=False)
+
+
+def _without_queue(found: Finding) -> Finding:
+    """A queue that does not answer keeps capture from nothing but requests."""
+    if found.level != "error":
+        return found
+    text = f"{found.message}: capture runs without it, dumps and proofs cannot be asked for"
+    return warning(found.name, text, found.fix)
 
 
 def check_source(settings: Settings) -> list[Finding]:

@@ -43,7 +43,7 @@ def not_installed(package: str) -> Misconfigured:
     """What a command says that needs a package of an extra that was not installed."""
     return Misconfigured(
         f"this command needs the package {package}, which is not installed",
-        hint="pip install 'tideline[capture,planner,spark]', or the one extra that you need",
+        hint="pip install 'tideline-cdc[capture,planner,spark]', or the one extra that you need",
     )
 
 

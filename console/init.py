@@ -60,7 +60,7 @@ def run(wanted: Wanted, path: Path, *, force: bool) -> None:
     sql = setup_sql(settings)
     _write(path, text, force=force)
     _tell(f"wrote {path}\n")
-    _tell("Run this at the source:\n")
+    _tell("Run this at the source (`tideline init --sql` prints it again):\n")
     print(sql, end="", flush=True)
     _tell(_next_steps(settings, path))
 

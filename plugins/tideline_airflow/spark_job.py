@@ -190,5 +190,5 @@ def application(variable: str, program: str) -> str:
             return str(path)
     raise Misconfigured(
         f"spark_jobs/{program} is not installed here",
-        hint=f"install the tideline package, or set {variable}",
+        hint=f"install tideline-cdc, or set {variable}",
     )

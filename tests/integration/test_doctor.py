@@ -72,6 +72,7 @@ def test_an_empty_database_may_be_captured(
     done = doctor(pipeline.config)
     assert done.returncode == 0, done.stdout
     assert f"WARNING tables: {nothing_chosen().message}" in done.stdout
+    assert "set source.tables" not in done.stdout, "there is nothing to choose"
     worker = pipeline.start()
     worker.wait_output(nothing_chosen().message)
     database.run("CREATE TABLE orders (id int PRIMARY KEY)", "INSERT INTO orders VALUES (1)")
@@ -154,14 +155,21 @@ def test_an_unknown_database(
 
 
 @pytest.mark.parametrize("port", ["right", "free"])
-def test_the_queue(
-    port: str, shop: Database, valkey: ValkeyServer, config_for: ConfigFactory
+def test_without_the_queue_capture_may_start(
+    port: str, shop: Database, valkey: ValkeyServer, pipeline_of: PipelineFactory
 ) -> None:
+    """Doctor says so, the worker does it: the first dump needs nobody's request."""
     number = valkey.port if port == "right" else free_port()
-    done = doctor(config_for(shop, control={"url": f"redis://:{CANARY}@127.0.0.1:{number}/0"}))
-    assert done.returncode == 2
+    shop.run("INSERT INTO orders VALUES (1)")
+    pipeline = pipeline_of(shop, control={"url": f"redis://:{CANARY}@127.0.0.1:{number}/0"})
+    done = doctor(pipeline.config)
+    assert done.returncode == 0, done.stdout
     expected = "refuses the login" if port == "right" else "cannot be reached"
-    assert f"ERROR   control: redis {expected}" in done.stdout
+    assert f"WARNING control: redis {expected}" in done.stdout
+    assert "capture runs without it" in done.stdout
+    pipeline.drain()
+    assert pipeline.table("public.orders").condition is TableCondition.LIVE
+    assert pipeline.rows_of("r") == 1
 
 
 @pytest.mark.parametrize("section", ["store", "warehouse"])

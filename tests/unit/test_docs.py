@@ -109,3 +109,52 @@ def test_the_folders_that_are_explained_are_those_of_the_tables() -> None:
     rows = re.findall(r"^\| `(\S+\..+)` \| `(\S+/\S+)` \|$", text, re.M)
     assert 'public."Order Details"' in dict(rows)
     assert rows == [(name, table_path("", parse_table(name))[1:]) for name, _ in rows]
+
+
+_STRANGERS = re.compile(
+    r"pip3? install\b[^;&|`]*?(?<![\w-])tideline(?![\w-])|\btideline\[|\btideline package\b"
+)
+"""`tideline` as the name of a distribution: on PyPI that one is somebody else's."""
+
+
+def _texts() -> dict[str, str]:
+    """What users read and what is installed, by path; literals that go on in the next line are one
+    line here."""
+    names = ("*.py", "*.md", "*.toml", "*.yml", "*.sh", "*.txt", "*.in", "Dockerfile", "Makefile")
+    folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "."]
+    found = [path for name in names for path in ROOT.glob(name)]
+    found += [path for one in folders for name in names for path in one.rglob(name)]
+    found += [ROOT / "scripts" / "setup"]
+    return {
+        name: re.sub(r"[\"']\s*\n\s*[rf]*[\"']", "", path.read_text())
+        for path in found
+        if (name := str(path.relative_to(ROOT))) != "tests/unit/test_docs.py"
+    }
+
+
+def test_nobody_is_told_to_install_a_strangers_distribution() -> None:
+    texts = _texts()
+    assert {"README.md", "console/errors.py", "plugins/pyproject.toml"} <= texts.keys()
+    told = {
+        name: _STRANGERS.findall(line)
+        for name, text in texts.items()
+        for line in text.splitlines()
+        if _STRANGERS.search(line)
+    }
+    assert told == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        ("pip install tideline", True),
+        ("pip install --upgrade 'tideline[spark]'", True),
+        ("tideline[demo]", True),
+        ("install the tideline package", True),
+        ("pip install 'tideline-cdc[spark]'", False),
+        ("pip install dist/tideline_cdc-*.whl dist/airflow_provider_tideline-*.whl", False),
+        ("pip install x; tideline doctor", False),
+    ],
+)
+def test_what_counts_as_a_strangers(text: str, is_told: bool) -> None:
+    assert bool(_STRANGERS.search(text)) == is_told

@@ -95,10 +95,12 @@ def _nothing_matches(every: Sequence[RelationFacts]) -> Finding:
     exist = [one.table for one in every if not one.partition and matches(one.table, ["*.*"])]
     listed = ", ".join(str(table) for table in exist[:_LISTED_MAX]) or "none"
     more = f" and {len(exist) - _LISTED_MAX} more" if len(exist) > _LISTED_MAX else ""
-    return nothing_chosen(
-        f"the database has {listed}{more}",
-        'set source.tables, for example ["public.*"]',
+    fix = (
+        'set source.tables, for example ["public.*"]'
+        if exist
+        else "create tables whenever you like"
     )
+    return nothing_chosen(f"the database has {listed}{more}", fix)
 
 
 def _check_grants(one: RelationFacts, role: str) -> Iterator[Finding]:

@@ -76,6 +76,7 @@ def setup_sql(settings: Settings) -> str:
         "-- The server needs wal_level = logical; `tideline doctor` names whatever else it lacks.",
         f"CREATE ROLE {role} LOGIN REPLICATION;",
         f"-- On RDS instead: CREATE ROLE {role} LOGIN; GRANT rds_replication TO {role};",
+        "-- Where the role is there already, for another pipeline, the first line is left out.",
         "-- Until it has a password the role cannot log in. The one that tideline is given:",
         f"-- ALTER ROLE {role} PASSWORD '…';",
         f"CREATE PUBLICATION {publication} WITH ({OPTIONS});",

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from capture.leadership import Candidate, Lead
 from tests.fixtures.troubled_store import Failing, TroubledStore
@@ -125,6 +126,24 @@ class TestTakeover:
         manifest = lead_of(store, turns).link.manifest
         assert turns.now == 100
         assert (manifest.term, manifest.released, manifest.kind) == (2, False, "takeover")
+
+    def test_a_wait_is_said_once(self) -> None:
+        """However often the chain grows meanwhile, and with whom it waits for."""
+        store = TroubledStore()
+        last = [lead_of(store, writer="old").link]
+
+        def grow() -> None:
+            if len(last) < 20:
+                last.append(Chain(store, PIPELINE).append(following(last[-1])))
+
+        with capture_logs() as told:
+            lead_of(store, Turns(grow))
+        waits = [one for one in told if one["event"].startswith("waiting: ")]
+        assert [(one["writer"], one["takeover_after_s"]) for one in waits] == [("old", TAKEOVER_S)]
+        Chain(store, PIPELINE).append(following(check_chain(store)[-1], released=True))
+        with capture_logs() as told:
+            lead_of(store, writer="third")
+        assert [one["event"] for one in told] == ["took over"], "a released chain is not waited for"
 
     def test_silence_is_waited_for(self) -> None:
         store, turns = TroubledStore(), Turns()

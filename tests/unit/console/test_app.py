@@ -70,7 +70,7 @@ def test_help_names_every_command() -> None:
 
 def test_the_version_is_the_packages() -> None:
     done = run("--version")
-    assert (done.returncode, done.stdout) == (0, f"tideline {version('tideline')}\n")
+    assert (done.returncode, done.stdout) == (0, f"tideline {version('tideline-cdc')}\n")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
