@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from console.status import read_status
+from console.status_text import print_status
+from console.tables import moment
 from tests.conformance.test_live_tables import rows_of
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.settings import Section
@@ -75,3 +78,49 @@ def test_rows_right_after_their_table_was_made_are_captured(
         assert begun is not None
         certain = name != "perhaps" or not away
         assert (begun.created, changes == HAPPENED) == (certain, certain), name
+
+
+def test_log_only_says_from_where_on(
+    conforming: ConformingSource, pipeline_of: PipelineFactory, capsys: Any
+) -> None:
+    """Of a table that was there, one that comes while the worker runs, and one that is included
+    later: in the worker's log and in the status, by sequence and by the source's clock. What was
+    committed after that is captured."""
+    names = ("old", "later", "new")
+    old, later, new = (conforming.full_name(name) for name in names)
+    for name in names[:2]:
+        conforming.run(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)")
+        conforming.run(f"INSERT INTO {name} VALUES (1, 0)")
+    section = {**LOG_ONLY, "exclude": ["*.later"]}
+    pipeline = pipeline_of(conforming, source=section)
+    worker = pipeline.start()
+    pipeline.wait_state("it looks", lambda state: old in state.tables)
+    conforming.run("CREATE TABLE new (id INT PRIMARY KEY, v INT)")
+    pipeline.wait_state("it looks again", lambda state: new in state.tables)
+    conforming.run("UPDATE old SET v = 1", "INSERT INTO new VALUES (1, 0)", "UPDATE later SET v = 1")
+    pipeline.catch_up(worker)
+    pipeline_of(conforming, source=LOG_ONLY)
+    included = pipeline.wait_state("it is included", lambda state: later in state.tables)
+    conforming.run("UPDATE later SET v = 2")
+    pipeline.finish(worker)
+
+    assert ops(pipeline, old) == [("u", 1, 1)]
+    assert ops(pipeline, new) == [("c", 1, 0)]
+    assert ops(pipeline, later) == [("u", 1, 2)]
+    status = read_status(pipeline.settings)
+    print_status(status)
+    told, said = capsys.readouterr().out, worker.output()
+    in_log = "postgres" not in conforming.source["url"]
+    for one in status.tables:
+        begun = one.captured_from
+        assert begun is not None and begun.source_time_us is not None, one.table
+        assert begun.earlier_rows == ("none" if in_log and one.table == new else "missing")
+        assert min(row["_tl_seq"] for row in rows_of(pipeline, one.table)) >= begun.seq
+        at = f"seq {begun.seq} (source time {moment(begun.source_time_us)})"
+        assert f"{one.table} is captured from {at} on; " in told
+        lines = [line for line in said.splitlines() if "captures a table" in line]
+        assert [line for line in lines if one.table in line and f"{begun.seq}" in line]
+    assert f"`tideline dump {old}` brings them" in told
+    begun = included.tables[later].captured_from
+    assert begun is not None and begun.source_time_us is not None
+    assert begun.source_time_us > (pipeline.manifests()[0].source_time_us or 0)
