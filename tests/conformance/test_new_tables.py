@@ -97,7 +97,9 @@ def test_log_only_says_from_where_on(
     pipeline.wait_state("it looks", lambda state: old in state.tables)
     conforming.run("CREATE TABLE new (id INT PRIMARY KEY, v INT)")
     pipeline.wait_state("it looks again", lambda state: new in state.tables)
-    conforming.run("UPDATE old SET v = 1", "INSERT INTO new VALUES (1, 0)", "UPDATE later SET v = 1")
+    conforming.run(
+        "UPDATE old SET v = 1", "INSERT INTO new VALUES (1, 0)", "UPDATE later SET v = 1"
+    )
     pipeline.catch_up(worker)
     pipeline_of(conforming, source=LOG_ONLY)
     included = pipeline.wait_state("it is included", lambda state: later in state.tables)

@@ -122,7 +122,9 @@ class LoggedStatements:
         at_us = 0 if opened is None else opened.ts
         begun = []
         for table, empty in names_begun(statement).items():
-            named = TableId(table.schema.lower(), table.name.lower()) if self._rules.folds else table
+            named = (
+                TableId(table.schema.lower(), table.name.lower()) if self._rules.folds else table
+            )
             if self._tables.is_chosen(named) and not self._rules.refuses(named):
                 begun.append(Begun(str(named), empty, at_us))
         return tuple(begun)
