@@ -241,8 +241,8 @@ class Tables:
         )
 
     def begin(self, table: str, manifest_number: int, begun: CapturedFrom) -> None:
-        """``table`` has no rows in the chain before the manifest after ``manifest_number``; one that
-        was created there lacks nothing."""
+        """``table`` has no rows in the chain before the manifest after ``manifest_number``; one
+        that was created there lacks nothing."""
         self.states[table] = replace(
             self.states[table],
             generation_manifest=manifest_number,

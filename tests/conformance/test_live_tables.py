@@ -117,10 +117,10 @@ def test_what_is_done_about_changes_of_columns_takes_effect_live(
     """A table that is blocked before a change is dumped once the settings say so, and the next one
     at once; set back, it is blocked again. No worker is restarted."""
     is_postgres = "postgres" in conforming.source["url"]
-    changes = ("MODIFY ver VARCHAR(20)", "MODIFY ver BLOB", "MODIFY ver VARCHAR(40)")
+    kinds, change = ("VARCHAR(20)", "BLOB", "VARCHAR(40)"), "MODIFY ver"
     if is_postgres:
-        changes = ("text", "bytea USING ver::bytea", "text USING encode(ver, 'hex')")
-        changes = tuple(f"ALTER COLUMN ver TYPE {change}" for change in changes)
+        kinds = ("text", "bytea USING ver::bytea", "text USING encode(ver, 'hex')")
+        change = "ALTER COLUMN ver TYPE"
     conforming.make("items")
     conforming.fill("items", 1, 3)
     table = conforming.full_name("items")
@@ -133,9 +133,9 @@ def test_what_is_done_about_changes_of_columns_takes_effect_live(
             and not state.requests
         )
 
-    def retype(change: str) -> None:
+    def retype(kind: str) -> None:
         touched = "UPDATE items SET t = 'touched' WHERE id = 1"
-        conforming.run(f"ALTER TABLE items {change}", touched)
+        conforming.run(f"ALTER TABLE items {change} {kind}", touched)
 
     def follow(word: str) -> None:
         """Return once the worker goes by it."""
@@ -148,15 +148,15 @@ def test_what_is_done_about_changes_of_columns_takes_effect_live(
     worker = pipeline.start()
     live, blocked = TableCondition.LIVE, TableCondition.BLOCKED
     pipeline.wait_state("it is dumped", lambda s: stands(s, live, 0))
-    retype(changes[0])
+    retype(kinds[0])
     pipeline.wait_state("it is blocked", lambda s: stands(s, blocked, 0))
     follow("apply")
     pipeline.wait_state("it is dumped for that", lambda s: stands(s, live, 1))
-    retype(changes[1])
+    retype(kinds[1])
     pipeline.wait_state("it is dumped at once", lambda s: stands(s, live, 2))
     follow("park")
-    retype(changes[2])
+    retype(kinds[2])
     pipeline.wait_state("it is blocked again", lambda s: stands(s, blocked, 2))
     worker.terminate()
-    kinds = {manifest.kind for manifest in pipeline.manifests()}
-    assert ManifestKind.TAKEOVER not in kinds, "another worker has begun"
+    written = {manifest.kind for manifest in pipeline.manifests()}
+    assert ManifestKind.TAKEOVER not in written, "another worker has begun"

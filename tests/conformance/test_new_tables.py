@@ -42,7 +42,7 @@ def ops(pipeline: Pipeline[Any], table: str) -> list[tuple[str, int | None, Any]
 
 
 def make_all(source: ConformingSource) -> None:
-    """Each table of `MADE`, with two rows at once, and a change of one after the others are made."""
+    """Each table of `MADE` with two rows at once, and then changes of them all."""
     for name, statements in MADE.items():
         source.run(*statements, f"INSERT INTO {name} (id, v) VALUES (1, 10), (2, 20)")
     for name in MADE:
@@ -58,7 +58,7 @@ HAPPENED = [("c", 1, 10), ("c", 2, 20), ("u", 1, 11), ("d", 2, None)]
 def test_rows_right_after_their_table_was_made_are_captured(
     conforming: ConformingSource, pipeline_of: PipelineFactory, initial: str, away: bool
 ) -> None:
-    """Where the log has DDL: while the worker reads it, and when it lies behind it. Such a table was
+    """Where the log has DDL: while the worker reads it, and when it was away. Such a table was
     empty, so it is not dumped; but where IF NOT EXISTS may have met one that no worker saw."""
     conforming.run("CREATE TABLE old (id INT PRIMARY KEY, v INT)")
     pipeline = pipeline_of(conforming, source={"initial": initial})
@@ -123,6 +123,6 @@ def test_log_only_says_from_where_on(
         lines = [line for line in said.splitlines() if "captures a table" in line]
         assert [line for line in lines if one.table in line and f"{begun.seq}" in line]
     assert f"`tideline dump {old}` brings them" in told
-    begun = included.tables[later].captured_from
-    assert begun is not None and begun.source_time_us is not None
-    assert begun.source_time_us > (pipeline.manifests()[0].source_time_us or 0)
+    since = included.tables[later].captured_from
+    assert since is not None and since.source_time_us is not None
+    assert since.source_time_us > (pipeline.manifests()[0].source_time_us or 0)

@@ -171,9 +171,10 @@ class ColumnNumbers(msgspec.Struct, frozen=True):
 
 
 class CapturedFrom(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where the capture of a table begins: the chain has its changes from sequence ``seq`` on, which
-    were committed at ``source_time_us`` (the source's clock, µs since 1970 UTC) or later, and none
-    from before. ``created``: the log has the table's creation there, so that nothing was before.
+    """Where the capture of a table begins: the chain has the changes that the log has of it from
+    there on, with sequences from ``seq`` on, and none from before. ``source_time_us`` is the
+    source's clock there, µs since 1970 UTC. ``created``: the log has the table's creation there, so
+    that it had no rows before.
     """
 
     seq: int
@@ -281,8 +282,8 @@ class OpenState(msgspec.Struct, frozen=True, omit_defaults=True):
     ``recent`` are the answers to requests that ended lately, so that asking again is answered.
     ``held`` are XA transactions that the log has prepared and not yet ended: by their id, where the
     log has their rows. These are read from there once the transaction commits. ``paused``,
-    ``chunk_rows`` and ``delay_ms`` are what commands said of all requests. ``begun`` are tables that
-    a statement of the log made, or gave their name, and whose columns nothing has told yet.
+    ``chunk_rows`` and ``delay_ms`` are what commands said of all requests. ``begun`` are tables
+    that a statement of the log made, or gave their name, and whose columns nothing has told yet.
     """
 
     requests: tuple[OpenRequest, ...] = ()

@@ -48,12 +48,13 @@ class Statement:
     written: under ``lower_case_table_names`` the server's own names may differ in case.
     ``neutral``, of ALTER_TABLE only: rows that exist have the values they had, and NULL in new
     columns; it is proven by a list of clauses, so False says little. ``replaces``: CREATE OR
-    REPLACE TABLE, an older table of that name is gone. ``perhaps``: IF NOT EXISTS was said. ``renames`` are pairs, to be taken one
-    after another. ``schema`` is the database that was dropped, ``savepoint`` the one rolled back
-    to. ``one_phase``, of XA_COMMIT: it was never prepared. ``steps``, of ALTER_TABLE, are all that
-    is done to the columns of its table (without types), None where that is not known; ``converts``:
-    values of columns are converted, which only a strict server does without changing them, and
-    ``recodes``: among them texts, perhaps to another character set.
+    REPLACE TABLE, an older table of that name is gone. ``perhaps``: IF NOT EXISTS was said.
+    ``renames`` are pairs, to be taken one after another. ``schema`` is the database that was
+    dropped, ``savepoint`` the one rolled back to. ``one_phase``, of XA_COMMIT: it was never
+    prepared. ``steps``, of ALTER_TABLE, are all that is done to the columns of its table (without
+    types), None where that is not known; ``converts``: values of columns are converted, which only
+    a strict server does without changing them, and ``recodes``: among them texts, perhaps to
+    another character set.
     """
 
     kind: Kind
@@ -73,9 +74,9 @@ class Statement:
 
 
 def names_begun(statement: Statement) -> dict[TableId, bool | None]:
-    """The tables that have their names by ``statement``, and whether they are empty: see `Begun`."""
+    """The tables that have their names by ``statement``; whether they are empty, as `Begun`."""
     if statement.kind is Kind.CREATE_TABLE:
-        return {table: None if statement.perhaps else True for table in statement.tables}
+        return dict.fromkeys(statement.tables, None if statement.perhaps else True)
     begun: dict[TableId, bool | None] = {}
     for old, new in statement.renames:
         begun.pop(old, None)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from capture.sources.mysql.statement import Kind, Statement
-from capture.sources.mysql.statement import names_begun, names_ended
+from capture.sources.mysql.statement import Kind, Statement, names_begun, names_ended
 from capture.sources.mysql.statements import classify
 from capture.sources.mysql.xid import Xid
 from tideline.contract.schema import TableId
