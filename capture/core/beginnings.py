@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from capture.core.blocks import INITIAL
 from capture.core.events import Begun, SchemaSeen, StatementSeen
 from tideline.contract.manifest import CapturedFrom, TableState
@@ -68,7 +70,12 @@ class Beginnings:
         core = self._core
         begun = self.begun.get(table) or self.here()
         self._forget(table)
-        core.tables.begin(table, core.durable_number, begun)
+        core.tables.states[table] = replace(
+            core.tables.states[table],
+            generation_manifest=core.durable_number,  # None before has rows of it.
+            captured_from=begun,
+            complete_seq=begun.seq if begun.created else None,
+        )
         return core.limits.initial_dump and not begun.created
 
     def here(self) -> CapturedFrom:

@@ -146,6 +146,8 @@ class Conditions:
     def missed(self, gap: GapSeen) -> None:
         """Changes are missing from the log: what they may concern is dumped anew."""
         core = self._core
+        for table in list(core.beginnings.begun) if gap.tables is None else gap.tables:
+            core.beginnings.left_out(table)
         self._follow_up(core.tables.states if gap.tables is None else gap.tables, gap.reason)
 
     def cascaded(self, tables: Iterable[str]) -> None:

@@ -240,16 +240,6 @@ class Tables:
             complete_seq=last_seq,
         )
 
-    def begin(self, table: str, manifest_number: int, begun: CapturedFrom) -> None:
-        """``table`` has no rows in the chain before the manifest after ``manifest_number``; one
-        that was created there lacks nothing."""
-        self.states[table] = replace(
-            self.states[table],
-            generation_manifest=manifest_number,
-            captured_from=begun,
-            complete_seq=begun.seq if begun.created else None,
-        )
-
     def unpark(self, table: str, begun: CapturedFrom) -> None:
         """Capture ``table`` again; the caller says what it missed."""
         state = self.states[table]

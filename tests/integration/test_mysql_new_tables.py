@@ -128,3 +128,25 @@ def test_what_cannot_be_captured_is_not_from_its_creation_either(
     assert begun(pipeline, "logged").created
     assert not begun(pipeline, "keyed").created
     assert [one for one in ops(pipeline, "keyed") if one[0] == "r"] == [("r", 1, 10), ("r", 2, 20)]
+
+
+def test_changes_that_a_foreign_key_carries_over_are_waited_for(
+    mysql_database: MysqlDatabase, pipeline_of: PipelineFactory
+) -> None:
+    """The log does not hold them, and only a look at the catalog tells whose they are: a child
+    table is dumped, though the log has its creation."""
+    shop = mysql_database
+    shop.run(f"CREATE TABLE parent {PAIR}", "INSERT INTO parent VALUES (1, 10), (2, 20)")
+    pipeline = pipeline_of(shop, source={"cascades": "redump"})
+    pipeline.drain()
+    shop.run(
+        "CREATE TABLE child (id INT PRIMARY KEY, v INT,"
+        " FOREIGN KEY (v) REFERENCES parent (id) ON DELETE CASCADE)",
+        "INSERT INTO child VALUES (1, 1), (2, 2)",
+        "DELETE FROM parent WHERE id = 1",
+    )
+    pipeline.drain()
+    assert not begun(pipeline, "child").created
+    assert ("r", 2, 2) in ops(pipeline, "child")
+    state = pipeline.table(f"{shop.name}.child")
+    assert (state.condition, state.complete_seq is None) == (TableCondition.LIVE, False)

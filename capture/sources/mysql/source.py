@@ -291,7 +291,8 @@ class MysqlSource:
                 raise query_failed(error) from None
 
     def _refuses(self, table: TableId) -> bool:
-        """Whether the catalog has the table, and a reason not to capture it."""
+        """Whether the catalog has the table, and a reason not to capture it yet: changes that are
+        carried over to it, unlogged, are only known of after a look."""
         with self._asking("catalog") as connection, connection.cursor() as cursor:
             try:
                 found = read_tables(
@@ -303,7 +304,7 @@ class MysqlSource:
                 )
             except pymysql.Error as error:
                 raise query_failed(error) from None
-        return any(one.facts.problem is not None for one in found)
+        return any(one.facts.problem is not None or one.cascades_from for one in found)
 
     def _asking(self, role: str) -> closing[Any]:
         """A connection that the session waits for: nothing else would notice that answers no longer

@@ -7,7 +7,15 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from capture.core.events import Begun, RequestArrived, SchemaSeen, StatementSeen, Unreadable
+from capture.core.events import (
+    Begun,
+    Control,
+    GapSeen,
+    RequestArrived,
+    SchemaSeen,
+    StatementSeen,
+    Unreadable,
+)
 from capture.core.worker import Worker
 from tests.fixtures.core import CLOCK_US, FACTS, LIMITS, SCHEMA, TABLE, Driver, facts_with
 from tideline.contract.manifest import GONE, CapturedFrom, OpenState, TableCondition, TableState
@@ -97,12 +105,13 @@ def test_what_a_look_did_not_find_was_made_by_the_statement() -> None:
         ends(TABLE.upper()),
         StatementSeen("DROP DATABASE …", (), False, schema="PUBLIC"),
         Unreadable(TABLE),
+        GapSeen("an incident"),
         SchemaSeen(NO_KEY),
         SchemaSeen(RESERVED),
     ],
 )
 def test_what_ended_or_left_out_rows_has_not_begun(
-    between: StatementSeen | Unreadable | SchemaSeen,
+    between: Control,
 ) -> None:
     """What comes later is not all: the next look takes it for a table that it has found."""
     driver = Driver()
