@@ -133,8 +133,8 @@ def test_what_cannot_be_captured_is_not_from_its_creation_either(
 def test_changes_that_a_foreign_key_carries_over_are_waited_for(
     mysql_database: MysqlDatabase, pipeline_of: PipelineFactory
 ) -> None:
-    """The log does not hold them, and only a look at the catalog tells whose they are: a child
-    table is dumped, though the log has its creation."""
+    """Before MySQL 9.6 the log does not hold them, and only a look at the catalog tells whose they
+    are: a child table is dumped, though the log has its creation."""
     shop = mysql_database
     shop.run(f"CREATE TABLE parent {PAIR}", "INSERT INTO parent VALUES (1, 10), (2, 20)")
     pipeline = pipeline_of(shop, source={"cascades": "redump"})
@@ -146,6 +146,10 @@ def test_changes_that_a_foreign_key_carries_over_are_waited_for(
         "DELETE FROM parent WHERE id = 1",
     )
     pipeline.drain()
+    if shop.flavour == "mysql9":
+        assert begun(pipeline, "child").created
+        assert ops(pipeline, "child") == [("c", 1, 1), ("c", 2, 2), ("d", 1, None)]
+        return
     assert not begun(pipeline, "child").created
     assert ("r", 2, 2) in ops(pipeline, "child")
     state = pipeline.table(f"{shop.name}.child")
