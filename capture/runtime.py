@@ -18,6 +18,7 @@ import structlog
 from msgspec.structs import replace
 
 from capture.assistants import Dumpers, Found, Watcher
+from capture.beginnings import Beginnings
 from capture.core.draft import Sealed
 from capture.core.events import (
     CatalogRound,
@@ -106,6 +107,7 @@ class Session:
         )
         self._found: queue.SimpleQueue[Found] = queue.SimpleQueue()
         self._durable: queue.SimpleQueue[tuple[Link, Sealed | None]] = queue.SimpleQueue()
+        self._beginnings = Beginnings(state)
         self._accepted = {item.request.request_id for item in state.requests}
         self._buffered_since: float | None = None
         self._buffered = 0
@@ -342,6 +344,8 @@ class Session:
                 committed = True
                 self._crew.desk.acknowledge(sealed.messages)
                 self._crew.metrics.committed(manifest)
+                if sealed.state_changed:
+                    self._beginnings.durable(sealed.state)
         return committed
 
     def _confirm(self, reader: LogReader, now: float) -> None:

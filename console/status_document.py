@@ -52,6 +52,25 @@ class Through(msgspec.Struct, frozen=True):
     source_time_us: int | None = None
 
 
+class EarlierRows(StrEnum):
+    """What became of the rows that a table had before its changes were captured."""
+
+    NONE = "none"
+    """The log has the table's creation: there were none."""
+    DUMPED = "dumped"
+    MISSING = "missing"
+    """No dump of the whole table has ended."""
+
+
+class Beginning(msgspec.Struct, frozen=True):
+    """From which sequence on the changes of a table are captured, and the source's clock there, µs
+    since 1970 UTC (None: not known); and what of the rows from before."""
+
+    seq: int
+    source_time_us: int | None
+    earlier_rows: EarlierRows
+
+
 class ChainStatus(msgspec.Struct, frozen=True):
     """The chain's end. ``lag_s``: how old, by this machine's clock, what is captured is."""
 
@@ -80,6 +99,7 @@ class TableStatus(msgspec.Struct, frozen=True):
     the settings say where that is another, which `tideline rebuild` switches to.
     ``deletion_vectors``: whether a reader of the table has to know them; ``…_wanted`` likewise.
     ``target``: the address of the table's directory, as every reader of Delta names it.
+    ``captured_from``: where its capture began, None when the chain does not tell.
     """
 
     table: str
@@ -101,6 +121,7 @@ class TableStatus(msgspec.Struct, frozen=True):
     deletion_vectors: bool | None = None
     deletion_vectors_wanted: bool | None = None
     target: str | None = None
+    captured_from: Beginning | None = None
 
 
 class Status(msgspec.Struct, frozen=True):

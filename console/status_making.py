@@ -14,7 +14,9 @@ from msgspec.structs import replace
 
 from console.recorded import ended_answers, open_answers
 from console.status_document import (
+    Beginning,
     ChainStatus,
+    EarlierRows,
     Status,
     TableStage,
     TableStatus,
@@ -245,7 +247,18 @@ def _table(
         deletion_vectors=None if merged is None else merged.deletion_vectors,
         deletion_vectors_wanted=None if merged is None else merged.deletion_vectors_wanted,
         target=None if merged is None else merged.target,
+        captured_from=_beginning(found),
     )
+
+
+def _beginning(found: TableState) -> Beginning | None:
+    begun = found.captured_from
+    if begun is None:
+        return None
+    earlier = EarlierRows.MISSING if found.complete_seq is None else EarlierRows.DUMPED
+    if begun.created and found.complete_seq in (None, begun.seq):
+        earlier = EarlierRows.NONE
+    return Beginning(begun.seq, begun.source_time_us, earlier)
 
 
 _Stage = tuple[TableStage, int | None, str | None, str | None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from console.freshness import Lateness
-from console.status_document import Status, TableStage, TableStatus
+from console.status_document import EarlierRows, Status, TableStage, TableStatus
 from console.tables import moment, print_table, vectors_differ
 from tideline.contract.request import Answer, TableProgress
 
@@ -40,6 +40,7 @@ def print_status(status: Status) -> None:
         ],
     )
     _print_tables(status.tables)
+    _print_beginnings(status)
     _print_freshness(status)
     _print_verified(status)
     _print_dumps(status)
@@ -107,6 +108,23 @@ def _print_tables(tables: tuple[TableStatus, ...]) -> None:
             )
         if one.deletion_vectors_wanted is not None:
             print(vectors_differ(one.table, wanted=one.deletion_vectors_wanted))
+
+
+def _print_beginnings(status: Status) -> None:
+    """Of tables that no dump makes whole: from where on what is captured."""
+    for one in status.tables:
+        begun = one.captured_from
+        if begun is None or begun.earlier_rows is EarlierRows.DUMPED:
+            continue
+        if one.state in (TableStage.DUMPING, TableStage.PARKED):
+            continue
+        at = f"seq {begun.seq}"
+        if begun.source_time_us is not None:
+            at += f" (source time {moment(begun.source_time_us)})"
+        earlier = f"rows from before are not: `tideline dump {one.table}` brings them"
+        if begun.earlier_rows is EarlierRows.NONE:
+            earlier = "where it was created"
+        print(f"{one.table} is captured from {at} on; {earlier}")
 
 
 def _place(target: str) -> tuple[str, str]:

@@ -278,6 +278,11 @@ class Database:
         finds there, while transactions before it may not be visible yet."""
         self._append(0, mark=OurMark(MarkKind.LOW, token, self.clock_us))
 
+    def make(self, table: str) -> None:
+        """`CREATE TABLE`, in the log of a MySQL."""
+        self.tables[table] = Table(table, first_form(table, len(self.tables) + 1, numbered=False))
+        self._append(0, statement=Statement(table, f"CREATE TABLE {table}", True, made=True))
+
     def state(self, table: str, text: str, *, neutral: bool) -> None:
         """A DDL statement: PostgreSQL's log has none."""
         if self.kind is Kind.MYSQL:

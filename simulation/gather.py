@@ -17,7 +17,7 @@ from simulation.history import (
     Transaction,
 )
 from simulation.rows import PartRow
-from simulation.tables import ACCOUNTS, digest_of, shape_of
+from simulation.tables import ACCOUNTS, LATER, digest_of, shape_of
 from simulation.told import told
 from simulation.wire import PLACES, index_of
 from tideline.contract.errors import CorruptData
@@ -126,7 +126,8 @@ def _seq_at(manifests: list[ChainManifest], position: int) -> int:
 
 def _ledger(rig: Rig, manifests: list[ChainManifest]) -> tuple[Transaction, ...]:
     """The ledger. What a reader left out before its table was captured for the first time, and what
-    was committed before capture began, is in no segment: the first dump has it."""
+    was committed before capture began, is in no segment: the first dump has it. No such excuse for
+    the table that the log has the creation of."""
     database, first = rig.database, rig.merger.first_seen()
     began = database.began_at or 0
     transactions = []
@@ -134,7 +135,7 @@ def _ledger(rig: Rig, manifests: list[ChainManifest]) -> tuple[Transaction, ...]
         position = database.positions.get(one.txid, 0)
 
         def excused(table: str, position: int = position) -> bool:
-            early = position <= first.get(table, 1 << 40)
+            early = table != LATER and position <= first.get(table, 1 << 40)
             return position <= began or (early and (table, position) in database.passed)
 
         if any(entry.logged and excused(entry.table) for entry in one.entries):

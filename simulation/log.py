@@ -32,12 +32,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A DDL statement, in the log of a MySQL. ``steps``: see `StatementSeen`."""
+    """A DDL statement, in the log of a MySQL. ``steps``: see `StatementSeen`; ``made``: it made
+    the table."""
 
     table: str
     text: str
     neutral: bool
     steps: tuple[ColumnStep, ...] | None = None
+    made: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from simulation.faults import Fault
 from simulation.history import MergeCommit, Remerge
 from simulation.scheduler import Process
-from simulation.tables import TABLES
+from simulation.tables import LATER, TABLES
 from simulation.warehouse import (
     Conflict,
     Parts,
@@ -49,7 +49,7 @@ class Merger:
     """Brings the warehouse along; ``commits`` is what each commit made of its table."""
 
     def __init__(self, rig: Rig) -> None:
-        self.targets = {name: Target() for name in TABLES}
+        self.targets = {name: Target() for name in (*TABLES, LATER)}
         self.commits: list[MergeCommit] = []
         self.trouble: list[Fault] = []
         self.stopping = False
@@ -102,7 +102,10 @@ class Merger:
         if not manifests:
             return False
         tail, state = manifests[-1], self._state(manifests)
-        if len(state.tables) < len(TABLES) or index_of(tail.position) <= end_of_log:
+        if (
+            len(state.tables) < len(self._rig.database.tables)
+            or index_of(tail.position) <= end_of_log
+        ):
             return False
         for name, table in state.tables.items():
             target = self.targets[name]
@@ -204,7 +207,7 @@ class Merger:
         """The whole chain merged once more into tables made anew, by plans cut otherwise."""
         manifests = self._read()
         state = self._state(manifests)
-        targets = {name: Target() for name in TABLES}
+        targets = {name: Target() for name in (*TABLES, LATER)}
         while plans := self._made(targets, manifests, state, self._own.randint(3, 60)).tables:
             for plan in plans:
                 run = Run.begin(plan, targets[plan.table], self.parts, self._rig.flaws)
@@ -217,7 +220,7 @@ class Merger:
                 digest_table(self.targets[name]),
                 digest_table(targets[name]),
             )
-            for name in TABLES
+            for name in targets
         ]
 
     def _listed(self, manifests: list[Manifest]) -> list[Manifest]:

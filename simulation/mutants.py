@@ -17,6 +17,7 @@ from unittest.mock import patch
 import pyarrow as pa
 from msgspec.structs import replace
 
+import capture.core.beginnings
 import capture.core.dumps
 import capture.core.lineage
 import capture.core.orders
@@ -249,6 +250,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "binlog_order_commits=OFF is accepted",
         kind=Kind.MYSQL,
         focus=(Fault.ORDER_COMMITS_OFF, Fault.ORDER_COMMITS_OFF),
+    ),
+    Mutant(
+        "begins-with-a-look",
+        "a table that the log makes is captured from the next look at the catalog on",
+        ((capture.core.beginnings.Beginnings, "described", lambda self, seen: None),),
+        kind=Kind.MYSQL,
     ),
     _flaw("marks-by-polling", "the low mark is a polled position", kind=Kind.MYSQL),
     Mutant(

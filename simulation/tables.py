@@ -21,6 +21,8 @@ Row = Mapping[str, Any]
 
 ACCOUNTS, ITEMS, NAMES = "sim.accounts", "sim.items", "sim.names"
 TABLES = (ACCOUNTS, ITEMS, NAMES)
+LATER = "sim.later"
+"""A table that is made while the run goes on, where the log says so."""
 TOAST = "big"
 """The column whose value the log leaves out when an update does not touch it (PostgreSQL)."""
 
@@ -32,6 +34,7 @@ DEFAULT = ".default"
 _COLUMNS = {
     ACCOUNTS: (("id", "int64"), ("ver", "int64"), ("balance", "int64"), (TOAST, "string")),
     ITEMS: (("id", "int64"), ("ver", "int64"), ("v", "string"), (TOAST, "string")),
+    LATER: (("id", "int64"), ("ver", "int64"), ("v", "string"), (TOAST, "string")),
     NAMES: (("name", "string"), ("ver", "int64"), ("v", "string"), (TOAST, "string")),
 }
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from capture.core.events import (
+    Begun,
     Boundary,
     Control,
     GapSeen,
@@ -183,9 +184,9 @@ class SimulatedReader:
         for control in self._controls(entry):
             yield entry, index, control
         for change in self._changes(entry):
+            yield from self._described(entry, index, change)
             if not self._captures(change.table):
                 self._source.database.passed.add((change.table, entry.position))
-            yield from self._described(entry, index, change)
             if change.op != "t" and self._captures(change.table):
                 index += 1
                 yield entry, index, self._as_told(change)
@@ -215,7 +216,10 @@ class SimulatedReader:
             yield Mark(entry.mark.kind, entry.mark.token, entry.mark.clock_us)
         if entry.statement is not None:
             told = entry.statement
-            yield StatementSeen(told.text, (told.table,), told.neutral, steps=told.steps)
+            begun = (Begun(told.table, empty=True),) if told.made else ()
+            yield StatementSeen(
+                told.text, (told.table,), told.neutral, steps=told.steps, begun=begun
+            )
         if entry.gap is not None:
             yield GapSeen(entry.gap)
         if entry.xa is Xa.PREPARE:

@@ -10,7 +10,7 @@ from simulation.database import Database
 from simulation.log import Aborted, Kind, Work
 from simulation.scenario import Scenario
 from simulation.scheduler import Process, World
-from simulation.tables import ACCOUNTS, ITEMS, NAMES, TOAST, Form, Key, Row
+from simulation.tables import ACCOUNTS, ITEMS, LATER, NAMES, TOAST, Form, Key, Row
 
 ACCOUNTS_OPEN = 14
 BALANCE = 100
@@ -110,6 +110,29 @@ class Workload:
                     self.busy += 1
                     self.alter(own, draw_alteration)
                     self.busy -= 1
+
+        return run
+
+    def maker(self, own: random.Random) -> Callable[[], None]:
+        """The task of who makes a table, fills it at once, and leaves it then."""
+
+        def run() -> None:
+            self._world.sleep(own.uniform(2.0, 20.0))
+            while not self.database.up or self.database.began_at is None:
+                self._world.sleep(0.5)
+            if self.left <= 0:
+                return
+            self.busy += 1
+            self.database.make(LATER)
+            for _ in range(8):
+                work = self.database.begin()
+                try:
+                    for _ in range(3):
+                        self.change(work, LATER, own)
+                    self._world.wait(self.database.commit(work), None)
+                except Aborted:
+                    continue
+            self.busy -= 1
 
         return run
 
@@ -320,6 +343,8 @@ def spawn(world: World, workload: Workload, process: Process, scenario: Scenario
         return
     own = random.Random(f"{seed} owner")
     world.spawn(process, "owner", workload.owner(own))
+    if scenario.kind is Kind.MYSQL:
+        world.spawn(process, "maker", workload.maker(random.Random(f"{seed} maker")))
     for at in range(count):
         own = random.Random(f"{seed} session {at}")
         world.spawn(process, f"session {at}", workload.session(own))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from capture.core.beginnings import BACK
 from capture.core.blocks import INITIAL
 from capture.core.drift import drift, republished
 from capture.core.events import CatalogRound, Mark, Snapshot, TableFacts
@@ -45,6 +46,7 @@ class CatalogWatch:
         self._truncated: dict[str, int] = {}
         self._equal_at: dict[str, int] = {}
         self._missed: set[str] = set()
+        self._listed: set[str] | None = None
         self._rounds: dict[str, CatalogRound] = {}
 
     def on_round(self, observed: CatalogRound) -> None:
@@ -108,6 +110,10 @@ class CatalogWatch:
         self._moving.add(table)
         self._moved_by[table] = xid
         self._truncated[table] = xid
+
+    def lacked(self, table: str) -> bool:
+        """Whether the newest round of this worker did not find ``table``."""
+        return self._listed is not None and table not in self._listed
 
     def last_equal(self, table: str, otherwise: int) -> int:
         """The last sequence at which the table was found equal to its catalog."""
@@ -177,17 +183,16 @@ class CatalogWatch:
         core.dumps.orders.joined(facts.table)
         core.tables.states.pop(facts.table, None)
         self._settle(facts, None)
-        core.tables.begin(facts.table, core.durable_number)
-        return core.limits.initial_dump
+        return core.beginnings.first_seen(facts.table)
 
     def _return(self, facts: TableFacts, state: TableState) -> None:
         """A parked table that can be captured again: a dump makes up for what was missed."""
         core, since = self._core, state.since_seq
         core.dumps.orders.joined(facts.table)
-        core.conditions.unpark(facts.table)
+        core.conditions.unpark(facts.table, core.beginnings.here())
         self._settle(facts, None)
         if state.was_gone or state.gone:
-            core.blocks.begin_again(facts.table, "the table was gone, and is there again")
+            core.blocks.begin_again(facts.table, BACK)
             return
         core.conditions.doubt(
             facts.table,
@@ -198,12 +203,15 @@ class CatalogWatch:
     def _miss(self, present: set[str]) -> None:
         """A table that is not there may be in the middle of an ALTER: it is gone if two rounds in a
         row do not find it."""
-        absent = self._core.tables.states.keys() - present
+        core = self._core
+        self._listed = present
+        absent = (core.tables.states.keys() | core.beginnings.begun.keys()) - present
         again, self._missed = absent & self._missed, absent
+        core.beginnings.forget_absent(again)
         self.caught_up &= absent == again
-        for table in list(self._core.tables.states):
+        for table in list(core.tables.states):
             if table in again:
-                self._core.conditions.park(
+                core.conditions.park(
                     table,
                     reason=GONE,
                     hint=None,

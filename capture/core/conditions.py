@@ -14,7 +14,7 @@ from capture.core.requests import FOLLOW_UP, UNPROVEN
 from capture.core.tables import CATALOG, VALUE, Adopted
 from tideline.contract.description import Description
 from tideline.contract.errors import InvariantBroken
-from tideline.contract.manifest import SchemaEvent, TableCondition
+from tideline.contract.manifest import CapturedFrom, SchemaEvent, TableCondition
 from tideline.contract.schema import TableSchema, Verdict, is_reserved, parse_table
 
 if TYPE_CHECKING:
@@ -41,12 +41,15 @@ class Conditions:
         lost = not schema.key and known is not None and bool(known.key)
         if reserved or lost:
             self._announced.pop(table, None)
+            core.beginnings.left_out(table)
             if core.tables.captures(table):
                 reason = f"columns have names of ours: {', '.join(reserved)}"
                 reason = reason if reserved else "it lost its key"
                 self.park(table, reason=reason, hint=None, cause=CATALOG)
             return
         self._announced[table] = schema
+        if not core.tables.captures(table):
+            core.beginnings.described(seen)
         if core.tables.captures(table):
             another = core.tables.is_another(table, seen.oid)
             self.adopt(schema, seen.facts)
@@ -112,6 +115,7 @@ class Conditions:
         """The log holds a DDL statement: record it, and doubt what it may have changed."""
         core = self._core
         core.catalog.stated((*seen.tables, *((seen.schema,) if seen.schema else ())))
+        core.beginnings.stated(seen)
         named = {table.lower() for table in seen.tables}
         for table in list(core.tables.states):
             of_schema = seen.schema and parse_table(table).schema.lower() == seen.schema.lower()
@@ -142,6 +146,8 @@ class Conditions:
     def missed(self, gap: GapSeen) -> None:
         """Changes are missing from the log: what they may concern is dumped anew."""
         core = self._core
+        for table in list(core.beginnings.begun) if gap.tables is None else gap.tables:
+            core.beginnings.left_out(table)
         self._follow_up(core.tables.states if gap.tables is None else gap.tables, gap.reason)
 
     def cascaded(self, tables: Iterable[str]) -> None:
@@ -166,10 +172,10 @@ class Conditions:
     def _blocked(self, table: str) -> bool:
         return self._core.tables.states[table].condition is TableCondition.BLOCKED
 
-    def unpark(self, table: str) -> None:
+    def unpark(self, table: str, begun: CapturedFrom) -> None:
         """Capture ``table`` again, with the schema the log announced meanwhile."""
         core = self._core
-        core.tables.unpark(table)
+        core.tables.unpark(table, begun)
         if table in self._announced:
             self.adopt(self._announced[table])
 

@@ -70,7 +70,7 @@ class SchemaSeen:
     ``oid`` is the table itself, where the log tells it from others that had its name (else 0).
     ``facts``: what the catalog says of it since, read when ``xid`` had become visible, and only if
     that is the same columns and key; it may know of later changes all the same. ``description``
-    was read then, too, whatever the columns are.
+    was read then, too, whatever the columns are. ``keyless``: the settings take it without a key.
     """
 
     schema: TableSchema
@@ -78,6 +78,14 @@ class SchemaSeen:
     oid: int = 0
     facts: TableFacts | None = None
     description: Description | None = None
+    keyless: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """The log has rows of ``table``, which is not captured, in columns that cannot be read."""
+
+    table: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +97,32 @@ class Truncated:
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """A statement gave a table of the settings its name. ``empty``: it made the table, without a
+    row; None: it did so unless the table was there before (IF NOT EXISTS). ``at_us``: when that was
+    committed, µs UTC; 0 where it is not known."""
+
+    table: str
+    empty: bool | None
+    at_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StatementSeen:
     """The log holds a DDL statement that names these tables, or concerns all tables of ``schema``
     (names may differ in case from the source's own). ``neutral``: it leaves the values of existing
     rows as they were, but for what ``steps`` say; which columns they then have comes as
     `SchemaSeen`. ``steps`` (without types) are all that it does to columns, of the one table that
-    it is about; None: that is not known."""
+    it is about; None: that is not known. The names ``ended`` are no longer those of the tables that
+    had them; ``begun`` are there from then on."""
 
     text: str
     tables: tuple[str, ...]
     neutral: bool
     schema: str | None = None
     steps: tuple[ColumnStep, ...] | None = None
+    begun: tuple[Begun, ...] = ()
+    ended: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +151,9 @@ class CascadeSeen:
     tables: tuple[str, ...]
 
 
-Control = Mark | SchemaSeen | Truncated | StatementSeen | GapSeen | HeldSeen | CascadeSeen
+Control = (
+    Mark | SchemaSeen | Unreadable | Truncated | StatementSeen | GapSeen | HeldSeen | CascadeSeen
+)
 
 
 @dataclass(frozen=True, slots=True)

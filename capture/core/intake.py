@@ -12,7 +12,7 @@ from capture.core.key_ranges import holds_nothing
 from capture.core.requests import REREAD
 from capture.core.tables import VALUE
 from tideline.contract.errors import Misconfigured
-from tideline.contract.manifest import TableCondition
+from tideline.contract.manifest import CapturedFrom, TableCondition
 from tideline.contract.patterns import check_patterns, matches
 from tideline.contract.receipt import PENDING, rereads_pending
 from tideline.contract.request import Answer, DumpRequest, RequestState
@@ -201,7 +201,7 @@ class Intake:
         state = core.tables.states[table]
         if core.tables.parked(table) is not None:
             since = state.since_seq or core.sequencer.next
-            core.conditions.unpark(table)
+            core.conditions.unpark(table, CapturedFrom(core.sequencer.next))
             core.tables.unprove(table, since=since, reason=state.reason or "")
 
     def request_dump(self, why: str, tables: list[str]) -> None:

@@ -11,7 +11,7 @@ from capture.core.drift import restated_columns
 from capture.core.events import TableFacts
 from capture.core.lineage import Judged, Lineage, by_name, by_numbers, by_statement, judge
 from tideline.contract.description import Description
-from tideline.contract.manifest import GONE, TableCondition, TableState
+from tideline.contract.manifest import GONE, CapturedFrom, TableCondition, TableState
 from tideline.contract.schema import TableSchema, Verdict
 from tideline.contract.steps import ColumnStep, Origin, StepKind, origins_after, steps_to
 
@@ -240,16 +240,14 @@ class Tables:
             complete_seq=last_seq,
         )
 
-    def begin(self, table: str, manifest_number: int) -> None:
-        """``table`` has no rows in the chain before the manifest after ``manifest_number``."""
-        self.states[table] = replace(self.states[table], generation_manifest=manifest_number)
-
-    def unpark(self, table: str) -> None:
+    def unpark(self, table: str, begun: CapturedFrom) -> None:
         """Capture ``table`` again; the caller says what it missed."""
         state = self.states[table]
         blocked = state.condition is TableCondition.BLOCKED
         condition = state.condition if blocked else TableCondition.LIVE
-        self.states[table] = replace(state, condition=condition, cause=None, was_gone=False)
+        self.states[table] = replace(
+            state, condition=condition, cause=None, was_gone=False, captured_from=begun
+        )
 
     def is_another(self, table: str, oid: int) -> bool:
         """Whether ``oid`` (0: not known) is another table than the one that was known so far."""

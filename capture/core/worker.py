@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from capture.core.beginnings import Beginnings
 from capture.core.blocks import Blocks
 from capture.core.catalog import CatalogWatch
 from capture.core.commands import Commands
@@ -33,6 +34,7 @@ from capture.core.events import (
     StatementSeen,
     Told,
     Truncated,
+    Unreadable,
 )
 from capture.core.intake import Intake
 from capture.core.requests import OpenRequests, answer_of
@@ -78,6 +80,7 @@ class Worker:
         self.dumps = Dumps(self, token)
         self.catalog = CatalogWatch(self)
         self.conditions = Conditions(self)
+        self.beginnings = Beginnings(self, state.begun)
         self.blocks = Blocks(self)
         self.intake = Intake(self, token)
         self.commands = Commands(self)
@@ -121,6 +124,8 @@ class Worker:
             self._on_mark(control, now=now)
         elif isinstance(control, SchemaSeen):
             self.conditions.announced(control)
+        elif isinstance(control, Unreadable):
+            self.beginnings.left_out(control.table)
         elif isinstance(control, Truncated):
             self._on_truncated(control)
         elif isinstance(control, StatementSeen):
@@ -262,6 +267,7 @@ class Worker:
             self.requests.paused,
             self.requests.chunk_rows,
             self.requests.delay_ms,
+            dict(self.beginnings.begun),
         )
 
     def idle(self) -> bool:

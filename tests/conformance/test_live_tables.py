@@ -109,3 +109,54 @@ def test_a_setting_that_needs_a_restart_is_named(
     poll("nothing is named any more", lambda: named() == {(pid, ()) for pid in both})
     waiting.terminate()
     worker.terminate()
+
+
+def test_what_is_done_about_changes_of_columns_takes_effect_live(
+    conforming: ConformingSource, pipeline_of: PipelineFactory
+) -> None:
+    """A table that is blocked before a change is dumped once the settings say so, and the next one
+    at once; set back, it is blocked again. No worker is restarted."""
+    is_postgres = "postgres" in conforming.source["url"]
+    kinds, change = ("VARCHAR(20)", "BLOB", "VARCHAR(40)"), "MODIFY ver"
+    if is_postgres:
+        kinds = ("text", "bytea USING ver::bytea", "text USING encode(ver, 'hex')")
+        change = "ALTER COLUMN ver TYPE"
+    conforming.make("items")
+    conforming.fill("items", 1, 3)
+    table = conforming.full_name("items")
+
+    def stands(state: OpenState, condition: TableCondition, generation: int) -> bool:
+        found = state.tables.get(table)
+        return (
+            found is not None
+            and (found.condition, found.generation) == (condition, generation)
+            and not state.requests
+        )
+
+    def retype(kind: str) -> None:
+        touched = "UPDATE items SET t = 'touched' WHERE id = 1"
+        conforming.run(f"ALTER TABLE items {change} {kind}", touched)
+
+    def follow(word: str) -> None:
+        """Return once the worker goes by it."""
+        told = "the settings changed"
+        before = worker.output().count(told)
+        pipeline_of(conforming, tables={"*.items": {"on_change": {"retype": word}}})
+        poll("the worker has read it", lambda: worker.output().count(told) > before)
+
+    pipeline = pipeline_of(conforming)
+    worker = pipeline.start()
+    live, blocked = TableCondition.LIVE, TableCondition.BLOCKED
+    pipeline.wait_state("it is dumped", lambda s: stands(s, live, 0))
+    retype(kinds[0])
+    pipeline.wait_state("it is blocked", lambda s: stands(s, blocked, 0))
+    follow("apply")
+    pipeline.wait_state("it is dumped for that", lambda s: stands(s, live, 1))
+    retype(kinds[1])
+    pipeline.wait_state("it is dumped at once", lambda s: stands(s, live, 2))
+    follow("park")
+    retype(kinds[2])
+    pipeline.wait_state("it is blocked again", lambda s: stands(s, blocked, 2))
+    worker.terminate()
+    written = {manifest.kind for manifest in pipeline.manifests()}
+    assert ManifestKind.TAKEOVER not in written, "another worker has begun"

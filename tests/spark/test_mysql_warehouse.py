@@ -142,3 +142,37 @@ def warehouse_rows(
     batch = pa.table(found).combine_chunks().to_batches()[0]
     columns = [column_texts(batch, one.name, one.logical) for one in schema.columns]
     return list(zip(*columns, strict=True))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("flavour", ["mariadb"])
+def test_the_first_changes_of_a_new_table_are_changes_to_who_reads_the_log_of_them(
+    mysql_database: MysqlDatabase, pipeline_of: PipelineFactory, spark: SparkSession
+) -> None:
+    """Kept as ``append``, a table whose creation is in the log has inserts, and no row of a dump;
+    as ``current`` it is whole."""
+    from spark_jobs.merge import run_plan  # heavy
+
+    database = mysql_database
+    database.run("CREATE TABLE old (id INT PRIMARY KEY, v INT)")
+    shop = pipeline_of(database, tables={"*.logged": {"mode": "append"}})
+    shop.drain()
+    for name in ("logged", "plain"):
+        database.run(
+            f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)",
+            f"INSERT INTO {name} VALUES (1, 10), (2, 20)",
+            f"UPDATE {name} SET v = 11 WHERE id = 1",
+            f"DELETE FROM {name} WHERE id = 2",
+        )
+    shop.drain()
+    receipt = run_plan(spark, plan_merge(shop.settings, plan_id="new-tables"))
+    assert {table.outcome for table in receipt.tables} == {Outcome.APPLIED}, receipt
+
+    def read(name: str) -> list[dict[str, object]]:
+        path = table_path(shop.settings.warehouse.url, parse_table(f"{database.name}.{name}"))
+        rows = pa.table(read_warehouse(path)).to_pylist()
+        return sorted(rows, key=lambda row: row.get("_sequence_num", 0))
+
+    logged = [(row["_operation"], row["id"], row["v"]) for row in read("logged")]
+    assert logged == [("insert", 1, 10), ("insert", 2, 20), ("update", 1, 11), ("delete", 2, None)]
+    assert [(row["id"], row["v"]) for row in read("plain")] == [(1, 11)]

@@ -170,6 +170,18 @@ class ColumnNumbers(msgspec.Struct, frozen=True):
     last: int
 
 
+class CapturedFrom(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where the capture of a table begins: the chain has the changes that the log has of it from
+    there on, with sequences from ``seq`` on, and none from before. ``source_time_us`` is the
+    source's clock there, µs since 1970 UTC. ``created``: the log has the table's creation there, so
+    that it had no rows before.
+    """
+
+    seq: int
+    source_time_us: int | None = None
+    created: bool = False
+
+
 class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the chain knows of one table. ``schema`` is the fingerprint in force.
 
@@ -181,7 +193,8 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     ``cause`` says what must change for a parked table to be captured again: its ``catalog``, or a
     ``value`` (then a dump request takes it up). ``catalog`` is the source's identity of the table
     when it was last found equal. ``complete_seq``: once everything up to it is applied, nothing is
-    missing, because a delete-complete dump ended there; None before the first one. ``dropped`` has
+    missing, because a delete-complete dump ended there, or the log has the table's creation there;
+    None before that. ``dropped`` has
     the columns, with their types, that the source dropped in this generation: they stay in the
     target. ``blocked_by``: the kinds of the steps that its target cannot take. ``blocked_seq`` is
     the last schema event that its target cannot pass (``since_seq`` the first one), and
@@ -192,6 +205,8 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     ``stated``: what statements of the log did to the columns of ``schema``, all taken together, as
     long as no schema has come that shows it; None: no statement, or not all is known.
     ``description``: the fingerprint of the `Description` that the catalog showed last.
+    ``captured_from``: where its capture began, the last time that it did; None in chains of older
+    versions.
     """
 
     condition: TableCondition = TableCondition.LIVE
@@ -215,6 +230,7 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     stated: tuple[ColumnStep, ...] | None = None
     doubts: int = 0
     description: str | None = None
+    captured_from: CapturedFrom | None = None
 
     @property
     def gone(self) -> bool:
@@ -266,7 +282,8 @@ class OpenState(msgspec.Struct, frozen=True, omit_defaults=True):
     ``recent`` are the answers to requests that ended lately, so that asking again is answered.
     ``held`` are XA transactions that the log has prepared and not yet ended: by their id, where the
     log has their rows. These are read from there once the transaction commits. ``paused``,
-    ``chunk_rows`` and ``delay_ms`` are what commands said of all requests.
+    ``chunk_rows`` and ``delay_ms`` are what commands said of all requests. ``begun`` are tables
+    that a statement of the log made, or gave their name, and whose columns nothing has told yet.
     """
 
     requests: tuple[OpenRequest, ...] = ()
@@ -276,6 +293,7 @@ class OpenState(msgspec.Struct, frozen=True, omit_defaults=True):
     paused: bool = False
     chunk_rows: int | None = None
     delay_ms: int | None = None
+    begun: Mapping[str, CapturedFrom] = msgspec.field(default_factory=dict)
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -62,7 +62,9 @@ class Source(Section):
     exclude: tuple[str, ...] = ()
     """What is not, of those."""
     initial: Literal["dump", "log-only"] = "dump"
-    """Whether a table that is new to the pipeline is dumped; or only its changes are captured."""
+    """Whether a table that is new to the pipeline is dumped; or only its changes are captured, from
+    a sequence and a time on that the worker's log and `tideline status` say. One whose creation is
+    in the log (MySQL, MariaDB) is captured from its first row on, and needs no dump."""
     schema_policy: Literal["auto", "ask"] = "auto"
     """Whether a table found unproven is dumped at once, or only marked."""
     connect_timeout_s: Seconds = 10.0

@@ -24,10 +24,10 @@ def read_create(words: Words) -> Statement:
     if words.any_of("TEMPORARY"):
         return words.made(Kind.OTHER if words.accept("TABLE") else Kind.UNKNOWN)
     if words.accept("TABLE"):
-        words.accept("IF", "NOT", "EXISTS")
+        perhaps = words.accept("IF", "NOT", "EXISTS")
         table = words.table()
         kind = Kind.DML if _selects(words.rest()) else Kind.CREATE_TABLE
-        return replace(words.made(kind), tables=(table,), replaces=replaces)
+        return replace(words.made(kind), tables=(table,), replaces=replaces, perhaps=perhaps)
     words.any_of("ONLINE", "OFFLINE")
     if words.accept("SPATIAL", "INDEX"):
         return _index(words)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 
-from capture.core.events import Control, StatementSeen, Truncated
+from capture.core.events import Begun, Control, StatementSeen, Truncated
 from capture.sources.mysql.charsets import charset_of
 from capture.sources.mysql.log_events import Query
 from capture.sources.mysql.log_state import LogState
 from capture.sources.mysql.rules import Rules
+from capture.sources.mysql.statement import names_begun, names_ended
 from capture.sources.mysql.statements import Kind, Statement, classify
 from capture.sources.mysql.table_cache import TableCache
 from capture.sources.mysql.xa import XaTransactions
@@ -101,7 +102,32 @@ class LoggedStatements:
             neutral |= query.strict or not statement.converts
         if statement.recodes:
             neutral &= not any(map(self._rules.derives, statement.tables))
-        return (StatementSeen(text, tables, neutral, statement.schema or None, statement.steps),)
+        ended = tuple(str(table) for table in names_ended(statement))
+        return (
+            StatementSeen(
+                text,
+                tables,
+                neutral,
+                statement.schema or None,
+                statement.steps,
+                self._begun(statement),
+                ended,
+            ),
+        )
+
+    def _begun(self, statement: Statement) -> tuple[Begun, ...]:
+        """The tables of the settings that have their name by this statement. Whether there is a
+        reason not to capture one is for the catalog to say, as far as it still has it."""
+        opened = self._state.open
+        at_us = 0 if opened is None else opened.ts
+        begun = []
+        for table, empty in names_begun(statement).items():
+            named = (
+                TableId(table.schema.lower(), table.name.lower()) if self._rules.folds else table
+            )
+            if self._tables.is_chosen(named) and not self._rules.refuses(named):
+                begun.append(Begun(str(named), empty, at_us))
+        return tuple(begun)
 
     def _is_emptied(self, query: Query) -> bool:
         """Whether it says that a table that is not captured lost all of its rows."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from capture.core.events import Control, SchemaSeen
+from capture.core.events import Control, SchemaSeen, Unreadable
 from capture.sources.mysql.board import Board
 from capture.sources.mysql.bulk import OPERATIONS, EventColumns, row_areas
 from capture.sources.mysql.decode import walk_events
@@ -113,9 +113,11 @@ class RareEvents:
 
     def _describe(self, body: bytes) -> tuple[Control, ...]:
         known = self._tables.add(body)
-        if known.role is not Role.CHOSEN or known.schema is None:
+        if known.role is not Role.CHOSEN:
             return ()
-        return (SchemaSeen(known.schema),)
+        if known.schema is None:
+            return (Unreadable(str(known.name)),)
+        return (SchemaSeen(known.schema, keyless=self._tables.takes_keyless(known.name)),)
 
     def _read_mark(self, events: EventColumns, place: int) -> tuple[Control, ...]:
         at = np.array([place])

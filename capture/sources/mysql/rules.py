@@ -25,7 +25,9 @@ class Rules:
     first one is a stop. ``open_replay`` reads the log once more from a place in it.
     ``children_of`` are the tables that changes of one are carried over to, unlogged. ``images``: of
     which tables rows come with the row before. ``derives``: whether a table has columns that are
-    generated from others, by the catalog, which may be newer than the log."""
+    generated from others, and ``refuses`` whether there is a reason not to capture one yet, by the
+    catalog, which may be newer than the log. ``folds``: the server writes names of tables in small
+    letters, whatever a statement has."""
 
     goes_on: bool
     holds_xa: bool
@@ -34,6 +36,8 @@ class Rules:
     children_of: Callable[[TableId], frozenset[str]]
     images: Callable[[TableId], bool] = lambda table: False
     derives: Callable[[TableId], bool] = lambda table: True
+    refuses: Callable[[TableId], bool] = lambda table: False
+    folds: bool = False
 
     def gap(
         self,

@@ -73,6 +73,7 @@ class MysqlSource:
         self._board = Board()
         self._cascades = Cascades()
         self._flavour: Flavour = "mysql"
+        self._folds = False
         self._term = 0
         self._server_ids: dict[tuple[str, int], int] = {}
         self._rivals: set[int] = set()
@@ -122,6 +123,8 @@ class MysqlSource:
     def _identify(self, connection: Any) -> SourceIdentity:
         self._flavour = "mariadb" if flavour(connection) == "mariadb" else "mysql"
         with connection.cursor() as cursor:
+            cursor.execute("SELECT @@lower_case_table_names")
+            self._folds = cursor.fetchone()[0] == 1
             return SourceIdentity(self._flavour, server_name(cursor, self._flavour), 0, "")
 
     def _make_table(self, cursor: Any) -> None:
@@ -157,6 +160,8 @@ class MysqlSource:
             children_of=self._cascades.children_of,
             images=lambda table: self._choices(table).image,
             derives=self._derives,
+            refuses=self._refuses,
+            folds=self._folds,
         )
         rare = RareEvents(
             state, tables, self._board, incarnation=incarnation, held=held, rules=rules
@@ -284,6 +289,22 @@ class MysqlSource:
                 return has_generated_columns(cursor, table)
             except pymysql.Error as error:
                 raise query_failed(error) from None
+
+    def _refuses(self, table: TableId) -> bool:
+        """Whether the catalog has the table, and a reason not to capture it yet: changes that are
+        carried over to it, unlogged, are only known of after a look."""
+        with self._asking("catalog") as connection, connection.cursor() as cursor:
+            try:
+                found = read_tables(
+                    cursor,
+                    [table],
+                    flavour=self._flavour,
+                    cascades=self._source.cascades,
+                    choices=self._choices,
+                )
+            except pymysql.Error as error:
+                raise query_failed(error) from None
+        return any(one.facts.problem is not None or one.cascades_from for one in found)
 
     def _asking(self, role: str) -> closing[Any]:
         """A connection that the session waits for: nothing else would notice that answers no longer

@@ -87,6 +87,14 @@ class TableCache:
         known = self._by_id.get(table_id)
         return known is not None and known.role is not Role.OURS
 
+    def is_chosen(self, table: TableId) -> bool:
+        """Whether the settings name the table."""
+        return self._role_of(table) is Role.CHOSEN
+
+    def takes_keyless(self, table: TableId) -> bool:
+        """Whether the settings take the table without a key."""
+        return self._choices(table).keyless
+
     def begin_file(self, server: str | None = None) -> None:
         """A file begins: a restarted ``server`` (its version) counts anew, and another version may
         write other table maps."""

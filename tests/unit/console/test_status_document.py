@@ -11,7 +11,9 @@ import pytest
 
 from console.freshness import Lateness, Stage
 from console.status_document import (
+    Beginning,
     ChainStatus,
+    EarlierRows,
     Status,
     TableStage,
     TableStatus,
@@ -20,7 +22,9 @@ from console.status_document import (
     json_schema,
 )
 from console.status_making import Merged, dumps_under_way, make_status, worker_state
+from console.status_text import print_status
 from tideline.contract.manifest import (
+    CapturedFrom,
     Manifest,
     ManifestKind,
     OpenRequest,
@@ -244,6 +248,32 @@ def test_before_the_first_worker() -> None:
     assert (found.worker, found.chain, found.tables) == (WorkerState.STOPPED, None, ())
 
 
+@pytest.mark.parametrize(
+    ("created", "complete", "earlier", "words"),
+    [
+        (True, 50, EarlierRows.NONE, "where it was created"),
+        (True, 90, EarlierRows.DUMPED, None),
+        (False, None, EarlierRows.MISSING, "rows from before are not"),
+        (False, 90, EarlierRows.DUMPED, None),
+    ],
+)
+def test_from_where_on_a_table_is_captured(
+    created: bool,
+    complete: int | None,
+    earlier: EarlierRows,
+    words: str | None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is said for as long as no dump has made up for what was before."""
+    begun = CapturedFrom(50, NOW, created=created)
+    found = status({"a.b": TableState(captured_from=begun, complete_seq=complete)})
+    assert found.tables[0].captured_from == Beginning(50, NOW, earlier)
+    print_status(found)
+    told = capsys.readouterr().out
+    assert ("a.b is captured from seq 50 (source time " in told) == (words is not None)
+    assert words is None or words in told
+
+
 def golden() -> dict[str, Status]:
     """One document with every field, one with the fewest."""
     progress = TableProgress(
@@ -301,6 +331,7 @@ def golden() -> dict[str, Status]:
                 deletion_vectors=True,
                 deletion_vectors_wanted=False,
                 target="file:///var/lib/tideline/warehouse/public/orders",
+                captured_from=Beginning(12, NOW - 3600 * SECOND, EarlierRows.DUMPED),
             ),
         ),
         dumps=(dump,),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from capture.sources.mysql.statement import Kind, Statement
+from capture.sources.mysql.statement import Kind, Statement, names_begun, names_ended
 from capture.sources.mysql.statements import classify
 from capture.sources.mysql.xid import Xid
 from tideline.contract.schema import TableId
@@ -160,6 +160,30 @@ def test_the_kind(kind: Kind, text: str) -> None:
 )
 def test_the_tables_it_names(text: str, tables: list[str]) -> None:
     assert _tables(_classified(text)) == tables
+
+
+@pytest.mark.parametrize(
+    ("text", "begun", "ended"),
+    [
+        ("CREATE TABLE a (id INT)", {"d.a": True}, ()),
+        ("CREATE TABLE x.a LIKE b", {"x.a": True}, ()),
+        ("CREATE TABLE IF NOT EXISTS a (id INT)", {"d.a": None}, ()),
+        ("CREATE OR REPLACE TABLE a (id INT)", {"d.a": True}, ("d.a",)),
+        ("CREATE TEMPORARY TABLE a (id INT)", {}, ()),
+        ("DROP TABLE a, x.b", {}, ("d.a", "x.b")),
+        ("RENAME TABLE a TO b, c TO a", {"d.b": False, "d.a": False}, ("d.a", "d.b", "d.c")),
+        ("RENAME TABLE a TO b, b TO c", {"d.c": False}, ("d.a", "d.b", "d.c")),
+        ("ALTER TABLE a ADD b INT, RENAME TO c", {"d.c": False}, ("d.a", "d.c")),
+        ("ALTER TABLE a ADD b INT", {}, ()),
+        ("TRUNCATE a", {}, ()),
+    ],
+)
+def test_which_tables_begin_and_end(
+    text: str, begun: dict[str, bool | None], ended: tuple[str, ...]
+) -> None:
+    statement = _classified(text)
+    assert {str(table): empty for table, empty in names_begun(statement).items()} == begun
+    assert tuple(str(table) for table in names_ended(statement)) == ended
 
 
 def test_renames_are_pairs_in_order() -> None:
