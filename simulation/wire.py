@@ -240,7 +240,9 @@ class SimulatedReader:
         known = form.schema.fingerprint, form.numbers
         if self._known.get(change.table) != known:
             self._known[change.table] = known
-            yield entry, index, SchemaSeen(form.schema, xid, facts=self._facts(form, xid))
+            facts = self._facts(form, xid)
+            begins = facts is not None
+            yield entry, index, SchemaSeen(form.schema, xid, facts=facts, begins=begins)
 
     def _facts(self, form: Form, xid: int) -> TableFacts | None:
         """What the catalog says by now, if it shows the transaction, and the same columns."""

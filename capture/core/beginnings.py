@@ -57,7 +57,7 @@ class Beginnings:
             self.left_out(table)
         elif begun is not None and state is not None and state.gone:
             self._come_back(table)
-        elif begun is not None or (seen.facts is not None and state is None):
+        elif begun is not None or (seen.begins and state is None):
             self._begin(seen, begun)
 
     def left_out(self, table: str) -> None:

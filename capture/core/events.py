@@ -71,6 +71,7 @@ class SchemaSeen:
     ``facts``: what the catalog says of it since, read when ``xid`` had become visible, and only if
     that is the same columns and key; it may know of later changes all the same. ``description``
     was read then, too, whatever the columns are. ``keyless``: the settings take it without a key.
+    ``begins``: they name it, and it may be captured from here on, as ``facts`` say.
     """
 
     schema: TableSchema
@@ -79,6 +80,7 @@ class SchemaSeen:
     facts: TableFacts | None = None
     description: Description | None = None
     keyless: bool = False
+    begins: bool = False
 
 
 @dataclass(frozen=True, slots=True)

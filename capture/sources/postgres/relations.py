@@ -8,6 +8,7 @@ catalog.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,17 @@ FROM unnest(%s::oid[], %s::int[]) WITH ORDINALITY AS t(oid, typmod, place) ORDER
 
 
 class Relations:
-    """The relations announced so far. ``cursor`` is of an SQL connection with pinned settings."""
+    """The relations announced so far. ``cursor`` is of an SQL connection with pinned settings;
+    ``chosen``: whether the settings mean a table."""
 
-    def __init__(self, cursor: Any, publication: str, choices: Choices = no_choice) -> None:
+    def __init__(
+        self,
+        cursor: Any,
+        publication: str,
+        choices: Choices = no_choice,
+        chosen: Callable[[TableId], bool] = lambda table: True,
+    ) -> None:
+        self._chosen = chosen
         self._cursor = cursor
         self._publication = publication
         self._choices = choices
@@ -69,7 +78,9 @@ class Relations:
         self._schemas[relation.oid] = schema
         told = news and seen and facts is not None and facts.schema == schema
         described = facts.description if seen and facts is not None else None
-        return SchemaSeen(schema, xid, relation.oid, facts if told else None, described)
+        begins = told and self._chosen(table)
+        told_facts = facts if told else None
+        return SchemaSeen(schema, xid, relation.oid, told_facts, described, begins=begins)
 
     def close(self) -> None:
         self._cursor.connection.close()

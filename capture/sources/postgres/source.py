@@ -29,6 +29,7 @@ from capture.sources.sockets import Opened, answered, end
 from capture.sources.streams import Streams
 from tideline.contract.errors import Misconfigured, SourceLost, TidelineError, Unavailable
 from tideline.contract.manifest import Manifest
+from tideline.contract.patterns import matches
 from tideline.contract.position import (
     PostgresPosition,
     SourceIdentity,
@@ -36,7 +37,7 @@ from tideline.contract.position import (
     format_lsn,
     parse_lsn,
 )
-from tideline.contract.schema import parse_table
+from tideline.contract.schema import TableId, parse_table
 from tideline.settings import Settings
 
 _STREAM_SETTINGS = {**PINNED, "wal_sender_timeout": "0"}
@@ -141,7 +142,7 @@ class PostgresSource:
         except psycopg2.Error as error:
             raise replication_failed(error) from None
         catalog = self._asking("types").cursor()
-        relations = Relations(catalog, self._publication, self._choices)
+        relations = Relations(catalog, self._publication, self._choices, self._is_chosen)
         return TransactionReader(
             cursor,
             relations,
@@ -149,6 +150,10 @@ class PostgresSource:
             captures=captures,
             images=lambda table: self._choices(parse_table(table)).image,
         )
+
+    def _is_chosen(self, table: TableId) -> bool:
+        """Whether the settings name the table, whatever is published besides."""
+        return matches(table, self._settings.source.tables, self._settings.source.exclude)
 
     def chunk_reader(self, incarnation: str) -> CopyChunkReader:
         """See `Source.chunk_reader`."""

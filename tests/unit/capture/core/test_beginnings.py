@@ -139,7 +139,7 @@ def test_a_table_that_nothing_of_the_log_began_waits_for_a_look() -> None:
 def test_one_that_the_catalog_knows_just_so_is_captured_and_dumped() -> None:
     """PostgreSQL's log has no DDL, but who reads it asks the catalog."""
     driver = Driver()
-    driver.log(None, SchemaSeen(SCHEMA, facts=FACTS), open=True)
+    driver.log(None, SchemaSeen(SCHEMA, facts=FACTS, begins=True), open=True)
     assert driver.core.tables.captures(TABLE)
     assert dumps(driver.core) == ["initial"]
     begun = driver.core.tables.states[TABLE].captured_from
