@@ -54,25 +54,26 @@ class SparkJobOperator(SparkSubmitOperator):
         named = self.application
         self.application, self.application_args = program, list(arguments)
         self._driver_memory = self._driver_memory or merge.driver_memory
-        self._hook = self._settled_hook(merge)
+        absent = connection_absent(self._conn_id)
+        if absent:
+            self.log.info("%s: the job runs here, on %s (merge.master)", absent, merge.master)
         try:
             with self._folded():
+                self._hook = self._settled_hook(merge, here=absent is not None)
                 SparkSubmitOperator.execute(self, context)
         finally:
             # The next job of this task may be another program.
             self.application, self._hook = named, None
 
-    def _settled_hook(self, merge: Merge) -> Any:
-        """The provider's hook, on the connection's master or on our own."""
-        absent = connection_absent(self._conn_id)
-        master = merge.master if absent else connection_master(self._conn_id)
-        if absent:
-            self.log.info("%s: the job runs here, on %s (merge.master)", absent, master)
+    def _settled_hook(self, merge: Merge, *, here: bool) -> Any:
+        """The provider's hook, on our own master or on the connection's. Without a connection it
+        says that it takes YARN, which it then does not: no line for people who look why."""
+        master = merge.master if here else connection_master(self._conn_id)
         if master.startswith("local"):
             self._equip(merge)
         self.jars = self.jars or merge.jars
         hook = self._get_hook()
-        if absent:
+        if here:
             # The provider's own last resort is a YARN cluster.
             hook._connection["master"] = master
             hook._is_yarn = hook._is_yarn_cluster_mode = False
