@@ -405,7 +405,9 @@ class TestWithoutAConnection:
         [call] = submit.calls
         assert call[call.index("--master") + 1] == "local[2]"
         said = "Airflow has no connection spark_default: the job runs here, on local[2]"
-        assert said in capfd.readouterr().out
+        unfolded = capfd.readouterr().out.partition("::group::what spark-submit printed")[0]
+        assert said in unfolded
+        assert "yarn" not in unfolded, "the provider's guess, which is not taken"
 
     def test_one_that_is_named_must_be_there(
         self, submit: Submit, config: Path, monkeypatch: pytest.MonkeyPatch
