@@ -183,14 +183,16 @@ _STEER = {
         description="For tune: a number, or the word default.",
     ),
 }
+AS_SET = "as the settings say"
+"""Instead of a mode. Airflow's page sends no form off whose choice among words is an empty one."""
 REBUILD = {
     "table": Param(type="string", minLength=3, title="Table", description="schema.table"),
     "mode": Param(
-        "",
+        AS_SET,
         type="string",
-        enum=["", *(mode.value for mode in Mode)],
+        enum=[AS_SET, *(mode.value for mode in Mode)],
         title="Mode",
-        description="Empty: as the settings say.",
+        description="How the table is kept from then on.",
     ),
     "since_dump": Param(
         False,

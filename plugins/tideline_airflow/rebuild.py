@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from tideline.contract.modes import Mode
 from tideline.contract.receipt import Outcome
+from tideline_airflow.forms import AS_SET
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
 from tideline_airflow.merge import PlanJobOperator
@@ -25,7 +26,7 @@ STEPS_MAX = 1_000
 class RebuildOperator(PlanJobOperator):
     """Build ``table`` anew from the chain, check it against the live one, and swap them.
 
-    ``mode`` is one of `Mode` (None or empty: the settings'); ``since_dump``,
+    ``mode`` is one of `Mode` (None, empty or `forms.AS_SET`: the settings'); ``since_dump``,
     ``accept_differences`` and ``anew`` as in ``tideline rebuild``. Returns ``{"table", "build",
     "mode", "plans"}``. Fails for good where the rebuilt table is not what the live one is, or the
     table is held back.
@@ -66,7 +67,7 @@ class RebuildOperator(PlanJobOperator):
         record = begin_rebuild(
             hook.settings,
             self.table,
-            mode=Mode(self.mode) if self.mode else None,
+            mode=None if self.mode in (None, "", AS_SET) else Mode(self.mode),
             since_dump=flag_of(self.since_dump),
             anew=flag_of(self.anew),
             # A task that is tried again joins what an earlier try began, if that came so far.
