@@ -163,7 +163,7 @@ def test_a_week_is_backfilled_by_days(desk: Desk) -> None:
     [
         ("tideline_verify", {"tables": "public.*"}),
         ("tideline_rebuild", {"table": "public.items"}),
-        ("tideline_rebuild", {"table": "public.people", "mode": "soft_deletes"}),
+        ("tideline_rebuild", {"table": "public.people", "mode": "current"}),
         ("tideline_maintain", {"tables": "public.orders\npublic.items"}),
         ("tideline_steer", {"action": "tune", "all": True, "delay_ms": "0"}),
     ],
