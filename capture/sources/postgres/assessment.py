@@ -102,18 +102,18 @@ def _assessed(
 
 
 class _Access:
-    """What the role may do with the publication (None: there is none yet)."""
+    """What the role may do with the publication (None: it is still to be made)."""
 
     def __init__(self, server: ServerFacts, publication: PublicationFacts | None) -> None:
         self._server = server
         self._publication = publication
 
     def publishes(self, table: CatalogTable, relation: RelationFacts) -> bool:
-        """Whether the table is published, or the worker will add it."""
-        if table.facts.membership or self._server.superuser:
+        """Whether the table is published, or will be: the worker adds it, or whoever makes the
+        publication, without which capture does not begin (`setup_sql`)."""
+        if table.facts.membership or self._server.superuser or self._publication is None:
             return True
-        may = self._server.may_create if self._publication is None else self._publication.owned
-        return may and relation.owned
+        return self._publication.owned and relation.owned
 
 
 def _sizes(cursor: Any, oids: list[int]) -> dict[int, tuple[int | None, int | None]]:
