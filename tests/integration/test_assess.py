@@ -170,7 +170,9 @@ def test_tables_that_the_role_may_not_publish(
     )
     shop = pipeline_of(database, source={"url": reader, "publication": "others"})
     assert {one["outcome"] for one in document(shop).values()} == {"captured"}
-    database.run("CREATE PUBLICATION others FOR TABLE here WITH (publish_via_partition_root = true)")
+    database.run(
+        "CREATE PUBLICATION others FOR TABLE here WITH (publish_via_partition_root = true)"
+    )
     assert document(shop)["public.there"]["outcome"] == "parked"
     check_against_capture(shop)
 
