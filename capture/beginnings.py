@@ -17,12 +17,13 @@ class Beginnings:
     def __init__(self, state: OpenState) -> None:
         self._said = _of(state)
 
-    def durable(self, state: OpenState) -> None:
-        """``state`` is durable: say what is news in it."""
+    def durable(self, state: OpenState, *, initial_dump: bool) -> None:
+        """``state`` is durable: say what is news in it. ``initial_dump``: a table that is new is
+        dumped, although the request may not be durable yet."""
         found = _of(state)
         for table, begun in found.items():
             if self._said.get(table) != begun:
-                _say(table, begun, dumped=_is_dumped(table, state))
+                _say(table, begun, dumped=initial_dump or _is_dumped(table, state))
         self._said = found
 
 

@@ -345,7 +345,9 @@ class Session:
                 self._crew.desk.acknowledge(sealed.messages)
                 self._crew.metrics.committed(manifest)
                 if sealed.state_changed:
-                    self._beginnings.durable(sealed.state)
+                    self._beginnings.durable(
+                        sealed.state, initial_dump=self.core.limits.initial_dump
+                    )
         return committed
 
     def _confirm(self, reader: LogReader, now: float) -> None:

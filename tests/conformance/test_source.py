@@ -101,7 +101,11 @@ def test_schemas_and_tables_that_change_while_it_runs(shop: Pipeline[ConformingS
     events = [e for m in captured.manifests for e in m.schema_events if e.table == items]
     assert len(events) >= 4
     assert {shop.table(name).condition for name in (items, late)} == {TableCondition.LIVE}
-    assert len([f for m in captured.manifests for f in m.floors if f.table == late]) == 1
+    # Where the log has the table's creation it has all of its rows, and there is nothing to dump.
+    floors = [floor for m in captured.manifests for floor in m.floors if floor.table == late]
+    begun = shop.table(late).captured_from
+    assert begun is not None
+    assert len(floors) == (0 if begun.created else 1)
 
 
 @pytest.mark.parametrize("kill", [None, "between-chunks", "between-parts-and-manifest"])
