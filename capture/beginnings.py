@@ -11,7 +11,7 @@ from tideline.contract.manifest import CapturedFrom, OpenState
 log = structlog.get_logger("tideline.worker")
 
 
-class Beginnings:
+class BeginningsLog:
     """What was said already: all that ``state``, the chain's at the start, has."""
 
     def __init__(self, state: OpenState) -> None:

@@ -18,7 +18,7 @@ import structlog
 from msgspec.structs import replace
 
 from capture.assistants import Dumpers, Found, Watcher
-from capture.beginnings import Beginnings
+from capture.beginnings import BeginningsLog
 from capture.core.draft import Sealed
 from capture.core.events import (
     CatalogRound,
@@ -107,7 +107,7 @@ class Session:
         )
         self._found: queue.SimpleQueue[Found] = queue.SimpleQueue()
         self._durable: queue.SimpleQueue[tuple[Link, Sealed | None]] = queue.SimpleQueue()
-        self._beginnings = Beginnings(state)
+        self._beginnings = BeginningsLog(state)
         self._accepted = {item.request.request_id for item in state.requests}
         self._buffered_since: float | None = None
         self._buffered = 0

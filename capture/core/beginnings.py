@@ -38,7 +38,7 @@ class Beginnings:
         schema = None if seen.schema is None else seen.schema.lower()
         for name in list(self.begun):
             if name.lower() in ended or parse_table(name).schema.lower() == schema:
-                self._forget(name)
+                self.forget(name)
         for one in seen.begun:
             if self._is_awaited(one.table):
                 self.begun.setdefault(one.table, self._from(one))
@@ -50,26 +50,28 @@ class Beginnings:
         core, table = self._core, seen.schema.table
         state = core.tables.states.get(table)
         if not self._is_awaited(table):
-            self._forget(table)
+            self.forget(table)
             return
         begun = self.begun.get(table)
         if not seen.schema.key and not seen.keyless and seen.facts is None:
-            self.left_out(table)
+            self.forget(table)
         elif begun is not None and state is not None and state.gone:
             self._come_back(table)
         elif begun is not None or (seen.begins and state is None):
             self._begin(seen, begun)
 
-    def left_out(self, table: str) -> None:
-        """Rows of a table that has begun are not taken: what comes later is not all of them."""
-        self._forget(table)
+    def forget(self, table: str) -> None:
+        """The name is another table's now, or rows of it were not taken: what comes later is not
+        all of them. Nothing where it has not begun."""
+        if self.begun.pop(table, None) is not None:
+            self._core.draft.state_changed = True
 
     def first_seen(self, table: str) -> bool:
         """A look at the catalog has a table that nothing was known of, and whose schema is in force
         now; whether it is to be dumped."""
         core = self._core
         begun = self.begun.get(table) or self.here()
-        self._forget(table)
+        self.forget(table)
         core.tables.states[table] = replace(
             core.tables.states[table],
             generation_manifest=core.durable_number,  # None before has rows of it.
@@ -81,11 +83,6 @@ class Beginnings:
     def here(self) -> CapturedFrom:
         """A beginning at this place of the log, a mark that carries the source's clock."""
         return CapturedFrom(self._core.sequencer.next, self._core.source_time_us)
-
-    def forget_absent(self, absent: set[str]) -> None:
-        """Two looks in a row did not find these tables."""
-        for name in absent & self.begun.keys():
-            self._forget(name)
 
     def _is_awaited(self, table: str) -> bool:
         """Whether nothing of the table is captured, and nothing but its absence was the cause."""
@@ -110,11 +107,7 @@ class Beginnings:
     def _come_back(self, table: str) -> None:
         """What was gone is made again: another table, whose target starts anew."""
         core, begun = self._core, self.begun[table]
-        self._forget(table)
+        self.forget(table)
         core.dumps.orders.joined(table)
         core.conditions.unpark(table, begun)
         core.blocks.begin_again(table, BACK)
-
-    def _forget(self, table: str) -> None:
-        if self.begun.pop(table, None) is not None:
-            self._core.draft.state_changed = True

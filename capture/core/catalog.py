@@ -207,7 +207,8 @@ class CatalogWatch:
         self._listed = present
         absent = (core.tables.states.keys() | core.beginnings.begun.keys()) - present
         again, self._missed = absent & self._missed, absent
-        core.beginnings.forget_absent(again)
+        for table in again:
+            core.beginnings.forget(table)
         self.caught_up &= absent == again
         for table in list(core.tables.states):
             if table in again:

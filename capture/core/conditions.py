@@ -41,7 +41,7 @@ class Conditions:
         lost = not schema.key and known is not None and bool(known.key)
         if reserved or lost:
             self._announced.pop(table, None)
-            core.beginnings.left_out(table)
+            core.beginnings.forget(table)
             if core.tables.captures(table):
                 reason = f"columns have names of ours: {', '.join(reserved)}"
                 reason = reason if reserved else "it lost its key"
@@ -147,7 +147,7 @@ class Conditions:
         """Changes are missing from the log: what they may concern is dumped anew."""
         core = self._core
         for table in list(core.beginnings.begun) if gap.tables is None else gap.tables:
-            core.beginnings.left_out(table)
+            core.beginnings.forget(table)
         self._follow_up(core.tables.states if gap.tables is None else gap.tables, gap.reason)
 
     def cascaded(self, tables: Iterable[str]) -> None:

@@ -125,7 +125,7 @@ class Worker:
         elif isinstance(control, SchemaSeen):
             self.conditions.announced(control)
         elif isinstance(control, Unreadable):
-            self.beginnings.left_out(control.table)
+            self.beginnings.forget(control.table)
         elif isinstance(control, Truncated):
             self._on_truncated(control)
         elif isinstance(control, StatementSeen):

@@ -6,7 +6,7 @@ later, and are taken up then; a pattern that was mistyped is named as one that n
 
 from __future__ import annotations
 
-from capture.sources.finding import Finding, warning
+from capture.sources.finding import Finding, ok, warning
 
 
 def nothing_chosen(exist: str | None = None, fix: str | None = None) -> Finding:
@@ -15,3 +15,11 @@ def nothing_chosen(exist: str | None = None, fix: str | None = None) -> Finding:
     others = "" if exist is None else f"; {exist}"
     text = f"source.tables matches no table: capture waits for tables that come{others}"
     return warning("tables", text, fix)
+
+
+def how_many(captured: int, chosen: int) -> Finding:
+    """What is said of the ``chosen`` tables together, of which ``captured`` can be captured."""
+    if captured:
+        return ok("tables", f"{captured} tables can be captured")
+    text = f"none of the {chosen} matching tables can be captured: all are left out"
+    return warning("tables", text)

@@ -61,12 +61,6 @@ class AirflowPages:
         self._send(dialog, "Run Backfill", dag_id)
         return sorted(set(self._airflow.api.runs(dag_id, run_type="backfill")) - before)
 
-    def form(self, dag_id: str) -> str:
-        """The text of the DAG's form."""
-        dialog = self._opened(dag_id)
-        self._screenshot(f"{dag_id}-form")
-        return dialog.inner_text()
-
     def log(self, dag_id: str, run_id: str, task_id: str) -> list[str]:
         """The lines of a task's log as its page shows them: what is folded is not among them."""
         self._page.goto(f"{self._airflow.url}/dags/{dag_id}/runs/{run_id}/tasks/{task_id}")

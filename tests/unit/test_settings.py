@@ -251,7 +251,7 @@ def test_a_section_that_there_is_not_is_named(
 def test_other_variables_of_ours_are_none_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDELINE_CACHE", "/tmp")
     monkeypatch.setenv("TIDELINE_SPARK_CONN_ID", "ours")
-    make_settings(values())
+    assert make_settings(values()).pipeline == values()["pipeline"]
 
 
 def test_a_mistake_in_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

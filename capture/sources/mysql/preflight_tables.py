@@ -14,7 +14,7 @@ from capture.sources.mysql.catalog_problems import UNTRANSACTIONAL, Policy
 from capture.sources.mysql.names import qualified, quoted
 from capture.sources.mysql.preflight_facts import MarkTableFacts, ServerFacts, TableReport
 from capture.sources.mysql.watermarks import CREATE_DATABASE, CREATE_TABLE
-from capture.sources.nothing import nothing_chosen
+from capture.sources.nothing import how_many, nothing_chosen
 from tideline.contract.patterns import matches
 from tideline.contract.schema import TableId
 
@@ -38,11 +38,7 @@ def check_tables(
         yield _nothing_matches(visible, patterns, user)
         return
     captured = [one for one in reports if one.problem is None]
-    if captured:
-        yield ok("tables", f"{len(captured)} tables can be captured")
-    else:
-        text = f"none of the {len(reports)} matching tables can be captured: all are left out"
-        yield warning("tables", text)
+    yield how_many(len(captured), len(reports))
     for pattern in patterns:
         if not any(matches(one.table, [pattern]) for one in reports):
             text = f"{pattern} matches no table that the user may see"

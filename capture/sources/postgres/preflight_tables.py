@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from capture.sources.choices import Choices, ways_on
 from capture.sources.finding import Finding, error, ok, warning
-from capture.sources.nothing import nothing_chosen
+from capture.sources.nothing import how_many, nothing_chosen
 from capture.sources.postgres.names import quoted
 from capture.sources.postgres.preflight_facts import RelationFacts
 from tideline.contract.patterns import matches
@@ -33,11 +33,7 @@ def check_tables(
         yield _nothing_matches(every)
         return
     captured = [one for one in chosen if parked_reason(one) is None]
-    if captured:
-        yield ok("tables", f"{len(captured)} tables can be captured")
-    else:
-        text = f"none of the {len(chosen)} matching tables can be captured: all are left out"
-        yield warning("tables", text)
+    yield how_many(len(captured), len(chosen))
     for one in chosen:
         reason = parked_reason(one)
         if reason is not None:
