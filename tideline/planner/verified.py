@@ -7,19 +7,16 @@ doubt that there was before its rows were read, at the source and in the warehou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import msgspec
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from msgspec.structs import replace
 
 from tideline.contract import layout
+from tideline.contract.delta_log import Commit, is_ours
 from tideline.contract.manifest import Manifest, OpenState, TableCondition, TableState
-from tideline.contract.plan import Stamp, app_id
+from tideline.contract.plan import app_id
 from tideline.contract.schema import parse_table
 from tideline.contract.verification import (
     Proof,
@@ -30,7 +27,7 @@ from tideline.contract.verification import (
     encode_verification,
     encode_verified,
 )
-from tideline.planner.targets import HARMLESS
+from tideline.planner.targets import commits_of, open_table
 from tideline.settings import Settings
 from tideline.store.objects import ObjectStore, open_store
 
@@ -155,34 +152,28 @@ def _kept(store: ObjectStore, key: str) -> Verified | None:
 
 def _invalid(settings: Settings, tail: Manifest, now: TableState, kept: Verified) -> str | None:
     url = layout.table_path(settings.warehouse.url, parse_table(kept.table))
-    parts = urlsplit(url)
     try:
-        table = DeltaTable(unquote(parts.path) if parts.scheme == "file" else url)
+        table = open_table(url)
         version = table.version()
         build = int(table.metadata().configuration.get("tideline.build") or 0)
         since = max(0, version - kept.target_version)
-        commits = table.history(min(since, COMMITS_MAX)) if since else []
+        commits = list(commits_of(table, min(since, COMMITS_MAX)))
     except TableNotFoundError:
         return "the table is gone"
-    except (DeltaError, OSError) as error:
+    except (DeltaError, OSError, ValueError) as error:
         return f"the table's log cannot be read: {type(error).__name__}"
     app = app_id(tail.pipeline, tail.incarnation, kept.table, now.generation, build)
     if kept.app_id != app:
         return "the table was started or built anew"
     if version < kept.target_version:
         return "the table was made anew"
-    foreign = [text for commit in commits if (text := _foreign(commit, kept))]
+    foreign = [one for one in commits if _foreign(one, kept)]
     if not foreign and len(commits) < since:
         return f"its log does not tell who made the versions up to {version - len(commits)}"
     return f"changed by others: {foreign[-1]}" if foreign else None
 
 
-def _foreign(commit: Mapping[str, Any], kept: Verified) -> str | None:
-    """What a commit by others after the proof is called; None for ours, and for harmless ones."""
-    stamp = Stamp.parse(commit.get("userMetadata"))
-    operation = str(commit.get("operation", "unknown"))
-    version = int(commit["version"])
-    ours = stamp is not None and stamp.app_id == kept.app_id
-    if version <= kept.target_version or ours or operation in HARMLESS:
-        return None
-    return f"version {version}: {operation}"
+def _foreign(commit: Commit, kept: Verified) -> bool:
+    """Whether it is a change by others, after the proof."""
+    later = commit.version > kept.target_version
+    return later and commit.changes_data and not is_ours(commit, kept.app_id)
