@@ -95,6 +95,7 @@ def gather(
         found.manifests += _slim(stretch, wanted, rolled)
         found.digests |= {link.manifest.manifest_number: link.digest for link in stretch.links}
         if above and not uncut:
+            chain.check_anchor(block, given[-1].manifest_number)
             break
     return found
 
