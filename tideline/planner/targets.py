@@ -65,14 +65,22 @@ def open_table(url: str) -> DeltaTable:
 def commits_of(table: DeltaTable, most: int = COMMITS_MAX) -> Iterator[Commit]:
     """The table's commits from its newest one back, ``most`` of them, as far as its log has their
     files. Raises what deltalake raises, and ValueError for a torn file."""
-    files = DeltaFileSystemHandler.from_table(table._table)
     newest = table.version()
     for version in range(newest, max(-1, newest - most), -1):
-        try:
-            file = files.open_input_file(f"_delta_log/{version:020d}.json")
-        except FileNotFoundError:
+        raw = raw_commit(table, version)
+        if raw is None:
             return
-        yield parse_commit(version, bytes(file.read(file.size())))
+        yield parse_commit(version, raw)
+
+
+def raw_commit(table: DeltaTable, version: int) -> bytes | None:
+    """The file of one commit; None where the log has it no longer, or not yet."""
+    files = DeltaFileSystemHandler.from_table(table._table)
+    try:
+        file = files.open_input_file(f"_delta_log/{version:020d}.json")
+    except FileNotFoundError:
+        return None
+    return bytes(file.read(file.size()))
 
 
 def read_target(url: str, app: str) -> Target:
