@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tideline.contract import layout
 from tideline.contract.block import (
@@ -113,17 +114,24 @@ class Chain:
         CorruptData for a block that is damaged, or of another chain; one that is missing is done
         without. Who stops before the end asks `check_anchor` of the last one.
         """
-        previous: Link | None = None
-        last_read: Stretch | None = None
+        before: Stretch | None = None
         for stretch in self._read_ahead(first, last):
-            for link in stretch.links:
-                if previous is not None:
-                    check_link(previous.manifest, previous.raw, link.manifest)
-                previous = link
+            self._check_links(before, stretch)
             yield stretch
-            last_read = stretch
-        if last_read is not None:
-            self.check_anchor(last_read.block, last_read.links[-1].manifest.manifest_number)
+            before = stretch
+        if before is not None:
+            self.check_anchor(before.block, before.links[-1].manifest.manifest_number)
+
+    def _check_links(self, before: Stretch | None, stretch: Stretch) -> None:
+        """Raise CorruptData unless each link follows the one before it."""
+        links = [*(() if before is None else before.links[-1:]), *stretch.links]
+        try:
+            for previous, link in pairwise(links):
+                check_link(previous.manifest, previous.raw, link.manifest)
+        except CorruptData:
+            if before is not None:  # Is it the block that is of another chain?
+                self.check_anchor(before.block, before.links[-1].manifest.manifest_number)
+            raise
 
     def check_anchor(self, block: Block | None, number: int) -> None:
         """Raise CorruptData where ``block`` has another manifest ``number`` than the chain; all
