@@ -129,8 +129,8 @@ class MysqlSource:
         raise SourceLost(
             f"the chain has read marks that were written {(read - written) / 1e6:.0f} s after the"
             f" last one that {self._ours} has: the log is not the one that it was",
-            hint="was the source restored from a backup (docs/RESTORE.md)? What came between is in"
-            f" the warehouse only: {ANEW}",
+            hint="was the source restored from a backup? What came between is in the warehouse"
+            f" only: {ANEW}",
         )
 
     def _logged(self, cursor: Any) -> set[str]:

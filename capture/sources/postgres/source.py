@@ -49,10 +49,9 @@ _FEEDBACK_S = 5
 _PATIENCE_S = 1.0
 _TERMINATE_S = 10.0
 _FREE_NAME = "set source.slot to a name that is free"
-_ANEW = "start the pipeline anew under another name, which dumps every table"
+_ANEW = "start the pipeline anew under another name, which dumps every table (docs/RESTORE.md)"
 _RESTORED = (
-    "was the store or the source restored from a backup (docs/RESTORE.md)? What came between is in"
-    " one of them only:"
+    "was the store or the source restored from a backup? What came between is in one of them only:"
 )
 
 _SLOT = """
