@@ -5,6 +5,7 @@ A store that was restored from its backup goes on with other manifests under the
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from tests.fixtures.parts import History, Row, Shaped, schema_of
 from tideline.contract.errors import Unavailable
 from tideline.contract.layout import beside_url, table_path
 from tideline.contract.manifest import OpenState
-from tideline.contract.plan import Stamp, app_id
+from tideline.contract.plan import STANDING_PROPERTY, Stamp, app_id
 from tideline.contract.schema import parse_table
 from tideline.planner import applied_state
 from tideline.planner.consumers import known_consumers, register_warehouse
@@ -41,7 +42,7 @@ def apply(
     link = history.chain.read(number)
     assert link is not None
     app = app_id("shop", "one", T, generation, build)
-    says = changes.pop("says", True)
+    says, standing = changes.pop("says", True), changes.pop("standing", None)
     stamp = Stamp(app, "shop", "one", "p", 0, number, link.manifest.last_seq, digest=link.digest)
     stamp = msgspec.structs.replace(stamp, **changes)
     url = history.settings.warehouse.url
@@ -50,6 +51,7 @@ def apply(
     rows = pa.table({"id": pa.array([number], pa.int32())})
     names = {"pipeline": "shop", "incarnation": "one", "table": T}
     owner = {f"tideline.{name}": value for name, value in names.items()}
+    owner |= {} if standing is None else {STANDING_PROPERTY: standing}
     owner |= {"tideline.build": str(build)} if build else {}
     if not path.exists():
         DeltaTable.create(path, rows.schema, configuration=owner, raise_if_key_not_exists=False)
@@ -132,6 +134,20 @@ def test_a_target_whose_log_has_lost_our_commit_does_not_count(tmp_path: Path) -
     plan = history.plan()
     assert plan.strayed == (T,)
     assert "no longer tells" in plan.held[T]
+
+
+@pytest.mark.parametrize(("number", "holds"), [(3, True), (2, False)])
+def test_what_the_log_has_lost_may_stand_in_the_tables_properties(
+    tmp_path: Path, number: int, holds: bool
+) -> None:
+    """`tideline maintain` sees to it; of an older commit than the last one it tells nothing."""
+    history = made(tmp_path, 1, 2)
+    apply(history, number)
+    path = Path(history.target(T).removeprefix("file://"))
+    stamp = DeltaTable(path).history(1)[0]["userMetadata"]
+    shutil.rmtree(path)
+    apply(history, 3, says=False, standing=stamp)
+    assert (history.plan().strayed == ()) is holds
 
 
 def test_a_target_of_a_generation_that_the_chain_lacks(tmp_path: Path) -> None:

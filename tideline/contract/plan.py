@@ -247,6 +247,10 @@ class PlanScope(msgspec.Struct, frozen=True):
     policies: Mapping[str, Policy] = msgspec.field(default_factory=dict)
 
 
+STANDING_PROPERTY = "tideline.standing"
+"""A table's property with the stamp of a commit of ours, for when its log has lost that."""
+
+
 class Stamp(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a commit of ours says in the table's own log, as Delta's user metadata.
 

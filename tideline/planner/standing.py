@@ -33,7 +33,7 @@ def strayed(past: Past, tail: Manifest, name: str, target: Target, *, beside: bo
 def _why(past: Past, tail: Manifest, target: Target) -> str:
     if target.newer is not None:
         return f"the target holds generation {target.newer}, which the chain does not have"
-    applied, stamp = target.applied, target.stamp
+    applied, stamp = target.applied, target.standing
     if applied is None:
         return ""
     if applied > tail.manifest_number:

@@ -15,7 +15,7 @@ from tideline.contract.description import DESCRIPTION_PROPERTY
 from tideline.contract.errors import Unavailable
 from tideline.contract.evolution import COLUMNS_PROPERTY, TargetColumns
 from tideline.contract.modes import Mode
-from tideline.contract.plan import Stamp, build_of, newest_generation, of_build
+from tideline.contract.plan import STANDING_PROPERTY, Stamp, build_of, newest_generation, of_build
 from tideline.contract.unproven import UNPROVEN_PROPERTY, Unproven
 
 VECTORS_PROPERTY = "delta.enableDeletionVectors"
@@ -36,7 +36,8 @@ class Target:
     changes up to it are taken. ``mode`` is how the table is kept, ``build`` which rebuild made it.
     ``deletion_vectors``: whether a reader has to know them. ``described``: what its
     `DESCRIPTION_PROPERTY` says. ``newer``: the newest generation of the table, above the one that
-    was asked for, that any of these commits is of.
+    was asked for, that any of these commits is of. ``standing``: the stamp, or what the table's properties
+    repeat of an earlier one, where the log has lost our last commit.
     """
 
     url: str
@@ -54,6 +55,7 @@ class Target:
     deletion_vectors: bool = True
     described: str | None = None
     newer: int | None = None
+    standing: Stamp | None = None
 
 
 def open_table(url: str) -> DeltaTable:
@@ -122,6 +124,7 @@ def read_target(url: str, app: str) -> Target:
         deletion_vectors=_has_vectors(table, found),
         described=found.get(DESCRIPTION_PROPERTY),
         newer=newer,
+        standing=since.stamp or _remembered(found.get(STANDING_PROPERTY), now),
     )
 
 
@@ -151,6 +154,11 @@ def _looked_through(
     since = since_ours(read(), app)
     newer = newest if newest > newest_generation([app], app) else None
     return (SinceOurs() if applied is None else since), newer
+
+
+def _remembered(text: str | None, app: str) -> Stamp | None:
+    stamp = Stamp.parse(text)
+    return stamp if stamp is not None and stamp.app_id == app else None
 
 
 def _unproven(stamp: Stamp | None, noted: str | None) -> tuple[str, ...]:

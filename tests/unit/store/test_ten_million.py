@@ -282,7 +282,7 @@ def planned(
         owner = ("shop", "one", name)
         at = applied[name]
         stamp = None if at is None else Stamp("a", *owner[:2], "p", 0, at, 0, digest=f"digest {at}")
-        return Target("u", exists=at is not None, owner=owner, applied=at, stamp=stamp)
+        return Target("u", exists=at is not None, owner=owner, applied=at, standing=stamp)
 
     monkeypatch.setattr(starts, "target_of", target_of)
     return plan_merge(settings(**merge), plan_id="p", tables=list(applied)), client
