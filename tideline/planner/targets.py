@@ -36,8 +36,8 @@ class Target:
     changes up to it are taken. ``mode`` is how the table is kept, ``build`` which rebuild made it.
     ``deletion_vectors``: whether a reader has to know them. ``described``: what its
     `DESCRIPTION_PROPERTY` says. ``newer``: the newest generation of the table, above the one that
-    was asked for, that any of these commits is of. ``standing``: the stamp, or what the table's properties
-    repeat of an earlier one, where the log has lost our last commit.
+    was asked for, that any of these commits is of. ``standing``: the stamp, or what the table's
+    properties repeat of an earlier one, where the log has lost our last commit.
     """
 
     url: str
