@@ -23,6 +23,7 @@ from tideline.contract.plan import STANDING_PROPERTY, Stamp, app_id
 from tideline.contract.schema import parse_table
 from tideline.planner import applied_state
 from tideline.planner.consumers import known_consumers, register_warehouse
+from tideline.planner.merges import Planning
 from tideline.planner.rebuilds import begin_rebuild, next_step
 from tideline.store.objects import open_store
 
@@ -115,6 +116,18 @@ def test_what_was_applied_before_the_backup_is_of_the_restored_chain_too(tmp_pat
     plan = restored(before, 7, 8).plan()
     assert (plan.held, plan.strayed) == ({}, ())
     assert [(table.a, table.b) for table in plan.tables] == [(2, 4)]
+
+
+def test_a_target_that_a_merge_has_brought_past_the_tail_since_that_was_looked_up(
+    tmp_path: Path,
+) -> None:
+    history = made(tmp_path, 1, 2, 3)
+    apply(history, 4)
+    plan = Planning(history.settings, open_store(history.settings.store)).plan("p", None, 3)
+    assert (plan.tables, plan.strayed, plan.held) == ((), (), {})
+    step = next_step(history.settings, begin_rebuild(history.settings, T))
+    assert step is not None
+    assert [(table.a, table.b) for table in step.tables] == [(0, 4)]
 
 
 @pytest.mark.parametrize(("seq", "holds"), [(None, True), (77, False)])

@@ -42,6 +42,10 @@ class Past:
         """Manifest ``number``, which exists."""
         return self._read(number)[0]
 
+    def has(self, number: int) -> bool:
+        """Whether there is a manifest ``number`` by now."""
+        return number in self._manifests or self._chain.read(number) is not None
+
     def digest(self, number: int) -> str:
         """The digest of manifest ``number``, which exists."""
         return self._read(number)[1]

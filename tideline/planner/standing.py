@@ -36,7 +36,8 @@ def _why(past: Past, tail: Manifest, target: Target) -> str:
     applied, stamp = target.applied, target.standing
     if applied is None:
         return ""
-    if applied > tail.manifest_number:
+    # One that was merged since the tail was looked up is ahead of that, and not of the chain.
+    if applied > tail.manifest_number and not past.has(applied):
         return f"the target has applied manifest {applied}, which the chain does not reach"
     if stamp is None or stamp.b != applied:
         return f"the target's log no longer tells which manifest {applied} it has applied"

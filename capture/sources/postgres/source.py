@@ -266,10 +266,16 @@ class PostgresSource:
         return position
 
     def _check_same_log(self, position: PostgresPosition) -> None:
-        """Raise SourceLost where the chain's ``position``, which the slot has not confirmed, is not
-        one of the server's log. It may have a lot to decode: nothing limits how long that takes."""
+        """Raise SourceLost where the chain's ``position``, which the slot has not confirmed (the last
+        transaction never is), is not one of the server's log. It may have a lot to decode: nothing
+        limits how long that takes."""
         with closing(self._connect("look")) as connection, connection.cursor() as cursor:
-            same = a_transaction_ends_at(cursor, self._slot, self._publication, position.end_lsn)
+            try:
+                same = a_transaction_ends_at(
+                    cursor, self._slot, self._publication, position.end_lsn
+                )
+            except psycopg2.Error as error:
+                raise replication_failed(error) from None
         if not same:
             raise SourceLost(
                 f"no transaction of the server's log ends at {position}, where the chain does: it"
