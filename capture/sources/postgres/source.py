@@ -266,8 +266,8 @@ class PostgresSource:
         return position
 
     def _check_same_log(self, position: PostgresPosition) -> None:
-        """Raise SourceLost where the chain's ``position``, which the slot has not confirmed (it keeps
-        the last transaction), is not one of the server's log. It may have a lot to decode: nothing
+        """Raise SourceLost where the chain's ``position`` is not one of the server's log; the slot
+        has not confirmed it, as it keeps the last transaction. It may have a lot to decode: nothing
         limits how long that takes."""
         with closing(self._connect("look")) as connection, connection.cursor() as cursor:
             try:
