@@ -20,6 +20,7 @@ import structlog
 from msgspec.structs import replace
 
 from capture.health import Health
+from capture.manifests import following
 from tideline.contract.errors import Fenced, Unavailable
 from tideline.contract.manifest import Manifest, ManifestKind, OpenState
 from tideline.contract.position import SourceIdentity, SourcePosition
@@ -116,29 +117,12 @@ class Candidate:
         return self._append(first, state)
 
     def _take_over(self, tail: Link) -> Lead | None:
-        before = tail.manifest
         state = self._chain.open_state(tail)
         manifest = replace(
-            before,
-            manifest_number=before.manifest_number + 1,
-            term=before.term + 1,
-            writer=self._writer,
-            previous_digest=tail.digest,
+            following(tail, self._writer),
+            term=tail.manifest.term + 1,
             kind=ManifestKind.TAKEOVER,
-            first_seq=before.last_seq + 1,
-            last_seq=before.last_seq,
-            written_at_us=time.time_ns() // 1000,
-            parts=(),
-            schema_events=(),
-            truncates=(),
-            floors=(),
-            accepted=(),
-            finished=(),
-            refused=(),
-            uploading=(),
             state=state,
-            state_at=None,
-            released=False,
         )
         lead = self._append(manifest, state)
         if lead is not None:

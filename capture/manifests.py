@@ -88,28 +88,35 @@ class Manifests:
 
     def _following(self) -> Manifest:
         """An empty heartbeat after the last manifest; `_with_state` completes it."""
-        last = self.last.manifest
-        return Manifest(
-            pipeline=last.pipeline,
-            incarnation=last.incarnation,
-            manifest_number=self.next_number,
-            term=last.term,
-            writer=self._writer,
-            previous_digest=self.last.digest,
-            kind=ManifestKind.HEARTBEAT,
-            first_seq=last.last_seq + 1,
-            last_seq=last.last_seq,
-            position=last.position,
-            identity=last.identity,
-            source_time_us=last.source_time_us,
-            written_at_us=time.time_ns() // 1000,
-        )
+        return following(self.last, self._writer)
 
     def _with_state(self, manifest: Manifest, *, changed: bool) -> Manifest:
         """The manifest with the open state in full where it must be, else where to find it."""
         if not changed and manifest.manifest_number - self._state_at < STATE_DISTANCE_MAX:
             return replace(manifest, state_at=self._state_at)
         return replace(manifest, state=self.state)
+
+
+def following(link: Link, writer: str) -> Manifest:
+    """An empty heartbeat of ``writer`` after ``link``, in its term, without an open state: what
+    every manifest but the first begins as. It repeats where the source's log and clock are, and
+    nothing that ``link`` holds."""
+    last = link.manifest
+    return Manifest(
+        pipeline=last.pipeline,
+        incarnation=last.incarnation,
+        manifest_number=last.manifest_number + 1,
+        term=last.term,
+        writer=writer,
+        previous_digest=link.digest,
+        kind=ManifestKind.HEARTBEAT,
+        first_seq=last.last_seq + 1,
+        last_seq=last.last_seq,
+        position=last.position,
+        identity=last.identity,
+        source_time_us=last.source_time_us,
+        written_at_us=time.time_ns() // 1000,
+    )
 
 
 def _numbered(state: OpenState, number: int) -> OpenState:

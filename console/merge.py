@@ -29,7 +29,8 @@ EXIT_FAILED = 1
 
 
 def run(settings: Settings, tables: Sequence[str]) -> int:
-    """Plan, merge, print a receipt per table; 1 when a table failed or was refused."""
+    """Plan, merge, print a receipt per table; 1 when a table failed, was refused, or has
+    strayed from the chain."""
     plan_id = f"cli-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
     plan = plan_merge(settings, plan_id=plan_id, tables=list(tables) or None)
     if plan.nothing_to_do:
@@ -38,7 +39,7 @@ def run(settings: Settings, tables: Sequence[str]) -> int:
             record_run(settings, MergeRun(plan_id, time.time_ns() // 1_000, held=plan.held))
         print_held(plan)
         _reread_pending(settings, tables)
-        return 0
+        return EXIT_FAILED if plan.strayed else 0
     print(f"plan {plan_id}: {len(plan.tables)} tables up to manifest {plan.b}", flush=True)
     if plan.descriptions:
         print(f"{len(plan.descriptions)} tables get the comments and NOT NULL of the source")
@@ -50,7 +51,7 @@ def run(settings: Settings, tables: Sequence[str]) -> int:
     if plan.b < plan.tail:
         print("more waits than one plan takes: run `tideline merge` again")
     bad = [one for one in receipt.tables if one.outcome in (Outcome.REFUSED, Outcome.FAILED)]
-    return EXIT_FAILED if bad else 0
+    return EXIT_FAILED if bad or plan.strayed else 0
 
 
 def store_receipt(settings: Settings, receipt: Receipt) -> None:

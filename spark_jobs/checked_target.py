@@ -19,7 +19,7 @@ def how_kept(target: DeltaTable, check: TableCheck) -> tuple[Mode, TargetColumns
             hint="it was removed or made anew: merge, then verify again",
         )
     generation = newest_generation([check.app_id], check.app_id)
-    newer = newest_generation(snapshot.applied, check.app_id) > generation
+    newer = newest_generation(snapshot.applied, check.app_id, snapshot.build) > generation
     if newer or snapshot.build != build_of(check.app_id):
         # What is kept of it, and how, is told of the newest version only.
         raise Unavailable(

@@ -35,6 +35,15 @@ def read_document(spark: SparkSession, url: str) -> bytes:
         raise explain(error, f"reading {url}") from None
 
 
+def exists(spark: SparkSession, url: str) -> bool:
+    """Whether anything lies at ``url``."""
+    try:
+        files, path = _open(spark, url)
+        return bool(files.exists(path))
+    except Py4JJavaError as error:
+        raise explain(error, f"looking for {url}") from None
+
+
 def write_document(spark: SparkSession, url: str, data: bytes) -> None:
     """Put ``data`` at ``url``: a reader sees all of it or what was there before.
 

@@ -21,6 +21,7 @@ from spark_jobs.failures import unexpected
 from spark_jobs.files import read_document, spark_path, write_document
 from spark_jobs.formats.delta_files import DeltaFiles
 from spark_jobs.formats.delta_version import MODE
+from spark_jobs.remembered import remember
 from tideline.contract.errors import Misconfigured, TidelineError
 from tideline.contract.maintenance import (
     MaintainedTable,
@@ -71,6 +72,7 @@ def _rewritten(spark: SparkSession, order: MaintenanceOrder, table: MaintainedTa
         return TableUpkeep(table.table, Upkeep.LEFT, "nothing was merged into it yet")
     properties = seen.properties
     _check_owner(properties, order, table)
+    remember(files.table, seen, order.incarnation)
     before = files.measure(thresholds)
     if properties.get(MODE) == Mode.APPEND.value:
         # Putting files together would not keep the order of changes that each of them has.

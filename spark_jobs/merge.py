@@ -20,6 +20,7 @@ from spark_jobs.describe import describe_idle
 from spark_jobs.entry import SAID, run_job
 from spark_jobs.failures import unexpected
 from spark_jobs.files import read_document, write_document
+from spark_jobs.made_from import MadeFrom
 from spark_jobs.session import side_by_side
 from spark_jobs.swap import SwapRun
 from spark_jobs.table_receipts import failed, failed_swap
@@ -54,17 +55,18 @@ def run_plan(
 
     began = time.monotonic()
     patience = Patience(races_max=retries_max, retry_s=retry_s)
+    made_from = MadeFrom(spark, plan)
 
     def run(table: TablePlan) -> TableReceipt:
         try:
-            made = TableRun(spark, plan, table, on_point)
+            made = TableRun(spark, plan, table, on_point, made_from)
         except Exception as error:  # noqa: BLE001  every table has its receipt
             return failed(table, unexpected(error, f"beginning with {table.table}"))
         return made.run(patience)
 
     def swap(planned: PlannedSwap) -> TableReceipt:
         try:
-            made = SwapRun(spark, plan, planned, on_point)
+            made = SwapRun(spark, plan, planned, on_point, made_from)
         except Exception as error:  # noqa: BLE001  every table has its receipt
             return failed_swap(planned, unexpected(error, f"swapping {planned.table}"))
         return made.run(patience)

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from spark_jobs import parts
 from spark_jobs.formats.delta import DeltaTable
-from spark_jobs.formats.delta_log import SinceOurs
 from spark_jobs.formats.delta_version import Snapshot
 from spark_jobs.modes import mode_of
+from tideline.contract.delta_log import SinceOurs
 from tideline.contract.plan import Plan, Stamp, TablePlan
 from tideline.contract.unproven import UNPROVEN_PROPERTY, Unproven
 
@@ -51,6 +51,7 @@ def stamp_of(plan: Plan, table: TablePlan, snapshot: Snapshot, since: SinceOurs)
         unproven_seq=found_at,
         pending=pending and mode_of(table).pends,
         looked_at=None if table.create else snapshot.version,
+        digest=table.b_digest,
     )
 
 
@@ -60,6 +61,7 @@ def standing_stamp(stamp: Stamp, table: TablePlan, changed: tuple[str, ...]) -> 
         stamp,
         b=table.a,
         seq=table.a_seq,
+        digest=table.a_digest,
         unproven=changed,
         unproven_seq=table.a_seq,
         complete_through_us=None,

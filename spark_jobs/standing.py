@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spark_jobs.formats.delta_log import SinceOurs
 from spark_jobs.formats.delta_version import Snapshot
+from tideline.contract.delta_log import SinceOurs
 from tideline.contract.errors import CorruptData, Misconfigured
 from tideline.contract.plan import Plan, TablePlan, newest_generation
 
@@ -47,11 +47,23 @@ def begins_here(table: TablePlan, snapshot: Snapshot, applied: int | None) -> bo
     """Whether the target stands where the plan begins."""
     if snapshot.exists and snapshot.build != table.build:
         return False
-    if newest_generation(snapshot.applied, table.app_id) > table.generation:
+    if newest_generation(snapshot.applied, table.app_id, table.build) > table.generation:
         return False
     if table.create:
         return applied is None and snapshot.exists == table.replace
     return applied == table.a
+
+
+def astray(table: TablePlan, applied: int | None, since: SinceOurs) -> str | None:
+    """Why the target has not applied the chain that the plan is of; None where it has, as far as
+    its log and the plan tell."""
+    stamp = since.stamp
+    known = {table.a: table.a_digest, table.b: table.b_digest}.get(applied or 0, "")
+    if stamp is None or not (stamp.digest and known) or stamp.b != applied:
+        return None
+    if stamp.digest == known:
+        return None
+    return f"the target has applied another manifest {applied} than the plan's"
 
 
 def check_not_set_back(table: TablePlan, since: SinceOurs) -> None:

@@ -23,13 +23,14 @@ from spark_jobs.comparable import SET_ASIDE, Side, differences
 from spark_jobs.files import remove_folder, spark_path
 from spark_jobs.formats.delta import DeltaTable
 from spark_jobs.formats.delta_description import DeltaDescription
-from spark_jobs.formats.delta_log import SinceOurs
 from spark_jobs.formats.delta_version import VECTORS, Snapshot
+from spark_jobs.made_from import MadeFrom
 from spark_jobs.modes import mode_named
 from spark_jobs.pending import pending_rows
 from spark_jobs.schemas import column as col
 from spark_jobs.swapped import settle
 from tideline.contract.change_log import BATCH, SEQUENCE
+from tideline.contract.delta_log import SinceOurs
 from tideline.contract.description import DESCRIPTION_PROPERTY
 from tideline.contract.errors import CorruptData, Misconfigured, TidelineError, Unavailable
 from tideline.contract.evolution import COLUMNS_PROPERTY, TargetColumns
@@ -66,8 +67,14 @@ class SwapRun:
     """One swap of a plan, in a session of its own."""
 
     def __init__(
-        self, spark: SparkSession, plan: Plan, swap: PlannedSwap, on_point: Callable[[str], None]
+        self,
+        spark: SparkSession,
+        plan: Plan,
+        swap: PlannedSwap,
+        on_point: Callable[[str], None],
+        made_from: MadeFrom,
     ) -> None:
+        self._made_from = made_from
         self._plan = plan
         self._swap = swap
         self._session = spark.newSession()
@@ -91,7 +98,7 @@ class SwapRun:
         if live.build == swap.build:
             self._clear()
             return self._counted(self._receipt(Outcome.ALREADY_APPLIED, live.version), live.version)
-        refusal = self._not_here(live)
+        refusal = self._made_from.lost(swap.b, swap.b_digest) or self._not_here(live)
         if refusal is not None:
             return self._refused(refusal)
         beside = self._beside.snapshot()
@@ -135,9 +142,8 @@ class SwapRun:
         swap = self._swap
         if live.build != swap.live_build:
             return f"it was built anew meanwhile (rebuild {live.build})"
-        if newest_generation(live.applied, swap.live_app_id) > newest_generation(
-            [swap.live_app_id], swap.live_app_id
-        ):
+        newest = newest_generation(live.applied, swap.live_app_id, swap.live_build)
+        if newest > newest_generation([swap.live_app_id], swap.live_app_id):
             return "the live table holds a newer generation of the source's table"
         applied, wanted = live.applied.get(swap.live_app_id), swap.b
         if swap.live_b is not None:
@@ -212,6 +218,7 @@ class SwapRun:
             seq=swap.b_seq,
             complete_through_us=None if through is None else through.complete_through_us,
             pending=made is None or made.pending,
+            digest=swap.b_digest,
         )
         written = self._live.replace(_VIEW, _properties(live, beside), stamp, partitions)
         if written is None:

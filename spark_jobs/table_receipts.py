@@ -50,12 +50,14 @@ def failed_swap(swap: PlannedSwap, error: TidelineError) -> TableReceipt:
     return _failed(swap.table, swap.b, swap.b_seq, error)
 
 
-def refused(table: TablePlan, snapshot: Snapshot, applied: int | None) -> TableReceipt:
-    """The plan does not begin where the target stands."""
+def refused(
+    table: TablePlan, snapshot: Snapshot, applied: int | None, why: str | None = None
+) -> TableReceipt:
+    """The plan does not begin where the target stands; or (``why``) is not of its chain."""
     stands = "holds nothing of ours" if applied is None else f"stands at manifest {applied}"
     if snapshot.exists and snapshot.build != table.build:
         stands = f"was built anew since (rebuild {snapshot.build})"
-    newest = newest_generation(snapshot.applied, table.app_id)
+    newest = newest_generation(snapshot.applied, table.app_id, table.build)
     if newest > table.generation:
         stands = f"holds generation {newest} of the source's table"
     return TableReceipt(
@@ -64,7 +66,7 @@ def refused(table: TablePlan, snapshot: Snapshot, applied: int | None) -> TableR
         applied_manifest=applied or 0,
         applied_seq=0,
         target_version=snapshot.version if snapshot.exists else None,
-        error=f"the plan begins at manifest {table.a}, the target {stands}",
+        error=why or f"the plan begins at manifest {table.a}, the target {stands}",
         error_kind=Unavailable.__name__,
         hint="plan anew: another run was faster, or the target was replaced",
     )

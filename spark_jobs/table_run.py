@@ -23,17 +23,18 @@ from spark_jobs.failures import SparkFailure, is_null_refused, unexpected
 from spark_jobs.files import spark_path
 from spark_jobs.formats.delta import DeltaTable
 from spark_jobs.formats.delta_description import Words
-from spark_jobs.formats.delta_log import SinceOurs, foreign_before, foreign_since
 from spark_jobs.formats.delta_version import Snapshot, Version
 from spark_jobs.local_parts import LocalParts, is_small, read_local, tune
+from spark_jobs.made_from import MadeFrom
 from spark_jobs.modes import mode_of
 from spark_jobs.modes.base import Counts, Overtaken, Work
 from spark_jobs.pending import Keys, pending_rows
 from spark_jobs.stamps import note, stamp_of, standing_stamp, unproven
-from spark_jobs.standing import begins_here, check_mode, check_not_set_back, check_owner
+from spark_jobs.standing import astray, begins_here, check_mode, check_not_set_back, check_owner
 from spark_jobs.table_receipts import Rows, applied_by_us, failed, refused
 from spark_jobs.target_columns import Ready, bring_along, ready_to_create
 from spark_jobs.timeliness import measure
+from tideline.contract.delta_log import SinceOurs, foreign_before, foreign_since
 from tideline.contract.errors import InvariantBroken, Unavailable
 from tideline.contract.evolution import TargetColumns
 from tideline.contract.lineage import column_lineage
@@ -51,8 +52,14 @@ class TableRun:
     """One table of one plan, in a session of its own: transaction ids are session settings."""
 
     def __init__(
-        self, spark: SparkSession, plan: Plan, table: TablePlan, on_point: Callable[[str], None]
+        self,
+        spark: SparkSession,
+        plan: Plan,
+        table: TablePlan,
+        on_point: Callable[[str], None],
+        made_from: MadeFrom,
     ) -> None:
+        self._made_from = made_from
         self._plan = plan
         self._table = table
         self._session = spark.newSession()
@@ -87,9 +94,12 @@ class TableRun:
         snapshot = seen.snapshot()
         check_owner(self._plan, table, snapshot)
         applied = snapshot.applied.get(table.app_id)
+        since = self._since_ours(seen, applied)
+        lost = self._made_from.lost(table.b, table.b_digest) or astray(table, applied, since)
+        if lost is not None:
+            return refused(table, snapshot, applied, lost)
         if applied is not None and applied >= table.b:
             return self._already(seen, applied)
-        since = self._since_ours(seen)
         if not begins_here(table, snapshot, applied):
             return refused(table, snapshot, applied)
         check_mode(table, snapshot)
@@ -172,8 +182,8 @@ class TableRun:
             return (f"{why.message}; the next merge does it again",)
         return ()
 
-    def _since_ours(self, seen: Version) -> SinceOurs:
-        if seen.number < 0 or self._table.create:
+    def _since_ours(self, seen: Version, applied: int | None) -> SinceOurs:
+        if seen.number < 0 or (self._table.create and applied is None):
             return SinceOurs()
         return self._target.since_ours(seen.commits(), self._table.app_id)
 
@@ -212,7 +222,10 @@ class TableRun:
         self._on_point(BEFORE_COMMIT)
         now, app = self._target.look(), self._table.app_id
         snapshot = now.snapshot()
-        if not begins_here(self._table, snapshot, snapshot.applied.get(app)):
+        applied = snapshot.applied.get(app)
+        if not begins_here(self._table, snapshot, applied):
+            raise Overtaken
+        if astray(self._table, applied, self._since_ours(now, applied)) is not None:
             raise Overtaken
         if not self._table.create and foreign_since(now.commits(), self._seen, app):
             raise Overtaken

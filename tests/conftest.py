@@ -42,6 +42,7 @@ SPARK = (
             "tests/spark/test_mysql_warehouse.py",
             "tests/spark/test_parity.py",
             "tests/spark/test_rebuild.py",
+            "tests/spark/test_restored.py",
             "tests/spark/test_verify.py",
             "tests/faults/test_jobs_",
             "tests/integration/test_pending.py",

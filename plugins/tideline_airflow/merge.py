@@ -99,7 +99,8 @@ class MergeOperator(PlanJobOperator):
 
     Plans at most ``rounds_max`` times, while tables are refused or a plan did not reach the chain's
     end (plans are capped). Fails with the names of tables that could not be merged, and why; for
-    good unless waiting may mend it. Returns ``{"plans": [id], "held": {table: reason}, "tables":
+    good unless waiting may mend it, and for good, behind all else, where a target has applied
+    another chain than the store has. Returns ``{"plans": [id], "held": {table: reason}, "tables":
     {table: {"outcome", "applied_seq", "complete_through_us", "rows_read"}}}``.
     """
 
@@ -123,7 +124,7 @@ class MergeOperator(PlanJobOperator):
             plan = self._planned(hook, first if number == 1 else f"{first}/{number}", scope)
             held = plan.held
             if plan.nothing_to_do:
-                if not receipts:
+                if not receipts and not plan.strayed:
                     self._skip(hook, plan, scope)
                 refused = []  # Others have done it, or it is held back now.
                 break
@@ -143,6 +144,10 @@ class MergeOperator(PlanJobOperator):
         self.log.info("%s", format_receipts(tables))
         if failed := bad(tables):
             raise _failure(failed, len(tables))
+        if plan.strayed:
+            if not receipts:
+                hook.record_held(plan)
+            raise AirflowFailException(_strayed(plan))
         return {"plans": list(receipts), "held": dict(held), "tables": summary(tables)}
 
     def _scope(self) -> list[str] | None:
@@ -178,6 +183,12 @@ def _failure(failed: Sequence[TableReceipt], among: int) -> AirflowException:
     kind = AirflowException if mendable else AirflowFailException
     said = "; ".join(f"{one.table} ({one.error or one.outcome.value})" for one in failed)
     return kind(f"{len(failed)} of {among} tables are not merged: {said}")
+
+
+def _strayed(plan: Plan) -> str:
+    """The tables whose targets have applied another chain, each with what cures it."""
+    said = "; ".join(f"{table}: {plan.held[table]}" for table in plan.strayed)
+    return f"{len(plan.strayed)} tables are held until they are built anew: {said}"
 
 
 def _announce(receipt: Receipt, context: Any) -> None:

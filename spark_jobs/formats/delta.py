@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.formats.delta_log import (
+from spark_jobs.formats.delta_version import BUILD, MODE, VECTORS, Snapshot, Version
+from spark_jobs.schemas import literal, quote
+from tideline.contract.delta_log import (
     Commit,
     SinceOurs,
     parse_commit,
     since_ours,
 )
-from spark_jobs.formats.delta_version import BUILD, MODE, VECTORS, Snapshot, Version
-from spark_jobs.schemas import literal, quote
 from tideline.contract.errors import Misconfigured
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Stamp, TablePlan

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import types
 
-from spark_jobs.formats.delta_log import Commit
+from tideline.contract.delta_log import Commit
 from tideline.contract.modes import Mode
 
 MODE = "tideline.mode"

@@ -376,6 +376,26 @@ def test_nothing_to_merge_skips(submit: Submit, config: Path) -> None:
     assert (run.tables, run.held) == ((), {"public.parked": "it has no key"})
 
 
+@pytest.mark.parametrize("tables", [None, ["public.items"]])
+def test_a_target_of_another_chain_fails_the_task_behind_all_else(
+    submit: Submit, config: Path, monkeypatch: pytest.MonkeyPatch, tables: list[str] | None
+) -> None:
+    """Held, it would be merged never again, in tasks that all are green."""
+    cure = "the target has applied another manifest 4: `tideline rebuild public.astray`"
+
+    def strayed(_: object, plan_id: str, tables: Sequence[str] | None = None) -> Plan:
+        held = {"public.parked": "it has no key", "public.astray": cure}
+        return replace(plan(plan_id, tables), held=held, strayed=("public.astray",), tail=4)
+
+    monkeypatch.setattr(TidelineHook, "plan", strayed)
+    submit.shall({"public.items": "applied"})
+    one = MergeOperator(task_id="merge", tables=tables, config=str(config))
+    with pytest.raises(AirflowFailException, match=r"`tideline rebuild public\.astray`") as raised:
+        one.execute(TaskContext(one).values)
+    assert "public.parked" not in str(raised.value)
+    assert len(submit.calls) == len(tables or ())
+
+
 def test_what_was_dumped_is_merged(submit: Submit, config: Path) -> None:
     dumped = {"request_id": "r", "manifest_number": 4, "tables": {"public.items": 3}}
     one = MergeOperator(task_id="merge", tables=dumped, config=str(config))

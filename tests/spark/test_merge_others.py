@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,9 +90,26 @@ def test_changes_by_others_are_named_whenever_they_come_and_whatever_the_log_for
     forget(spark, history)
     assert applied_state(history.settings)[ORDERS].unproven == ()
 
+    history.commit(order("c", 7, "new"))
+    run(spark, history.plan())
+    forget(spark, history, maintained=False)
+    plan = history.plan()
+    assert plan.strayed == (ORDERS,)
+    assert "no longer tells" in plan.held[ORDERS]
 
-def forget(spark: SparkSession, history: History) -> None:
-    """Leave of the log what Delta does when all but a commit that is not ours are old."""
+
+def forget(spark: SparkSession, history: History, *, maintained: bool = True) -> None:
+    """Leave of the log what Delta does when all but a commit that is not ours are old; `tideline
+    maintain` has run while they were a week old."""
+    from spark_jobs.formats.delta import DeltaTable
+    from spark_jobs.remembered import remember
+
+    log = Path(history.target(ORDERS).removeprefix("file://"), "_delta_log")
+    for file in log.glob("*.json"):
+        os.utime(file, (0, 0))
+    if maintained:
+        target = DeltaTable(spark.newSession(), history.target(ORDERS))
+        remember(target, target.look(), history.incarnation)
     every = "ALTER TABLE {} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')"
     spark.newSession().sql(every.format(table(history)))
     path = history.target(ORDERS).removeprefix("file://")

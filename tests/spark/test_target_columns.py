@@ -136,7 +136,10 @@ def test_what_others_do_to_the_columns_is_an_error_with_a_hint(
     spark.sql(f"ALTER TABLE {table} ADD COLUMNS (b string)")
     receipt = run(spark, history.plan())
     assert receipt.outcome is Outcome.APPLIED
-    assert [change.split(": ")[1] for change in receipt.foreign_changes] == ["DROP COLUMNS"]
+    assert [change.split(": ")[1] for change in receipt.foreign_changes] == [
+        "DROP COLUMNS",
+        "RENAME COLUMN",
+    ]
     rows = [(row["id"], row["a"], row["c"], row["theirs"]) for row in history.rows(spark, T)]
     assert rows == [(1, "x", None, None), (2, None, "z", None)]
     property_ = DeltaTable(_path(history)).metadata().configuration.get(COLUMNS_PROPERTY)

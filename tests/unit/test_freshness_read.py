@@ -52,6 +52,7 @@ def merged(history: History, plan_id: str, *, number: int = 2, pending: bool = F
         seq=link.manifest.last_seq,
         complete_through_us=link.manifest.source_time_us,
         pending=pending,
+        digest=link.digest,
     )
     path = Path(history.target(T).removeprefix("file://"))
     rows = pa.table({"id": pa.array([number], pa.int32())})

@@ -524,3 +524,30 @@ def _check_rebuild(history: History, sources: list[RandomSource], turn: int) -> 
     assert all(not state.absent for state in live.values())
     found = {key: dict(state.values) for key, state in live.items()}
     assert found == truth(sources)
+
+
+def test_a_block_that_a_restore_has_left_behind_judges_no_part(case: Case) -> None:
+    """The manifests behind 25 are other ones now, with other parts, which that block does not
+    name."""
+    history, store = case.history, case.store
+    links = list(history.chain.links(25, 34))
+    before = links[0]
+    for link in links[1:]:
+        store.delete(layout.manifest_key("shop", link.manifest.manifest_number))
+        parts = []
+        for part in link.manifest.parts:
+            moved = msgspec.structs.replace(part, key=part.key.replace("-00.", "-99."))
+            raw = store.get(part.key)
+            assert raw is not None and moved.key != part.key
+            store.put(moved.key, raw)
+            parts.append(moved)
+        before = history.chain.append(
+            msgspec.structs.replace(
+                link.manifest, previous_digest=before.digest, parts=tuple(parts), writer="restored"
+            )
+        )
+    there = case.objects()
+    with pytest.raises(CorruptData, match="repeats another manifest 30") as raised:
+        case.collect()
+    assert "remove it" in (raised.value.hint or "")
+    assert {key for key in there if key.endswith("-99.parquet")} <= case.objects()

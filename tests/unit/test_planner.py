@@ -49,6 +49,7 @@ def apply(history: History, manifest_number: int, table: str = T, **changes: Any
         b=manifest_number,
         seq=link.manifest.last_seq,
         complete_through_us=link.manifest.source_time_us,
+        digest=link.digest,
     )
     owner = {
         "tideline.pipeline": pipeline,

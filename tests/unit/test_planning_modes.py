@@ -51,7 +51,10 @@ def apply(
     settings = history.settings if settings is None else settings
     app = app_id("shop", history.incarnation, table, generation, build)
     path = Path(table_path(settings.warehouse.url, parse_table(table)).removeprefix("file://"))
-    stamp = Stamp(app, "shop", history.incarnation, "earlier", 0, number, 0)
+    link = history.chain.read(number)
+    assert link is not None
+    seq = link.manifest.last_seq
+    stamp = Stamp(app, "shop", history.incarnation, "earlier", 0, number, seq, digest=link.digest)
     owner: dict[str, str | None] = {
         "tideline.pipeline": "shop",
         "tideline.incarnation": history.incarnation,

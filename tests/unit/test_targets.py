@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from tideline.contract.delta_log import parse_commit
 from tideline.contract.errors import CorruptData
 from tideline.contract.plan import Stamp, app_id
 from tideline.contract.unproven import UNPROVEN_PROPERTY, Unproven
@@ -62,6 +64,24 @@ def test_what_a_merge_did_not_look_at_is_told_as_what_came_behind_it(path: Path)
     assert read(path).foreign == ("version 5: WRITE", "version 3: WRITE")
     ours(path, 3, looked_at=5)
     assert read(path).foreign == ()
+
+
+@pytest.mark.parametrize(
+    ("operation", "data", "foreign"),
+    [("RENAME COLUMN", None, True), ("a later writer's", False, False), ("OPTIMIZE", True, True)],
+)
+def test_the_planner_judges_a_commit_as_the_merge_does(
+    path: Path, operation: str, data: bool | None, foreign: bool
+) -> None:
+    ours(path, 1)
+    actions: list[dict[str, object]] = [{"commitInfo": {"operation": operation, "timestamp": 1}}]
+    if data is not None:
+        remove = {"path": "gone", "dataChange": data, "deletionTimestamp": 1}
+        actions.append({"remove": remove})
+    raw = "\n".join(json.dumps(action) for action in actions).encode()
+    (path / "_delta_log" / f"{2:020d}.json").write_bytes(raw)
+    assert parse_commit(2, raw).changes_data is foreign
+    assert read(path).foreign == ((f"version 2: {operation}",) if foreign else ())
 
 
 def test_what_the_log_has_lost_is_noted_in_the_tables_properties(path: Path) -> None:

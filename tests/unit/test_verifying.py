@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -352,6 +353,24 @@ class TestKeptProofs:
         table = DeltaTable(history.target(T).removeprefix("file://"))
         table.restore(0)
         assert "RESTORE" in self.kept(history).invalid
+
+    def test_a_restored_warehouse_ends_it(
+        self, history: History, proof: TableProof, tmp_path: Path
+    ) -> None:
+        """Its log goes on from an older version, past the number of the one that was proven."""
+        target = Path(history.target(T).removeprefix("file://"))
+        backup = tmp_path / "backup"
+        shutil.copytree(target, backup)
+        apply(history, history.last_number)
+        proven = msgspec.structs.replace(proof, target_version=proof.target_version + 1)
+        self.store(history, proven)
+        assert self.kept(history).invalid is None
+        shutil.rmtree(target)
+        shutil.copytree(backup, target)
+        assert "made anew" in self.kept(history).invalid
+        for _ in range(3):
+            apply(history, history.last_number)
+        assert "another version" in self.kept(history).invalid
 
     def test_a_new_generation_ends_it(self, history: History, proof: TableProof) -> None:
         self.store(history, proof)

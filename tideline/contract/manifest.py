@@ -424,7 +424,9 @@ def check_link(previous: Manifest, previous_raw: bytes, manifest: Manifest) -> N
     if wrong:
         raise CorruptData(
             f"manifest {manifest.manifest_number} does not follow its predecessor:"
-            f" {', '.join(wrong)}"
+            f" {', '.join(wrong)}",
+            hint="was the store restored from a backup while a worker ran, stop every worker and"
+            " remove this manifest and all newer ones (docs/RESTORE.md)",
         )
 
 

@@ -64,6 +64,9 @@ class PlannedEnd(msgspec.Struct, frozen=True, omit_defaults=True):
 class TablePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     """Brings ``target`` from applied manifest ``a`` (its last seq: ``a_seq``) to ``b`` (``b_seq``).
 
+    ``a_digest`` and ``b_digest`` are those manifests' digests: a number alone would also be that of
+    another chain, after a store was restored from its backup. Empty where not known, and
+    ``a_digest`` with ``create``.
     ``schema`` is the table's schema at ``b``; ``schemas`` has every fingerprint that the parts and
     ``changes`` use.
     ``floor``: target rows with ``_tl_seq <= floor`` that the plan does not write again are deleted,
@@ -122,6 +125,8 @@ class TablePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     build: int = 0
     copied: Copied | None = None
     deletion_vectors: bool = True
+    a_digest: str = ""
+    b_digest: str = ""
 
 
 class PlannedSwap(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -133,8 +138,9 @@ class PlannedSwap(msgspec.Struct, frozen=True, omit_defaults=True):
     newest full dump began that had finished by then. ``superseded``: tables beside it that rebuilds
     which were given up have left.
     ``live_b``: the live table has applied this manifest and not ``b``, because it cannot go on from
-    there: it is of an older generation, or stands before a change that it does not take. It is not
-    compared then: the table beside begins behind what it holds. None: it stands at ``b``.
+    there: it is of an older generation, stands before a change that it does not take, or has
+    applied another chain. It is not compared then: the table beside holds what the chain says.
+    None: it stands at ``b``. ``b_digest``: manifest ``b``'s.
     """
 
     table: str
@@ -153,6 +159,7 @@ class PlannedSwap(msgspec.Struct, frozen=True, omit_defaults=True):
     superseded: tuple[str, ...] = ()
     accept_differences: bool = False
     live_b: int | None = None
+    b_digest: str = ""
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -163,6 +170,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     ``tail`` is the newest manifest when the plan was made: with ``b < tail`` more may be waiting.
     ``descriptions``: targets that are to say something else of themselves (comments, NOT NULL),
     those of ``tables`` and others that nothing is merged into.
+    ``strayed``: those of ``held`` whose targets have not applied this chain; until somebody has
+    them built anew nothing is merged into them.
     """
 
     plan_id: str
@@ -175,6 +184,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     held: Mapping[str, str] = msgspec.field(default_factory=dict)
     swaps: tuple[PlannedSwap, ...] = ()
     descriptions: tuple[PlannedDescription, ...] = ()
+    strayed: tuple[str, ...] = ()
     version: int = written_version(PLAN_VERSION)
     requires: tuple[str, ...] = written_features()
 
@@ -201,6 +211,8 @@ class Applied(msgspec.Struct, frozen=True):
     ``begin_manifest``, ``begin_seq``: a target that has nothing applied may be built from what
     comes after this manifest with sequences above this one, because a full dump began there that
     has finished since.
+    ``digest``: of the chain's manifest ``manifest``, which the target has applied; "" for none.
+    ``strayed``: the ``problem`` is that the target has not applied this chain.
     """
 
     manifest: int | None = None
@@ -215,6 +227,8 @@ class Applied(msgspec.Struct, frozen=True):
     build: int = 0
     columns_seq: int = 0
     deletion_vectors: bool = True
+    digest: str = ""
+    strayed: bool = False
 
 
 class PlanScope(msgspec.Struct, frozen=True):
@@ -233,14 +247,20 @@ class PlanScope(msgspec.Struct, frozen=True):
     policies: Mapping[str, Policy] = msgspec.field(default_factory=dict)
 
 
+STANDING_PROPERTY = "tideline.standing"
+"""A table's property with the stamp of a commit of ours, for when its log has lost that."""
+
+
 class Stamp(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a commit of ours says in the table's own log, as Delta's user metadata.
 
     It is read back without Spark: how far the table is merged. ``seq`` is the last sequence of
-    manifest ``b``. ``unproven`` names data-changing commits by others that no full dump has healed
-    yet, found when everything up to ``unproven_seq`` was applied. ``pending``: whether rows may
-    still lack values. ``looked_at``: the version of the table that the run knew, all of whose
-    history it has judged; what others have committed between that and this commit it has not.
+    manifest ``b``, ``digest`` its digest, by which a reader knows the chain that was applied;
+    stamps from before there were digests have none. ``unproven`` names data-changing commits by
+    others that no full dump has healed yet, found when everything up to ``unproven_seq`` was
+    applied. ``pending``: whether rows may still lack values. ``looked_at``: the version of the
+    table that the run knew, all of whose history it has judged; what others have committed between
+    that and this commit it has not.
     """
 
     app_id: str
@@ -255,6 +275,7 @@ class Stamp(msgspec.Struct, frozen=True, omit_defaults=True):
     unproven_seq: int = 0
     pending: bool = False
     looked_at: int | None = None
+    digest: str = ""
 
     @classmethod
     def parse(cls, text: str | None) -> Stamp | None:
@@ -280,14 +301,18 @@ def build_of(app: str) -> int:
     return int(app.rpartition("/")[2].partition(".")[2] or 0)
 
 
-def newest_generation(apps: Iterable[str], app: str) -> int:
+def newest_generation(apps: Iterable[str], app: str, build: int | None = None) -> int:
     """The newest generation of the table of ``app`` that any of ``apps`` belongs to; -1 for none.
+    ``build``: those of this rebuild only.
 
     Delta keeps what a table has applied also where it is replaced, so that this tells of a target
-    which generation's it is.
+    which generation's it is; and, of one that was built anew, of the table that it replaced.
     """
     base = re.escape(app.rpartition("/")[0])
-    named = re.compile(rf"{base}/(\d+)(?:\.\d+)?(?:/columns)?")
+    builds = r"(?:\.\d+)?"
+    if build is not None:
+        builds = rf"\.{build}" if build else ""
+    named = re.compile(rf"{base}/(\d+){builds}(?:/columns)?")
     found = (named.fullmatch(one) for one in apps)
     return max((int(one[1]) for one in found if one), default=-1)
 

@@ -83,6 +83,7 @@ def make_plan(
         tables=tuple(plans),
         tail=manifests[-1].manifest_number if tail is None else tail,
         held=held,
+        strayed=tuple(name for name in held if applied.get(name, Applied()).strayed),
     )
 
 

@@ -62,6 +62,7 @@ def table_plan(
         parts=tuple(planned_part(part) for part in parts),
         a=span.a,
         a_seq=span.applied.seq,
+        a_digest=span.applied.digest,
         b=last.manifest_number,
         b_seq=last.last_seq,
         app_id=app_id(

@@ -182,7 +182,8 @@ class Verified(msgspec.Struct, frozen=True, omit_defaults=True):
 
     It holds for the target's version ``target_version`` under ``app_id``, and for what our own
     merges made of that; `planner.verified` tells whether somebody else changed it since. Its rows
-    were read after as many ``doubts`` as `TableState` counts: it ends these.
+    were read after as many ``doubts`` as `TableState` counts: it ends these. ``target_commit``:
+    sha256 in hex of that version's file in the target's log, "" where it was not there to be read.
     """
 
     table: str
@@ -193,6 +194,7 @@ class Verified(msgspec.Struct, frozen=True, omit_defaults=True):
     verify_id: str
     source_time_us: int | None = None
     doubts: int = 0
+    target_commit: str = ""
     version: int = written_version(VERIFICATION_VERSION)
     requires: tuple[str, ...] = written_features()
 

@@ -21,9 +21,12 @@ from tideline.contract.errors import CorruptData, Unavailable
 from tideline.contract.manifest import Manifest, OpenState, TableState
 from tideline.contract.rebuild import RebuildRecord
 from tideline.contract.schema import parse_table
+from tideline.planner.past import Past
 from tideline.planner.progress import foreign_owner, target_of
+from tideline.planner.standing import strayed
 from tideline.planner.targets import read_target
 from tideline.settings import Settings
+from tideline.store.chain import Chain
 from tideline.store.objects import Entry, ObjectStore
 
 _VERSION = 1
@@ -53,20 +56,27 @@ class Warehouse:
     the source had them no longer, with their generations then."""
 
     def __init__(
-        self, settings: Settings, url: str, ended: Mapping[str, int] | None = None
+        self,
+        settings: Settings,
+        store: ObjectStore,
+        url: str,
+        ended: Mapping[str, int] | None = None,
     ) -> None:
+        self._store = store
         warehouse = settings.warehouse.model_copy(update={"url": url})
         self._settings = settings.model_copy(update={"warehouse": warehouse})
         self._ended = ended or {}
         self.name = f"the warehouse at {url}"
 
     def applied(self, tail: Manifest, state: OpenState) -> Mapping[str, int]:
-        found = {}
+        found: dict[str, int] = {}
+        past = Past(Chain(self._store, self._settings.pipeline))
         for name, table in state.tables.items():
             if table.schema is None:
                 continue
             target = target_of(self._settings, tail, name, table)
             sound = foreign_owner(target, tail, name) is None and not target.went_back
+            sound = sound and not strayed(past, tail, name, target)
             if sound and target.applied is not None:
                 found[name] = target.applied
             if not target.exists and _over(name, table, self._ended):
@@ -82,8 +92,8 @@ class Warehouse:
 class Rebuilding:
     """A rebuild of one table: it needs the parts that the table beside has not applied."""
 
-    def __init__(self, settings: Settings, url: str, table: str) -> None:
-        self._warehouse = Warehouse(settings, url)
+    def __init__(self, settings: Settings, store: ObjectStore, url: str, table: str) -> None:
+        self._warehouse = Warehouse(settings, store, url)
         self._table = table
         self.name = f"the rebuild of {table} at {url}"
 
@@ -186,9 +196,9 @@ def known_consumers(
     found: list[Consumer] = []
     for entry, record in _records(settings, store):
         if record.kind == _WAREHOUSE:
-            found.append(Warehouse(settings, record.url, record.ended))
+            found.append(Warehouse(settings, store, record.url, record.ended))
         elif since is None or entry.modified >= since:
-            found.append(Rebuilding(settings, record.url, record.table))
+            found.append(Rebuilding(settings, store, record.url, record.table))
     return found
 
 

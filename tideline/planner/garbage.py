@@ -256,6 +256,8 @@ class Garbage:
             block = self._chain.read_block(number)
             if block is None:
                 raise CorruptData(f"block {number} is missing, although later ones are there")
+            # One that a restore of the store has left behind says nothing of the parts here.
+            self._chain.check_anchor(block, block.last_manifest)
             if len(self._facts) >= _BLOCKS_KEPT:
                 self._facts.pop(next(iter(self._facts)))
             facts = self._facts[number] = BlockFacts.of(block)

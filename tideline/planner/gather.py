@@ -52,10 +52,12 @@ class Wanted:
 
 @dataclass(slots=True)
 class Gathered:
-    """The manifests, in order, and the blocks among them that can be used."""
+    """The manifests, in order, their digests by number, and the blocks among them that can be
+    used."""
 
     manifests: list[Manifest] = field(default_factory=list)
     blocks: list[Rolled] = field(default_factory=list)
+    digests: dict[int, str] = field(default_factory=dict)
 
 
 def gather(
@@ -91,7 +93,9 @@ def gather(
                 rolled = dataclasses.replace(rolled, stripped=frozenset(rolled.files))
             found.blocks.append(rolled)
         found.manifests += _slim(stretch, wanted, rolled)
+        found.digests |= {link.manifest.manifest_number: link.digest for link in stretch.links}
         if above and not uncut:
+            chain.check_anchor(block, given[-1].manifest_number)
             break
     return found
 

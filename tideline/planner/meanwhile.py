@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from tideline.contract.manifest import Manifest, Part, TableCondition, TableState
 from tideline.contract.schema import Verdict
+from tideline.planner.past import Past
 from tideline.planner.progress import foreign_owner
+from tideline.planner.standing import strayed
 from tideline.planner.targets import Target
 
 _TOUCHING = ("c", "u", "d")
@@ -52,7 +54,7 @@ class Meanwhile:
 
 
 def check_table(
-    name: str, then: TableState, now: TableState, target: Target, tail: Manifest
+    name: str, then: TableState, now: TableState, target: Target, tail: Manifest, past: Past
 ) -> None:
     """Raise Held unless the target can be compared with what was read."""
     if now.condition in (TableCondition.PARKED, TableCondition.BLOCKED):
@@ -64,6 +66,9 @@ def check_table(
     owner = foreign_owner(target, tail, name)
     if owner is not None:
         raise Held(owner)
+    astray = strayed(past, tail, name, target)
+    if astray:
+        raise Held(astray)
     if target.went_back:
         raise Held(
             "its target was set back behind what is applied (RESTORE): dump and merge it, then"

@@ -123,6 +123,7 @@ class Planning:
                 descriptions(settings, self._chain, chosen, self._starts, starts, merged)
             ),
             held={name: why for plan in plans for name, why in plan.held.items()} | stopped,
+            strayed=tuple(dict.fromkeys(name for plan in plans for name in plan.strayed)),
         )
 
     def _settled(self, tail: Manifest, state: OpenState) -> OpenState:
@@ -170,7 +171,7 @@ class Planning:
             (first, tail.manifest_number),
             (scope.parts_max, scope.bytes_max),
         )
-        return make_plan(
+        plan = make_plan(
             scope,
             found.manifests,
             state=state,
@@ -179,6 +180,10 @@ class Planning:
             tail=tail.manifest_number,
             blocks=found.blocks,
         )
+        known = [
+            msgspec.structs.replace(table, b_digest=found.digests[table.b]) for table in plan.tables
+        ]
+        return msgspec.structs.replace(plan, tables=tuple(known))
 
     def _schemas(self, tables: Mapping[str, TableState], found: Gathered) -> dict[str, TableSchema]:
         wanted = {table.schema for table in tables.values()}

@@ -35,11 +35,22 @@ class Past:
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
-        self._manifests: dict[int, Manifest] = {}
+        self._manifests: dict[int, tuple[Manifest, str]] = {}
         self._dumps: dict[tuple[str, int], FullDump | None] = {}
 
     def manifest(self, number: int) -> Manifest:
         """Manifest ``number``, which exists."""
+        return self._read(number)[0]
+
+    def has(self, number: int) -> bool:
+        """Whether there is a manifest ``number`` by now."""
+        return number in self._manifests or self._chain.read(number) is not None
+
+    def digest(self, number: int) -> str:
+        """The digest of manifest ``number``, which exists."""
+        return self._read(number)[1]
+
+    def _read(self, number: int) -> tuple[Manifest, str]:
         found = self._manifests.get(number)
         if found is None:
             link = self._chain.read(number)
@@ -47,7 +58,7 @@ class Past:
                 raise CorruptData(f"manifest {number} is missing")
             if len(self._manifests) >= _KEPT_MAX:
                 self._manifests.pop(next(iter(self._manifests)))
-            found = self._manifests[number] = link.manifest
+            found = self._manifests[number] = link.manifest, link.digest
         return found
 
     def known(self, number: int) -> tuple[int, OpenState]:

@@ -16,6 +16,8 @@ from tideline.contract.receipt import decode_receipt
 from tideline.contract.schema import parse_table
 from tideline.contract.table_plans import complete_through
 from tideline.planner.kept import anew_loses
+from tideline.planner.past import Past
+from tideline.planner.standing import strayed
 from tideline.planner.targets import Target, read_target
 from tideline.planner.verified import LastProof, last_proof
 from tideline.settings import Settings
@@ -66,9 +68,9 @@ def applied_state(settings: Settings) -> Mapping[str, TableProgress]:
     tail = chain.tail()
     if tail is None:
         return {}
-    tables = chain.open_state(tail).tables
+    tables, past = chain.open_state(tail).tables, Past(chain)
     return {
-        name: _progress(settings, store, tail.manifest, name, table)
+        name: _progress(settings, store, past, tail.manifest, name, table)
         for name, table in sorted(tables.items())
         if table.schema is not None
     }
@@ -91,22 +93,32 @@ def foreign_owner(target: Target, tail: Manifest, name: str) -> str | None:
 
 
 def _progress(
-    settings: Settings, store: ObjectStore, tail: Manifest, name: str, table: TableState
+    settings: Settings,
+    store: ObjectStore,
+    past: Past,
+    tail: Manifest,
+    name: str,
+    table: TableState,
 ) -> TableProgress:
     target = target_of(settings, tail, name, table)
     proof = last_proof(settings, store, tail, name, table)
     holds = proof is not None and proof.broken is None
     table = table if proof is None else proof.settled(table)
     problem = foreign_owner(target, tail, name)
-    if target.went_back:
+    # What another chain's numbers say counts for nothing.
+    astray = "" if problem else strayed(past, tail, name, target)
+    if astray:
+        problem = astray
+    elif target.went_back:
         problem = "the target was set back behind what is applied (RESTORE)"
     wanted = settings.of_table(parse_table(name))
     problem = problem or anew_loses(name, table, target, wanted.mode)
     stamp = target.stamp
-    waiting = target.applied is None or target.applied < table.last_data_manifest
+    applied = None if astray else target.applied
+    waiting = applied is None or applied < table.last_data_manifest
     if waiting or table.condition is TableCondition.PARKED:
-        known = target.applied is not None and stamp is not None
-        manifest = target.applied or 0
+        known = applied is not None and stamp is not None
+        manifest = applied or 0
         seq = stamp.seq if known and stamp is not None else 0
         through = stamp.complete_through_us if known and stamp is not None else None
     else:

@@ -3,7 +3,7 @@
 A live table that cannot go on is not where they meet: one that stands before a change which it does
 not take, or is of an older generation and keeps a past that nobody may lose by accident. It gives
 way, without comparison, to a table that begins behind what it holds, once the full dump that this
-one begins with is whole.
+one begins with is whole. So does one that has applied another chain, near the tail of this one.
 """
 
 from __future__ import annotations
@@ -23,23 +23,29 @@ from tideline.planner.merges import Planning
 from tideline.planner.past import FullDump, Past
 from tideline.planner.policies import policy_of
 from tideline.planner.progress import foreign_owner, target_of
+from tideline.planner.standing import strayed
 from tideline.planner.targets import Target
 from tideline.settings import Settings
 from tideline.settings.tables import TableSettings
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore
 
+NEAR = 1_000
+"""Manifests that a table which was built anew may lack when it takes the place of one that has
+applied another chain; merges bring them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Now:
     """The table at the chain's tail, and the live target, which has ``applied`` something, of the
-    ``generation`` that it is of."""
+    ``generation`` that it is of; ``astray``: of another chain."""
 
     tail: Manifest
     state: TableState
     live: Target
     applied: int
     generation: int
+    astray: bool = False
 
 
 def look(settings: Settings, store: ObjectStore, table: str) -> Now:
@@ -52,14 +58,17 @@ def look(settings: Settings, store: ObjectStore, table: str) -> Now:
             f"the chain of this pipeline has no table {table}",
             hint="`tideline status` lists the tables; a new one appears once it is captured",
         )
-    for generation in range(state.generation, -1, -1):
+    newest = target_of(settings, link.manifest, table, state).newer or state.generation
+    for generation in range(newest, -1, -1):
         then = replace(state, generation=generation)
         live = target_of(settings, link.manifest, table, then)
         foreign = foreign_owner(live, link.manifest, table)
         if foreign is not None:
             raise Misconfigured(foreign, hint="name another warehouse.url")
         if live.applied is not None:
-            return Now(link.manifest, state, live, live.applied, generation)
+            other = generation > state.generation
+            astray = other or bool(strayed(Past(chain), link.manifest, table, live))
+            return Now(link.manifest, state, live, live.applied, generation, astray)
         if not live.exists:
             break
     raise Misconfigured(
@@ -74,8 +83,11 @@ def step(
     """The plan of the next step. Raises Unavailable where it has to wait for something."""
     beside = settings_beside(settings, record)
     made = target_of(beside, now.tail, record.table, now.state)
-    dump = _gives_way_to(settings, store, record, now)
-    until = now.applied if dump is None else max(dump.finished_in, made.applied or 0)
+    if now.astray:
+        until = _caught_up(record, now, made)
+    else:
+        dump = _gives_way_to(settings, store, record, now)
+        until = now.applied if dump is None else max(dump.finished_in, made.applied or 0)
     if made.applied is not None and made.applied > until:
         raise Unavailable(
             f"the table beside {record.table} is built up to manifest {made.applied}, the live one"
@@ -89,6 +101,20 @@ def step(
     if made.applied is None:
         raise Unavailable(f"nothing of {record.table} is in the chain up to {until}")
     return _swap(settings, store, record, now, made, replace(plan, b=until))
+
+
+def _caught_up(record: RebuildRecord, now: Now, made: Target) -> int:
+    """Where the table beside takes the place of a live one that has applied another chain: near the
+    tail, which may move on faster than tables are built."""
+    if now.state.complete_seq is None:
+        raise Unavailable(
+            f"no dump of all of {record.table} has ended yet",
+            hint=f"run `tideline dump {record.table}` if none is under way, and this again when it"
+            " has ended",
+        )
+    tail = now.tail.manifest_number
+    near = made.applied is not None and 0 <= tail - made.applied < NEAR
+    return made.applied if near and made.applied is not None else tail
 
 
 def _gives_way_to(
@@ -134,7 +160,8 @@ def _swap(
     dump = Past(chain).full_dump(record.table, then, empty.b)
     name = parse_table(record.table)
     base = (now.tail.pipeline, now.tail.incarnation, record.table)
-    meets = now.applied == empty.b and now.generation == record.generation
+    there = now.applied == empty.b and now.generation == record.generation
+    meets = there and not now.astray
     swap = PlannedSwap(
         table=record.table,
         target=now.live.url,
@@ -142,6 +169,7 @@ def _swap(
         schema=chain.read_schema(then.schema),
         b=empty.b,
         b_seq=link.manifest.last_seq,
+        b_digest=link.digest,
         app_id=app_id(*base, record.generation, record.build),
         live_app_id=app_id(*base, now.generation, now.live.build),
         build=record.build,

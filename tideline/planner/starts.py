@@ -24,10 +24,13 @@ from tideline.planner.kept import anew_loses, gone_for_good, parts_lost, past_lo
 from tideline.planner.past import Past
 from tideline.planner.policies import policy_of
 from tideline.planner.progress import foreign_owner, target_of
+from tideline.planner.standing import strayed
 from tideline.planner.targets import Target
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore
+
+_FAR_BACK = "the target was set back (RESTORE) and is far behind: remove the table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,9 @@ class Starts:
         wanted = self._settings.of_table(parse_table(name))
         # A target stays as it was made; only a new one is as the settings say.
         mode = target.mode if target.exists else wanted.mode
+        other = strayed(self._past, tail, name, target, beside=self._build > 0)
+        if other:
+            return Start(Applied(exists=True, problem=other, strayed=True), None)
         loses = anew_loses(name, table, target, wanted.mode)
         if loses is not None:
             return Start(Applied(exists=True, problem=loses), None)
@@ -144,9 +150,8 @@ class Starts:
                 return Start(Applied(exists=target.exists, problem=problem), None)
             begin = None
         a = start_of(table, target.applied, 0 if begin is None else begin.begin_manifest)
-        far = _too_far(target, a, tail)
-        if far is not None:
-            return Start(Applied(manifest=a, exists=True, problem=far), None)
+        if target.went_back and tail.manifest_number - a > MANIFESTS_MAX:
+            return Start(Applied(manifest=a, exists=True, problem=_FAR_BACK), None)
         clear_until = self._clear_until(name, table, tail, a, earlier)
         applied = Applied(
             manifest=target.applied,
@@ -160,6 +165,7 @@ class Starts:
             mode=mode,
             build=target.build if target.exists else self._build,
             deletion_vectors=(target if target.exists else wanted).deletion_vectors,
+            digest="" if target.applied is None else self._past.digest(a),
         )
         start = self._stopped(name, table, tail, a, applied)
         return replace(start, described=target.described)
@@ -220,15 +226,3 @@ class Starts:
     def _earlier_state(self, tail: Manifest) -> OpenState:
         """The newest full open state behind the tail: what had data by then is known from it."""
         return OpenState() if tail.state_at is None else self._past.known(tail.state_at)[1]
-
-
-def _too_far(target: Target, a: int, tail: Manifest) -> str | None:
-    """Why the chain cannot bring a target on that stands at manifest ``a``."""
-    if a > tail.manifest_number:
-        return (
-            f"the target has applied manifest {a}, which the chain does not reach: it was set"
-            " back, or this is another store; remove the table to have it built anew"
-        )
-    if target.went_back and tail.manifest_number - a > MANIFESTS_MAX:
-        return "the target was set back (RESTORE) and is far behind: remove the table"
-    return None

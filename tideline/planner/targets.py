@@ -2,49 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from deltalake import DeltaTable
+from deltalake._internal import DeltaFileSystemHandler
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from tideline.contract.delta_log import Commit, SinceOurs, parse_commit, since_ours
 from tideline.contract.description import DESCRIPTION_PROPERTY
 from tideline.contract.errors import Unavailable
 from tideline.contract.evolution import COLUMNS_PROPERTY, TargetColumns
 from tideline.contract.modes import Mode
-from tideline.contract.plan import Stamp, of_build
+from tideline.contract.plan import STANDING_PROPERTY, Stamp, build_of, newest_generation, of_build
 from tideline.contract.unproven import UNPROVEN_PROPERTY, Unproven
 
 VECTORS_PROPERTY = "delta.enableDeletionVectors"
 COMMITS_MAX = 1_000
 """Commits of others that are looked through for our last one."""
-HARMLESS = frozenset(
-    {
-        "ADD COLUMNS",
-        "ADD CONSTRAINT",
-        "ALTER COLUMN",
-        "CHANGE COLUMN",
-        "CHANGE COLUMNS",
-        "CLUSTER BY",
-        "DROP CONSTRAINT",
-        "DROP FEATURE",
-        "Deletion Vector Tombstones",
-        "Empty Commit",
-        "OPTIMIZE",
-        "REORG",
-        "SET TBLPROPERTIES",
-        "UNSET TBLPROPERTIES",
-        "UPGRADE PROTOCOL",
-        "VACUUM END",
-        "VACUUM START",
-    }
-)
-"""Operations that leave every value as it was."""
-
-_Since = tuple[Stamp | None, bool, tuple[str, ...]]
-_NOTHING: _Since = (None, False, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +35,9 @@ class Target:
     ``version`` is the newest one, which all this is said of. ``columns_seq``: the steps of schema
     changes up to it are taken. ``mode`` is how the table is kept, ``build`` which rebuild made it.
     ``deletion_vectors``: whether a reader has to know them. ``described``: what its
-    `DESCRIPTION_PROPERTY` says.
+    `DESCRIPTION_PROPERTY` says. ``newer``: the newest generation of the table, above the one that
+    was asked for, that any of these commits is of. ``standing``: the stamp, or what the table's
+    properties repeat of an earlier one, where the log has lost our last commit.
     """
 
     url: str
@@ -76,6 +54,35 @@ class Target:
     build: int = 0
     deletion_vectors: bool = True
     described: str | None = None
+    newer: int | None = None
+    standing: Stamp | None = None
+
+
+def open_table(url: str) -> DeltaTable:
+    """The table at ``url``. Raises what deltalake raises."""
+    parts = urlsplit(url)
+    return DeltaTable(unquote(parts.path) if parts.scheme == "file" else url)
+
+
+def commits_of(table: DeltaTable, most: int = COMMITS_MAX) -> Iterator[Commit]:
+    """The table's commits from its newest one back, ``most`` of them, as far as its log has their
+    files. Raises what deltalake raises, and ValueError for a torn file."""
+    newest = table.version()
+    for version in range(newest, max(-1, newest - most), -1):
+        raw = raw_commit(table, version)
+        if raw is None:
+            return
+        yield parse_commit(version, raw)
+
+
+def raw_commit(table: DeltaTable, version: int) -> bytes | None:
+    """The file of one commit; None where the log has it no longer, or not yet."""
+    files = DeltaFileSystemHandler.from_table(table._table)
+    try:
+        file = files.open_input_file(f"_delta_log/{version:020d}.json")
+    except FileNotFoundError:
+        return None
+    return bytes(file.read(file.size()))
 
 
 def read_target(url: str, app: str) -> Target:
@@ -84,18 +91,16 @@ def read_target(url: str, app: str) -> Target:
 
     Raises Unavailable when something is there that cannot be read.
     """
-    parts = urlsplit(url)
-    address = unquote(parts.path) if parts.scheme == "file" else url
     try:
-        table = DeltaTable(address)
+        table = open_table(url)
         found = table.metadata().configuration
         build = int(found.get("tideline.build") or 0)
-        app = of_build(app, build)
-        applied = table.transaction_version(app)
-        stamp, went_back, foreign = _NOTHING if applied is None else _last_of_ours(table, app)
+        now = of_build(app, build)
+        applied = table.transaction_version(now)
+        since, newer = _looked_through(table, now, applied) if app else (SinceOurs(), None)
     except TableNotFoundError:
         return Target(url)
-    except (DeltaError, OSError) as error:
+    except (DeltaError, OSError, ValueError) as error:
         raise Unavailable(
             f"the log of the table at {url} cannot be read: {type(error).__name__}",
             hint="check that the warehouse can be reached and that its _delta_log is complete",
@@ -108,16 +113,18 @@ def read_target(url: str, app: str) -> Target:
         exists=True,
         owner=(owner[0], owner[1], owner[2]),
         applied=applied,
-        stamp=stamp,
-        went_back=went_back,
-        foreign=foreign,
-        unproven=_unproven(stamp, found.get(UNPROVEN_PROPERTY)),
+        stamp=since.stamp,
+        went_back=since.went_back,
+        foreign=since.foreign,
+        unproven=_unproven(since.stamp, found.get(UNPROVEN_PROPERTY)),
         version=table.version(),
         columns_seq=TargetColumns.parse(found.get(COLUMNS_PROPERTY)).seq,
         mode=Mode(found.get("tideline.mode") or Mode.CURRENT),
         build=build,
         deletion_vectors=_has_vectors(table, found),
         described=found.get(DESCRIPTION_PROPERTY),
+        newer=newer,
+        standing=since.stamp or _remembered(found.get(STANDING_PROPERTY), now),
     )
 
 
@@ -127,42 +134,33 @@ def _has_vectors(table: DeltaTable, properties: Mapping[str, str]) -> bool:
     return "deletionVectors" in features or properties.get(VECTORS_PROPERTY) == "true"
 
 
-def _last_of_ours(table: DeltaTable, app: str) -> _Since:
-    """Our newest commit's stamp, whether a RESTORE that it did not know of went behind it, and what
-    else others did (newest first; not told where the log has no commit of ours).
+def _looked_through(
+    table: DeltaTable, app: str, applied: int | None
+) -> tuple[SinceOurs, int | None]:
+    """What others did since our last commit, and the newest generation above the one of ``app``
+    that any commit since is of. Where nothing is ``applied`` there is no commit of ours."""
+    newest = newest_generation([app], app)
 
-    A commit knows what came up to the version that its run had looked at.
-    """
-    restored: list[int | None] = []
-    for limit in (1, COMMITS_MAX):
-        restored, foreign = [], list[str]()
-        stamp, ours, judged = None, -1, -1
-        commits = table.history(limit)
-        for commit in commits:
-            version = int(commit["version"])
-            if stamp is not None and version <= judged:
-                break
-            found = Stamp.parse(commit.get("userMetadata"))
-            if found is not None and found.app_id == app:
-                if stamp is None:
-                    stamp, ours = found, version
-                    judged = version - 1 if found.looked_at is None else found.looked_at
-                continue
-            operation = str(commit.get("operation", "unknown"))
-            if operation == "RESTORE":
-                restored.append(_restored_to(commit.get("operationParameters") or {}))
-            if operation not in HARMLESS:
-                foreign.append(f"version {commit['version']}: {operation}")
-        if stamp is not None and (limit > 1 or judged >= ours - 1):
-            return stamp, any(to is None or to < ours for to in restored), tuple(foreign)
-    return None, bool(restored), ()
+    def read() -> Iterator[Commit]:
+        nonlocal newest
+        for commit in commits_of(table):
+            generation = newest_generation(commit.numbers, app, build_of(app))
+            newest = max(newest, generation)
+            if applied is not None or generation < 0:
+                yield commit
+            else:
+                return
+
+    since = since_ours(read(), app)
+    newer = newest if newest > newest_generation([app], app) else None
+    return (SinceOurs() if applied is None else since), newer
+
+
+def _remembered(text: str | None, app: str) -> Stamp | None:
+    stamp = Stamp.parse(text)
+    return stamp if stamp is not None and stamp.app_id == app else None
 
 
 def _unproven(stamp: Stamp | None, noted: str | None) -> tuple[str, ...]:
     """As our last commit says, or the table's property where the log has lost that."""
     return Unproven.parse(noted).changes if stamp is None else stamp.unproven
-
-
-def _restored_to(parameters: Mapping[str, Any]) -> int | None:
-    version = str(parameters.get("version"))
-    return int(version) if version.isdecimal() else None

@@ -7,19 +7,16 @@ doubt that there was before its rows were read, at the source and in the warehou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import msgspec
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from msgspec.structs import replace
 
 from tideline.contract import layout
-from tideline.contract.manifest import Manifest, OpenState, TableCondition, TableState
-from tideline.contract.plan import Stamp, app_id
+from tideline.contract.delta_log import Commit, is_ours
+from tideline.contract.manifest import Manifest, OpenState, TableCondition, TableState, digest
+from tideline.contract.plan import app_id
 from tideline.contract.schema import parse_table
 from tideline.contract.verification import (
     Proof,
@@ -30,7 +27,7 @@ from tideline.contract.verification import (
     encode_verification,
     encode_verified,
 )
-from tideline.planner.targets import HARMLESS
+from tideline.planner.targets import commits_of, open_table, raw_commit
 from tideline.settings import Settings
 from tideline.store.objects import ObjectStore, open_store
 
@@ -60,18 +57,34 @@ def store_verification(settings: Settings, result: Verification) -> None:
             continue
         place = layout.verified_key(settings.pipeline, parse_table(table.table))
         found = _kept(store, place)
-        if found is None or found.app_id != table.app_id or found.seq <= table.seq:
-            kept = Verified(
-                table=table.table,
-                seq=table.seq,
-                manifest_number=table.manifest_number,
-                target_version=table.target_version,
-                app_id=table.app_id,
-                verify_id=result.verify_id,
-                source_time_us=table.source_time_us,
-                doubts=table.doubts,
-            )
+        kept = Verified(
+            table=table.table,
+            seq=table.seq,
+            manifest_number=table.manifest_number,
+            target_version=table.target_version,
+            app_id=table.app_id,
+            verify_id=result.verify_id,
+            source_time_us=table.source_time_us,
+            doubts=table.doubts,
+            target_commit=_commit_of(settings, table.table, table.target_version),
+        )
+        if found is None or _gives_way(settings, found, kept):
             store.put(place, encode_verified(kept))
+
+
+def _gives_way(settings: Settings, found: Verified, newer: Verified) -> bool:
+    """Whether ``newer`` is kept in the place of ``found``; not what was kept before with the log
+    as it was then."""
+    if replace(found, target_commit=newer.target_commit) == newer:
+        return False
+    return found.app_id != newer.app_id or found.seq <= newer.seq or not _stands(settings, found)
+
+
+def _stands(settings: Settings, kept: Verified) -> bool:
+    """Whether the target's log has the version that was proven, as far as is known."""
+    if not kept.target_commit:
+        return True
+    return _commit_of(settings, kept.table, kept.target_version) == kept.target_commit
 
 
 def read_verification(settings: Settings, verify_id: str) -> Verification | None:
@@ -153,36 +166,44 @@ def _kept(store: ObjectStore, key: str) -> Verified | None:
     return None if raw is None else decode_verified(raw)
 
 
+def _commit_of(settings: Settings, table: str, version: int) -> str:
+    """The digest of a version's file in the table's log; "" where it cannot be had."""
+    try:
+        url = layout.table_path(settings.warehouse.url, parse_table(table))
+        raw = raw_commit(open_table(url), version)
+    except (TableNotFoundError, DeltaError, OSError):
+        return ""
+    return "" if raw is None else digest(raw)
+
+
 def _invalid(settings: Settings, tail: Manifest, now: TableState, kept: Verified) -> str | None:
     url = layout.table_path(settings.warehouse.url, parse_table(kept.table))
-    parts = urlsplit(url)
     try:
-        table = DeltaTable(unquote(parts.path) if parts.scheme == "file" else url)
+        table = open_table(url)
         version = table.version()
         build = int(table.metadata().configuration.get("tideline.build") or 0)
         since = max(0, version - kept.target_version)
-        commits = table.history(min(since, COMMITS_MAX)) if since else []
+        commits = list(commits_of(table, min(since, COMMITS_MAX)))
     except TableNotFoundError:
         return "the table is gone"
-    except (DeltaError, OSError) as error:
+    except (DeltaError, OSError, ValueError) as error:
         return f"the table's log cannot be read: {type(error).__name__}"
     app = app_id(tail.pipeline, tail.incarnation, kept.table, now.generation, build)
     if kept.app_id != app:
         return "the table was started or built anew"
     if version < kept.target_version:
         return "the table was made anew"
-    foreign = [text for commit in commits if (text := _foreign(commit, kept))]
-    if not foreign and len(commits) < since:
+    foreign = [one for one in commits if _foreign(one, kept)]
+    if foreign:
+        return f"changed by others: {foreign[-1]}"
+    if len(commits) < since:
         return f"its log does not tell who made the versions up to {version - len(commits)}"
-    return f"changed by others: {foreign[-1]}" if foreign else None
+    if not _stands(settings, kept):
+        return f"its log has another version {kept.target_version} than the one that was proven"
+    return None
 
 
-def _foreign(commit: Mapping[str, Any], kept: Verified) -> str | None:
-    """What a commit by others after the proof is called; None for ours, and for harmless ones."""
-    stamp = Stamp.parse(commit.get("userMetadata"))
-    operation = str(commit.get("operation", "unknown"))
-    version = int(commit["version"])
-    ours = stamp is not None and stamp.app_id == kept.app_id
-    if version <= kept.target_version or ours or operation in HARMLESS:
-        return None
-    return f"version {version}: {operation}"
+def _foreign(commit: Commit, kept: Verified) -> bool:
+    """Whether it is a change by others, after the proof."""
+    later = commit.version > kept.target_version
+    return later and commit.changes_data and not is_ours(commit, kept.app_id)

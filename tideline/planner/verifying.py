@@ -27,6 +27,7 @@ from tideline.contract.verification import (
 )
 from tideline.planner.meanwhile import Held, Meanwhile, check_table
 from tideline.planner.merges import Planning
+from tideline.planner.past import Past
 from tideline.planner.progress import target_of
 from tideline.settings import Settings
 from tideline.store.chain import Chain, Link
@@ -104,6 +105,7 @@ class _Planning:
         self._settings = settings
         self._store = store
         self._chain = Chain(store, settings.pipeline)
+        self._past = Past(self._chain)
 
     def plan(
         self, request_id: str, verify_id: str, finished_in: int, tables: Sequence[str]
@@ -174,13 +176,11 @@ class _Planning:
         now = self._chain.open_state(tail).tables.get(name, TableState())
         state = then.tables.get(name, TableState())
         target = target_of(self._settings, tail.manifest, name, now)
-        check_table(name, state, now, target, tail.manifest)
+        check_table(name, state, now, target, tail.manifest, self._past)
         number = target.applied
         if number is None or number < state.last_data_manifest:
             raise _Waits
         applied = max(number, last.manifest_number)
-        if applied > tail.manifest.manifest_number:
-            raise Held(f"its target has applied manifest {applied}, which the chain does not have")
         checks = [one.check for one in found]
         low = min(check.low_seq for check in checks)
         if len({check.schema for check in checks}) > 1:

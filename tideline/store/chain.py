@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tideline.contract import layout
 from tideline.contract.block import (
@@ -107,17 +108,45 @@ class Chain:
 
     def stretches(self, first: int, last: int) -> Iterator[Stretch]:
         """As `links`, with the blocks that they were read from: one request per block where there
-        are blocks, one per manifest elsewhere. A block may be cut at both ends of the range.
+        are blocks, one per manifest elsewhere, and one more where the last comes from a block. A
+        block may be cut at both ends of the range.
 
-        CorruptData for a block that is damaged; one that is missing is done without.
+        CorruptData for a block that is damaged, or of another chain; one that is missing is done
+        without. Who stops before the end asks `check_anchor` of the last one.
         """
-        previous: Link | None = None
+        before: Stretch | None = None
         for stretch in self._read_ahead(first, last):
-            for link in stretch.links:
-                if previous is not None:
-                    check_link(previous.manifest, previous.raw, link.manifest)
-                previous = link
+            self._check_links(before, stretch)
             yield stretch
+            before = stretch
+        if before is not None:
+            self.check_anchor(before.block, before.links[-1].manifest.manifest_number)
+
+    def _check_links(self, before: Stretch | None, stretch: Stretch) -> None:
+        """Raise CorruptData unless each link follows the one before it."""
+        links = [*(() if before is None else before.links[-1:]), *stretch.links]
+        try:
+            for previous, link in pairwise(links):
+                check_link(previous.manifest, previous.raw, link.manifest)
+        except CorruptData:
+            if before is not None:  # Is it the block that is of another chain?
+                self.check_anchor(before.block, before.links[-1].manifest.manifest_number)
+            raise
+
+    def check_anchor(self, block: Block | None, number: int) -> None:
+        """Raise CorruptData where ``block`` has another manifest ``number`` than the chain; all
+        before that follows from digests. It may be left of a chain that a restore of the store has
+        taken back."""
+        if block is None:
+            return
+        link = self.read(number)
+        if link is None or link.digest != block.digests[number - block.first_manifest]:
+            raise CorruptData(
+                f"{layout.block_key(self.pipeline, block.block_number)} repeats another manifest"
+                f" {number} than the chain's",
+                hint="the store was restored from a backup, and the block is of the chain before:"
+                " remove it, and all newer ones; they are rolled up anew",
+            )
 
     def read_block(self, number: int) -> Block | None:
         """Block ``number``; None when there is none (yet), CorruptData when it is not one."""
@@ -143,7 +172,9 @@ class Chain:
         if not self._store.create(key, raw) and self._store.get(key) != raw:
             raise CorruptData(
                 f"another block lies at {key} than the one its manifests and parts give here",
-                hint="that one holds; was it rolled up by another version of this program?",
+                hint="was the store restored from a backup, the block is of the chain before:"
+                " remove it, and it is rolled up anew. Else that one holds, and was rolled up by"
+                " another version of this program",
             )
 
     def newest_block(self, hint: int = 0) -> int:
@@ -248,7 +279,8 @@ class Chain:
                 if link is None:
                     raise CorruptData(
                         f"manifest {number} of {self.pipeline} is missing",
-                        hint="manifests are never deleted: restore it from a backup",
+                        hint="manifests are never deleted: restore it from a backup, or see"
+                        " docs/RESTORE.md if one was restored while a worker ran",
                     )
                 yield Stretch((link,))
 

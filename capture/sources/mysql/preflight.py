@@ -35,7 +35,7 @@ from tideline.contract.schema import TableId
 
 VERSION_MIN = {"mysql": (8, 0), "mariadb": (10, 6)}
 _NAMES = {"mysql": "MySQL", "mariadb": "MariaDB"}
-_ANEW = "start the pipeline anew under another name, which dumps every table"
+_ANEW = "start the pipeline anew under another name, which dumps every table (docs/RESTORE.md)"
 
 
 @dataclass(frozen=True, slots=True)

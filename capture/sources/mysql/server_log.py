@@ -14,7 +14,7 @@ from tideline.contract.errors import Misconfigured, SourceLost
 from tideline.contract.manifest import Manifest
 from tideline.contract.position import MysqlPosition, SourceIdentity
 
-ANEW = "start the pipeline anew under another name, which dumps every table"
+ANEW = "start the pipeline anew under another name, which dumps every table (docs/RESTORE.md)"
 SENT_EARLY_S = 10
 """How long a server is waited for at once until it says that it has what it already sent."""
 _SENT_EARLY_WAITS = 2

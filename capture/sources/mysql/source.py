@@ -44,6 +44,7 @@ from capture.sources.mysql.watermarks import (
     SESSION,
     WrittenMarks,
     check_form,
+    last_clock,
     watermark_table,
 )
 from capture.sources.sockets import Opened, end
@@ -55,6 +56,8 @@ from tideline.contract.schema import TableId
 from tideline.settings import Settings
 
 _ANSWER_MIN_S = SENT_EARLY_S + 5.0
+_CLOCK_BACK_US = 60_000_000
+"""A server's clock may be set back by so much without its log being another one."""
 """Nothing that a session waits for takes longer than a wait for what was sent early."""
 
 
@@ -109,9 +112,26 @@ class MysqlSource:
                 if identity != tail.identity:
                     return server_log.fail_over(position, tail, identity)
                 server_log.check(position)
+                if not self._source.read_only:
+                    self._check_marks(cursor, tail)
                 return position
             except pymysql.Error as error:
                 raise query_failed(error) from None
+
+    def _check_marks(self, cursor: Any, tail: Manifest) -> None:
+        """Raise SourceLost where the table of marks, which is written before the log is read, knows
+        less than the chain: the server was restored from a copy, and its log goes on differently
+        from there, under the old names, offsets and GTIDs."""
+        written = last_clock(cursor, self._ours, tail.incarnation)
+        read = tail.source_time_us
+        if written is None or read is None or written >= read - _CLOCK_BACK_US:
+            return
+        raise SourceLost(
+            f"the chain has read marks that were written {(read - written) / 1e6:.0f} s after the"
+            f" last one that {self._ours} has: the log is not the one that it was",
+            hint="was the source restored from a backup? What came between is in the warehouse"
+            f" only: {ANEW}",
+        )
 
     def _logged(self, cursor: Any) -> set[str]:
         """The databases whose changes the log must hold."""

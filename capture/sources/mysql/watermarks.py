@@ -77,6 +77,17 @@ def check_form(cursor: Any, table: TableId) -> bool:
     return bool(found)
 
 
+def last_clock(cursor: Any, table: TableId, incarnation: str) -> int | None:
+    """The server's clock (µs UTC) when the last mark of ``incarnation`` was written; None where the
+    table has none."""
+    cursor.execute(
+        f"SELECT clock_us FROM {qualified(table)} WHERE incarnation = %s",  # noqa: S608
+        (incarnation,),
+    )
+    row = cursor.fetchone()
+    return None if row is None else int(row[0])
+
+
 class WrittenMarks:
     """`Marks` on one connection in autocommit; thread-safe, as high marks come from a thread of
     their own."""

@@ -33,7 +33,7 @@ from tideline.contract.position import format_lsn
 
 VERSION_NUM_MIN = 140000
 OPERATIONS = ("insert", "update", "delete", "truncate")
-_ANEW = "start the pipeline anew under another name, which dumps every table"
+_ANEW = "start the pipeline anew under another name, which dumps every table (docs/RESTORE.md)"
 _RESTART = " -- then restart the server"
 
 

@@ -21,6 +21,7 @@ from capture.sources.postgres.fence import blocker
 from capture.sources.postgres.names import publication_name, quoted, slot_name
 from capture.sources.postgres.publication import ensure_publication
 from capture.sources.postgres.relations import Relations
+from capture.sources.postgres.same_log import a_transaction_ends_at
 from capture.sources.postgres.snapshot_copy import SnapshotCopy
 from capture.sources.postgres.transactions import TransactionReader
 from capture.sources.postgres.types import PINNED
@@ -48,7 +49,10 @@ _FEEDBACK_S = 5
 _PATIENCE_S = 1.0
 _TERMINATE_S = 10.0
 _FREE_NAME = "set source.slot to a name that is free"
-_ANEW = "start the pipeline anew under another name, which dumps every table"
+_ANEW = "start the pipeline anew under another name, which dumps every table (docs/RESTORE.md)"
+_RESTORED = (
+    "was the store or the source restored from a backup? What came between is in one of them only:"
+)
 
 _SLOT = """
 SELECT plugin, database, active_pid, wal_status, confirmed_flush_lsn::text
@@ -253,11 +257,31 @@ class PostgresSource:
             raise SourceLost(
                 f"slot {self._slot!r} stands at {confirmed}, the log ends at"
                 f" {format_lsn(written)}, and the chain at {position}: not the log it was",
-                hint=_ANEW,
+                hint=f"{_RESTORED} {_ANEW}",
             )
         if pid is not None:
             self._end_holder(cursor, pid)
+        if parse_lsn(confirmed) < position.end_lsn:
+            self._check_same_log(position)
         return position
+
+    def _check_same_log(self, position: PostgresPosition) -> None:
+        """Raise SourceLost where the chain's ``position`` is not one of the server's log; the slot
+        has not confirmed it, as it keeps the last transaction. It may have a lot to decode: nothing
+        limits how long that takes."""
+        with closing(self._connect("look")) as connection, connection.cursor() as cursor:
+            try:
+                same = a_transaction_ends_at(
+                    cursor, self._slot, self._publication, position.end_lsn
+                )
+            except psycopg2.Error as error:
+                raise replication_failed(error) from None
+        if not same:
+            raise SourceLost(
+                f"no transaction of the server's log ends at {position}, where the chain does: it"
+                " is not the log that it was",
+                hint=f"{_RESTORED} {_ANEW}",
+            )
 
     def _announce_slot(self, cursor: Any) -> PostgresPosition:
         """The chain is empty: a slot by our name belongs to another one, or was left over."""

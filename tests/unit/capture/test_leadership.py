@@ -13,8 +13,9 @@ from structlog.testing import capture_logs
 from capture.leadership import Candidate, Lead
 from tests.fixtures.troubled_store import Failing, TroubledStore
 from tideline.contract.errors import Fenced, Unavailable
-from tideline.contract.manifest import Manifest, ManifestKind, OpenState
+from tideline.contract.manifest import Check, Manifest, ManifestKind, OpenState
 from tideline.contract.position import PostgresPosition, SourceIdentity
+from tideline.contract.request import Answer, RequestState
 from tideline.store.chain import Chain, Link
 
 PIPELINE = "shop"
@@ -204,6 +205,26 @@ class TestTakeover:
         Chain(store, PIPELINE).append(following(old.link))
         lead = lead_of(store)
         assert lead.link.manifest.state == lead.state == OpenState()
+
+    def test_it_says_nothing_again_that_the_manifest_before_it_says(self) -> None:
+        store = TroubledStore()
+        old = lead_of(store, writer="old")
+        said: dict[str, object] = {
+            "checks": (Check("v", "public.t", "f", 0, 0, 0),),
+            "accepted": ("r",),
+            "refused": (Answer("q", RequestState.FAILED),),
+            "released": True,
+            "uploading": (2,),
+        }
+        before = following(old.link, source_time_us=7, state=OpenState(), state_at=None, **said)
+        Chain(store, PIPELINE).append(before)
+        made = lead_of(store).link.manifest
+        mute = Manifest.__struct_defaults__
+        names = Manifest.__struct_fields__[-len(mute) :]
+        silent = dict(zip(names, mute, strict=True))
+        own = ("version", "requires", "source_time_us", "written_at_us", "state")
+        assert [n for n in names if n not in own and getattr(made, n) != silent[n]] == []
+        assert (made.kind, made.term, made.source_time_us) == (ManifestKind.TAKEOVER, 2, 7)
 
     def test_one_that_was_stopped_takes_nothing(self) -> None:
         store, turns = TroubledStore(), Turns()

@@ -47,10 +47,10 @@ def asked(written: tuple[TroubledStore, list[Link]]) -> Iterator[list[str]]:
 @pytest.mark.parametrize(
     ("first", "last", "requests_max"),
     [
-        (1, 1000, 1),
-        (1, 2000, 2),
+        (1, 1000, 2),
+        (1, 2000, 3),
         (1, 2005, 7),
-        (500, 1500, 2),
+        (500, 1500, 3),
         (990, 1010, 21),
         (1990, 2005, 16),
         (5, 5, 1),
@@ -159,6 +159,37 @@ def test_a_block_that_does_not_follow(written: tuple[TroubledStore, list[Link]])
             list(chain.links(1, 2000))
     finally:
         store.put(key, raw)
+
+
+@pytest.mark.parametrize(
+    ("last", "shown"), [(2000, True), (1500, True), (2005, True), (1000, False)]
+)
+def test_a_block_of_the_chain_before_a_restore(
+    written: tuple[TroubledStore, list[Link]], last: int, shown: bool
+) -> None:
+    """It follows the block before it, and the chain's own manifests are other ones."""
+    store, links = written
+    kept = {
+        key: store.get(key) for key in (layout.manifest_key("shop", n) for n in range(1500, 2006))
+    }
+    chain = Chain(store, "shop")
+    try:
+        tail = links[1498]
+        for number in range(1500, 2006):
+            store.delete(layout.manifest_key("shop", number))
+            other = following(tail.manifest, state_at=None, state=first_manifest().state)
+            tail = chain.append(replace(other, writer="restored"))
+        if not shown:
+            assert len(list(chain.links(1, last))) == last
+            return
+        with pytest.raises(CorruptData) as raised:
+            list(chain.links(1, last))
+        assert "blocks/000000000002.json repeats another manifest" in raised.value.message
+        assert "remove it" in (raised.value.hint or "")
+    finally:
+        for key, raw in kept.items():
+            assert raw is not None
+            store.put(key, raw)
 
 
 def test_what_is_no_block(written: tuple[TroubledStore, list[Link]]) -> None:

@@ -31,7 +31,7 @@ from tideline.contract.manifest import (
     TableState,
     encode_manifest,
 )
-from tideline.contract.plan import Plan
+from tideline.contract.plan import Plan, Stamp
 from tideline.contract.position import PostgresPosition
 from tideline.contract.schema import encode_schema
 from tideline.planner import merges, starts
@@ -281,7 +281,8 @@ def planned(
     def target_of(settings: Settings, tail: Manifest, name: str, table: TableState) -> Target:
         owner = ("shop", "one", name)
         at = applied[name]
-        return Target("u", exists=at is not None, owner=owner, applied=at)
+        stamp = None if at is None else Stamp("a", *owner[:2], "p", 0, at, 0, digest=f"digest {at}")
+        return Target("u", exists=at is not None, owner=owner, applied=at, standing=stamp)
 
     monkeypatch.setattr(starts, "target_of", target_of)
     return plan_merge(settings(**merge), plan_id="p", tables=list(applied)), client

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import pytest
 
-pytest.importorskip("pyspark")
-
-from spark_jobs.formats.delta_log import (
+from tideline.contract.delta_log import (
     Commit,
     SinceOurs,
     foreign_before,
     foreign_since,
+    parse_commit,
     since_ours,
 )
 from tideline.contract.plan import Stamp
@@ -76,3 +76,25 @@ def test_what_slips_in_before_a_commit_and_what_comes_behind_a_look() -> None:
     assert foreign_before([ours(6), theirs(5)], APP) == ()
     assert foreign_since(commits, 4, APP) == ("version 5: UPDATE",)
     assert foreign_since(commits, 5, APP) == ()
+
+
+@pytest.mark.parametrize(
+    ("operation", "data", "changes"),
+    [
+        ("WRITE", True, True),
+        ("OPTIMIZE", False, False),
+        ("a later writer's name", True, True),
+        ("a later writer's name", False, False),
+        ("SET TBLPROPERTIES", None, False),
+        # No file is touched, and rows have another value under the name, or none.
+        ("RENAME COLUMN", None, True),
+        ("DROP COLUMNS", None, True),
+        ("REPLACE COLUMNS", None, True),
+    ],
+)
+def test_what_counts_as_a_change(operation: str, data: bool | None, changes: bool) -> None:
+    actions: list[dict[str, object]] = [{"commitInfo": {"operation": operation}}]
+    if data is not None:
+        actions.append({"add": {"path": "p", "dataChange": data}})
+    raw = "\n".join(json.dumps(action) for action in actions).encode()
+    assert parse_commit(3, raw).changes_data is changes

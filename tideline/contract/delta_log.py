@@ -1,5 +1,8 @@
 """What the commits of a Delta table's log say: which are ours, and what others did. Pure.
 
+The one rule of what counts as a change by others, for Spark jobs and for whoever plans: a commit
+that is not ours, and that adds or removes rows or has a name stand for another column's values.
+
 A commit's stamp says which version its run had looked at. So whoever reads the log knows of every
 commit by others whether a run of ours has judged it: all up to that version are, and those between
 it and the commit itself are not.
@@ -14,13 +17,15 @@ from typing import Any
 
 from tideline.contract.plan import Stamp
 
-_LOSE_VALUES = frozenset({"DROP COLUMNS", "REPLACE COLUMNS"})
-"""Operations that touch no file, and rows lose values by them all the same."""
+_OTHER_VALUES = frozenset({"DROP COLUMNS", "RENAME COLUMN", "REPLACE COLUMNS"})
+"""Operations that touch no file, and by which rows have other values under a column's name all the
+same. Two columns that were renamed into each other's names look as they did before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit of a table's log; ``numbers``: the transaction versions it sets, by app id;
+    """One commit of a table's log; ``changes_data``: it may have changed a value of a row;
+    ``numbers``: the transaction versions it sets, by app id;
     ``at_us``: when its file was written, by the store's clock, µs since 1970 UTC."""
 
     version: int
@@ -52,10 +57,13 @@ class SinceOurs:
 
 
 def since_ours(
-    commits: Iterable[Commit], app_id: str, columns_at: Callable[[int], Sequence[str]]
+    commits: Iterable[Commit],
+    app_id: str,
+    columns_at: Callable[[int], Sequence[str]] = lambda version: (),
 ) -> SinceOurs:
     """What ``commits``, newest first, say since the last one that carries ``app_id``; and what
-    others committed between the version that its run knew and itself."""
+    others committed between the version that its run knew and itself. ``columns_at`` tells a
+    version's columns, for ``came_back``."""
     foreign: list[str] = []
     restores: list[Commit] = []
     ours: Commit | None = None
@@ -115,8 +123,8 @@ def is_ours(commit: Commit, app_id: str) -> bool:
     return stamped or app_id in commit.numbers
 
 
-def parse_commit(version: int, raw: bytes, at_us: int) -> Commit:
-    """A commit from its file's lines."""
+def parse_commit(version: int, raw: bytes, at_us: int = 0) -> Commit:
+    """A commit from its file's lines. Raises ValueError for a line that is not JSON."""
     info: dict[str, Any] = {}
     numbers: dict[str, int] = {}
     changes_data = False
@@ -131,7 +139,7 @@ def parse_commit(version: int, raw: bytes, at_us: int) -> Commit:
         version=version,
         operation=str(info.get("operation", "unknown")),
         restored_to=_restored_to(info.get("operationParameters", {})),
-        changes_data=changes_data or info.get("operation") in _LOSE_VALUES,
+        changes_data=changes_data or info.get("operation") in _OTHER_VALUES,
         numbers=numbers,
         stamp=Stamp.parse(info.get("userMetadata")),
         rows_written=int(info.get("operationMetrics", {}).get("numOutputRows", 0)),

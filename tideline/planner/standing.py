@@ -1,0 +1,48 @@
+"""Whether what a target has applied is what the chain at hand says: by digest, not by number.
+
+A store that was restored from its backup goes on with other manifests under numbers that targets
+have applied. Whoever trusted the numbers would skip what those hold, without a word.
+"""
+
+from __future__ import annotations
+
+from tideline.contract.manifest import Manifest
+from tideline.planner.past import Past
+from tideline.planner.targets import Target
+
+
+def strayed(past: Past, tail: Manifest, name: str, target: Target, *, beside: bool = False) -> str:
+    """Why ``target`` of the table called ``name`` has not applied the chain that ends with
+    ``tail``, and what cures that; "" where it has, or has applied nothing.
+
+    ``beside``: it is the table that a rebuild makes. Raises like the chain.
+    """
+    why = _why(past, tail, target)
+    if not why:
+        return ""
+    cure = f"`tideline rebuild {name} --anew` begins the rebuild once more"
+    if not beside:
+        cure = (
+            "once the worker has caught up with the source, `tideline rebuild"
+            f" {name}` builds it anew from the chain, while the old one can be read; or remove the"
+            " table's directory and merge"
+        )
+    return f"{why}: the store or the warehouse was restored from a backup, or set back. {cure}"
+
+
+def _why(past: Past, tail: Manifest, target: Target) -> str:
+    if target.newer is not None:
+        return f"the target holds generation {target.newer}, which the chain does not have"
+    applied, stamp = target.applied, target.standing
+    if applied is None:
+        return ""
+    # One that was merged since the tail was looked up is ahead of that, and not of the chain.
+    if applied > tail.manifest_number and not past.has(applied):
+        return f"the target has applied manifest {applied}, which the chain does not reach"
+    if stamp is None or stamp.b != applied:
+        return f"the target's log no longer tells which manifest {applied} it has applied"
+    # A stamp from before there were digests has the manifest's last sequence only.
+    same = stamp.digest == past.digest(applied)
+    if not stamp.digest:
+        same = stamp.seq == past.manifest(applied).last_seq
+    return "" if same else f"the target has applied another manifest {applied} than the chain's"
