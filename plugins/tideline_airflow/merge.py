@@ -19,6 +19,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.plan import Plan
+from tideline.contract.printable import printable
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt, reread_requests
 from tideline.openlineage import Told
 from tideline_airflow.assets import MERGED, event_extra, table_asset
@@ -130,7 +131,8 @@ class MergeOperator(PlanJobOperator):
             receipt = receipts[plan.plan_id] = self.run_plan(hook, plan, context)
             refused = [t.table for t in receipt.tables if t.outcome is Outcome.REFUSED]
             if refused:
-                self.log.info("planning anew, others have moved on: %s", ", ".join(refused))
+                names = printable(", ".join(refused))
+                self.log.info("planning anew, others have moved on: %s", names)
             elif plan.b >= plan.tail:
                 break
         else:
@@ -158,11 +160,11 @@ class MergeOperator(PlanJobOperator):
         self.log.info(
             "planned in %.1f s: %s, up to manifest %d",
             time.monotonic() - began,
-            ", ".join(table.table for table in plan.tables) or "nothing",
+            printable(", ".join(table.table for table in plan.tables)) or "nothing",
             plan.b,
         )
         for table, reason in plan.held.items():
-            self.log.warning("%s is held back: %s", table, reason)
+            self.log.warning("%s", printable(f"{table} is held back: {reason}"))
         return plan
 
     def _skip(self, hook: TidelineHook, plan: Plan, scope: Sequence[str] | None) -> NoReturn:
@@ -177,7 +179,7 @@ def _failure(failed: Sequence[TableReceipt], among: int) -> AirflowException:
     mendable = all(one.error_kind == Unavailable.__name__ for one in failed)
     kind = AirflowException if mendable else AirflowFailException
     said = "; ".join(f"{one.table} ({one.error or one.outcome.value})" for one in failed)
-    return kind(f"{len(failed)} of {among} tables are not merged: {said}")
+    return kind(f"{len(failed)} of {among} tables are not merged: {printable(said)}")
 
 
 def _announce(receipt: Receipt, context: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tideline.contract.printable import printable
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
 
 
@@ -39,7 +40,7 @@ def format_receipts(receipts: Sequence[TableReceipt]) -> str:
     rows = [("table", "outcome", "read", "inserted", "updated", "deleted", "seq", "seconds")]
     rows += [
         (
-            one.table,
+            printable(one.table),
             one.outcome.value,
             str(one.rows_read),
             str(one.inserted),

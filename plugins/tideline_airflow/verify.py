@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from tideline.contract import layout
 from tideline.contract.errors import TidelineError
+from tideline.contract.printable import printable
 from tideline.contract.proofs import batches, with_pass
 from tideline.contract.request import DumpRequest
 from tideline.contract.verification import Proof, TableProof, Verification, VerifyPlan
@@ -208,7 +209,11 @@ class ProofOperator(BaseOperator):
 
 
 def describe_proof(table: TableProof) -> str:
-    """A table's result in words, without keys."""
+    """A table's result in one line of words, without keys."""
+    return printable(_proof_in_words(table))
+
+
+def _proof_in_words(table: TableProof) -> str:
     if table.proof is Proof.UNPROVEN:
         hint = "" if table.hint is None else f" ({table.hint})"
         return f"{table.table} could not be proven: {table.reason}{hint}"
