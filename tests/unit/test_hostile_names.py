@@ -9,6 +9,7 @@ import pickle
 import re
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -16,9 +17,11 @@ import structlog
 from markdown_it import MarkdownIt
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from pydantic import SecretStr
 
 from capture.logs import keep_to_lines
 from console.assess import Assessment, SourceCost, TableOutcome, _print, as_csv
+from console.init import setup_sql
 from console.inspect import parts, state
 from console.output import say, write_document, write_text
 from console.plan import run as plan
@@ -31,6 +34,7 @@ from tideline.contract.patterns import matches
 from tideline.contract.plan import Stamp, app_id, build_of, newest_generation, of_build
 from tideline.contract.printable import as_code, printable, printable_json
 from tideline.contract.schema import TableId, parse_table
+from tideline.settings import make_settings
 
 EVERY = [one.name for one in NAMES]
 COLUMNS = one_case(EVERY)
@@ -254,6 +258,35 @@ def test_paths_are_plain_and_told_apart() -> None:
         path = layout.table_path("file:///w", table)
         assert path.startswith("file:///w/") and path.count("/") == 5 and "$" not in path
     assert len({layout.table_path("file:///w", table) for table in TABLES}) == len(TABLES)
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+def test_the_sql_of_an_owner_has_no_line_of_a_name(kind: str) -> None:
+    for name in EVERY:
+        user, database = quote(f"u{name}", safe=""), quote(name.replace("/", ""), safe="")
+        values = {
+            "pipeline": "shop",
+            "source": {"url": f"{kind}://{user}@127.0.0.1/{database}", "tables": ["public.*"]},
+            "store": {"url": "file:///s"},
+            "warehouse": {"url": "file:///w"},
+        }
+        try:
+            settings = make_settings(values)
+        except Misconfigured:
+            continue
+        sql = setup_sql(settings)
+        plain = setup_sql(
+            settings.model_copy(
+                update={
+                    "source": settings.source.model_copy(
+                        update={"url": SecretStr(f"{kind}://u@127.0.0.1/d")}
+                    )
+                }
+            )
+        )
+        comments = [line for line in sql.split("\n") if line.startswith("--")]
+        assert len(comments) == plain.count("\n--") + plain.startswith("--")
+        assert all(printable(line) == line for line in comments)
 
 
 def test_a_metrics_label_is_read_back() -> None:
