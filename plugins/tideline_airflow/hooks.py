@@ -21,12 +21,12 @@ from tideline.contract import layout
 from tideline.contract.errors import TidelineError
 from tideline.contract.maintenance import MaintenanceOrder, MaintenanceReceipt
 from tideline.contract.plan import Plan
-from tideline.contract.printable import printable
 from tideline.contract.receipt import Receipt
 from tideline.contract.request import Action, Command, DumpRequest
 from tideline.contract.timeliness import MergeRun
 from tideline.control import ASKER_TIMEOUT_S, Asker
 from tideline.settings import CONFIG_VARIABLE, Settings, load_settings
+from tideline_airflow.log_lines import log_line
 
 
 class PlanUrls(NamedTuple):
@@ -98,7 +98,7 @@ class TidelineHook(BaseHook):
             try:
                 with closing(self.asker()) as asker:
                     asker.ask(request)
-                name = printable(request.tables[0])
+                name = log_line(request.tables[0])
                 self.log.info("rows of %s lack values; the worker is asked", name)
             except TidelineError as error:
                 self.log.warning("the worker could not be asked for what is pending: %s", error)

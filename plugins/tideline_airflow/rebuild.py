@@ -12,11 +12,11 @@ from typing import Any
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from tideline.contract.modes import Mode
-from tideline.contract.printable import printable
 from tideline.contract.receipt import Outcome
 from tideline_airflow.forms import AS_SET
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
+from tideline_airflow.log_lines import log_line
 from tideline_airflow.merge import PlanJobOperator
 from tideline_airflow.plainly import plainly
 from tideline_airflow.scope import flag_of
@@ -74,13 +74,13 @@ class RebuildOperator(PlanJobOperator):
             # A task that is tried again joins what an earlier try began, if that came so far.
             asked=identity_of(context).name,
         )
-        name = printable(record.table)
+        name = log_line(record.table)
         self.log.info("rebuild %d of %s, as %s", record.build, name, record.mode.value)
         done: list[str] = []
         accept = flag_of(self.accept_differences)
         while plan := next_step(hook.settings, record, accept_differences=accept):
             if plan.held:
-                raise AirflowFailException(printable("; ".join(plan.held.values())))
+                raise AirflowFailException(log_line("; ".join(plan.held.values())))
             if len(done) == STEPS_MAX:
                 raise AirflowException("the table is merged faster than it can be rebuilt")
             self._step(hook, plan.plan_id, context)
@@ -95,8 +95,8 @@ class RebuildOperator(PlanJobOperator):
         for one in receipt.tables:
             for change in one.foreign_changes:
                 said = f"{one.table}: changed by somebody else: {change}"
-                self.log.warning("%s", printable(said))
+                self.log.warning("%s", log_line(said))
             if one.outcome is Outcome.FAILED:
-                raise AirflowFailException(printable(f"{one.error} ({one.hint or 'no hint'})"))
+                raise AirflowFailException(log_line(f"{one.error} ({one.hint or 'no hint'})"))
             if one.outcome is Outcome.REFUSED:
-                self.log.info("%s", printable(str(one.error)))
+                self.log.info("%s", log_line(str(one.error)))

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from tideline.contract import layout
 from tideline.contract.errors import TidelineError
-from tideline.contract.printable import printable
 from tideline.contract.proofs import batches, with_pass
 from tideline.contract.request import DumpRequest
 from tideline.contract.verification import Proof, TableProof, Verification, VerifyPlan
@@ -24,6 +23,7 @@ from tideline_airflow.assets import MERGED
 from tideline_airflow.dump import DumpOperator
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
+from tideline_airflow.log_lines import log_line
 from tideline_airflow.merge import PlanJobOperator
 from tideline_airflow.plainly import plainly
 from tideline_airflow.scope import checked, number_of
@@ -210,7 +210,7 @@ class ProofOperator(BaseOperator):
 
 def describe_proof(table: TableProof) -> str:
     """A table's result in one line of words, without keys."""
-    return printable(_proof_in_words(table))
+    return log_line(_proof_in_words(table))
 
 
 def _proof_in_words(table: TableProof) -> str:
