@@ -17,6 +17,7 @@ from capture.desk import Desk
 from capture.health import health_of, limit_of
 from capture.leadership import Candidate, Lead
 from capture.live import LiveSettings
+from capture.logs import keep_to_lines
 from capture.metrics import Metrics
 from capture.points import OnPoint, pass_by
 from capture.queue import RequestQueue
@@ -60,6 +61,7 @@ def run_worker(
     called at named points, for fault tests.
     """
     sys.setswitchinterval(_SWITCH_S)
+    keep_to_lines()
     stopping = threading.Event()
     _stop_on_signals(stopping)
     health = health_of(settings, stopping)

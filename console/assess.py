@@ -8,8 +8,8 @@ changed, and no row is read.
 from __future__ import annotations
 
 import csv
+import io
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -17,6 +17,7 @@ import msgspec
 
 from capture.app import administration
 from capture.sources.administration import AssessedTable
+from console.output import say, write_document, write_text
 from console.tables import print_table
 from spark_jobs.schemas import spark_type
 from tideline.contract.layout import table_path
@@ -27,6 +28,8 @@ from tideline.settings import Settings
 FORMATS = ("text", "json", "csv")
 _CONNECTIONS, _OF_A_DUMP = 3, 2
 """Of a worker: the log, the catalog, and the types or marks; and of each table that is dumped."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a spreadsheet takes for the beginning of a formula. A name can begin so."""
 _MARKS_OF_A_CHUNK = _MARKS_OF_A_ROUND = 2
 
 Outcome = Literal["captured", "held", "parked"]
@@ -90,9 +93,9 @@ def run(settings: Settings, form: str) -> None:
     has none). Raises what connecting to the source raises."""
     found = assess(settings)
     if form == "json":
-        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+        write_document(found)
     elif form == "csv":
-        csv.writer(sys.stdout, lineterminator="\n").writerows(_lines(found))
+        write_text(as_csv(found))
     else:
         _print(found)
 
@@ -171,6 +174,23 @@ def _lines(found: Assessment) -> Iterator[Sequence[object]]:
             yield (one.table, one.outcome, one.mode, *[None] * 5, *tail)
 
 
+def as_csv(found: Assessment) -> str:
+    """A line per column, or per table that has none, in which no text is a formula of a
+    spreadsheet: an apostrophe stands before it then."""
+    text = io.StringIO()
+    few, all_quoted = (
+        csv.writer(text, lineterminator="\n", quoting=quoting)
+        for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)
+    )
+    for line in _lines(found):
+        cells = [
+            f"'{one}" if isinstance(one, str) and one.startswith(_FORMULA) else one for one in line
+        ]
+        # The library leaves a carriage return bare, which others take for the line's end.
+        (all_quoted if any("\r" in str(one) for one in cells) else few).writerow(cells)
+    return text.getvalue()
+
+
 def _print(found: Assessment) -> None:
     print_table(
         ("table", "outcome", "mode", "columns", "rows", "MB", "chunks"),
@@ -189,9 +209,9 @@ def _print(found: Assessment) -> None:
     )
     for one in found.tables:
         if one.reason is not None:
-            print(f"{one.table} is {one.outcome}: {one.reason}")
+            say(f"{one.table} is {one.outcome}: {one.reason}")
             if one.hint is not None:
-                print(f"  hint: {one.hint}")
+                say(f"  hint: {one.hint}")
     for one in found.tables:
         if one.columns:
             _print_columns(one)
@@ -199,13 +219,14 @@ def _print(found: Assessment) -> None:
 
 
 def _print_columns(one: TableOutcome) -> None:
-    print(f"\n{one.table} → {one.target}")
+    say()
+    say(f"{one.table} → {one.target}")
     print_table(
         ("column", "key", "in the source", "in the warehouse"),
         ((c.name, "key" if c.key else "", c.source_type, c.warehouse_type) for c in one.columns),
     )
     for name in one.left_out:
-        print(f"{name} is left out: it is generated, and not in the source's log")
+        say(f"{name} is left out: it is generated, and not in the source's log")
 
 
 def _print_cost(found: Assessment) -> None:
@@ -214,14 +235,15 @@ def _print_cost(found: Assessment) -> None:
     for one in found.tables:
         counts[one.outcome] += 1
     told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-    print(f"\n{len(found.tables)} tables: {told}. What that costs the source:")
-    print(
+    say()
+    say(f"{len(found.tables)} tables: {told}. What that costs the source:")
+    say(
         f"  once, {cost.tables} dumps: {cost.rows:,} rows, {cost.bytes / 1e6:,.1f} MB, in"
         f" {cost.chunks:,} chunks, each one short read; {cost.marks:,} marks are written"
     )
     if cost.unknown:
-        print(f"  (without an estimate of its rows: {', '.join(cost.unknown)})")
-    print(
+        say(f"  (without an estimate of its rows: {', '.join(cost.unknown)})")
+    say(
         f"  for as long as a worker runs: {cost.connections} connections at most,"
         f" {cost.marks_per_hour:,} marks an hour; its log is kept until it is read"
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from capture.sources.finding import Finding, error, ok, warning
 from console.errors import EXIT_MISCONFIGURED
+from console.output import say
 from tideline.contract.errors import TidelineError
 from tideline.control import Asker
 from tideline.java import java_home
@@ -24,11 +25,11 @@ def told(findings: Iterable[Finding], *, good: str, bad: str) -> int:
     counted = {"ok": 0, "warning": 0, "error": 0}
     for finding in findings:
         counted[finding.level] += 1
-        print(f"{_MARKS[finding.level]} {finding.name}: {finding.message}", flush=True)
+        say(f"{_MARKS[finding.level]} {finding.name}: {finding.message}")
         if finding.fix is not None:
-            print(f"        fix: {finding.fix}", flush=True)
+            say(f"        fix: {finding.fix}")
     verdict = bad if counted["error"] else good
-    print(f"doctor: {counted['error']} errors, {counted['warning']} warnings: {verdict}")
+    say(f"doctor: {counted['error']} errors, {counted['warning']} warnings: {verdict}")
     return EXIT_MISCONFIGURED if counted["error"] else 0
 
 

@@ -6,7 +6,6 @@ settings. Without a word on the traffic it is that of the pipeline at hand, meas
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -15,6 +14,7 @@ import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from console.output import say, write_document
 from console.tables import make_console
 from tideline.contract.errors import TidelineError
 from tideline.cost import GB, Cost, Pace, Prices, Traffic, cost_of
@@ -64,7 +64,7 @@ def run(asked: Asked, prices: Prices, config: Path | None, *, as_json: bool) -> 
     measured = _measure(settings) if settings is not None and not asked.says_traffic else None
     answer = compute(asked, prices, settings, measured)
     if as_json:
-        sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+        write_document(answer)
     else:
         _print(answer)
 
@@ -80,10 +80,10 @@ def _measure(settings: Settings) -> Measured | None:
     except TidelineError as error:
         measured, why = None, error.message
     if measured is None:
-        print(
+        say(
             f"tideline: the traffic of pipeline {settings.pipeline} is not known, so this is the"
             f" model's: {why}",
-            file=sys.stderr,
+            error=True,
         )
     return measured
 
@@ -135,13 +135,13 @@ def _with(values: Values, asked: Asked) -> Values:
 def _print(answer: Answer) -> None:
     traffic = answer.traffic
     if (seen := answer.measured) is not None:
-        print(
+        say(
             f"measured in manifests {seen.first:,} to {seen.last:,},"
             f" {seen.span_s / 60:,.0f} minutes: {seen.changes:,} changes in {seen.parts:,} parts"
             f" ({seen.parts_per_day:,.0f} a day);"
             f" {seen.dumped:,} dumped rows are not counted"
         )
-    print(
+    say(
         f"{traffic.tables:,} tables, {traffic.busy:,} of them busy; {traffic.changes_per_s:,g}"
         f" changes per second, {traffic.row_bytes:,g} bytes each in a part. Per day:"
     )

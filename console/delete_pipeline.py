@@ -17,6 +17,7 @@ from capture.app import administration
 from capture.sources.administration import Removal
 from console.deleted_files import chain_removal, target_removals
 from console.errors import report
+from console.output import say
 from tideline.contract.errors import Misconfigured
 from tideline.contract.manifest import Manifest
 from tideline.control import Asker, connect, redis_errors
@@ -49,15 +50,15 @@ def run(
     refuse_running(settings, tail)
     steps = list(find_steps(settings, tail, chain=chain, targets=targets))
     if not steps:
-        print(f"nothing is left of pipeline {settings.pipeline}")
+        say(f"nothing is left of pipeline {settings.pipeline}")
         return 0
-    print(f"pipeline {settings.pipeline}, {len(steps)} steps:")
+    say(f"pipeline {settings.pipeline}, {len(steps)} steps:")
     for number, step in enumerate(steps, 1):
-        print(f"  {number}. {step.name}: {step.what}")
+        say(f"  {number}. {step.name}: {step.what}")
     if not chain and tail is not None:
-        print("its chain stays, and no worker can go on with it: --chain removes it, too")
+        say("its chain stays, and no worker can go on with it: --chain removes it, too")
     if not yes:
-        print("nothing is removed yet: --yes does it")
+        say("nothing is removed yet: --yes does it")
         return 0
     return _take(steps, on_step)
 
@@ -96,7 +97,7 @@ def _take(steps: Sequence[Removal], on_step: OnStep) -> int:
     refused = False
     for step in steps:
         if step.name == "chain" and refused:
-            print("the chain stays until the steps before it are done: run this again then")
+            say("the chain stays until the steps before it are done: run this again then")
             break
         try:
             step.remove()
@@ -104,7 +105,7 @@ def _take(steps: Sequence[Removal], on_step: OnStep) -> int:
             refused = True
             report(error)
         else:
-            print(f"removed {step.name}: {step.what}", flush=True)
+            say(f"removed {step.name}: {step.what}")
         on_step(step.name)
     return EXIT_LEFT if refused else 0
 

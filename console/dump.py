@@ -15,15 +15,15 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from console.keys import read_keys
+from console.output import say
 from console.recorded import Record
 from tideline.contract.errors import Misconfigured, Unavailable
+from tideline.contract.printable import printable
 from tideline.contract.request import (
     Answer,
     DumpRequest,
@@ -95,8 +95,8 @@ def run(settings: Settings, request: DumpRequest, *, wait: bool) -> int:
     """Send the request and print its id; returns the exit code: 1 when it failed or was refused."""
     asker = Asker(settings.control, settings.pipeline)
     asker.ask(request)
-    print(f"request {request.request_id}", flush=True)
-    tell_if_nobody_works(asker, partial(print, flush=True))
+    say(f"request {request.request_id}")
+    tell_if_nobody_works(asker, say)
     if not wait:
         return 0
     return _finish(watch(settings, asker, request), request)
@@ -117,10 +117,10 @@ def watch(settings: Settings, asker: Asker, request: DumpRequest, *, quiet: bool
     if not sys.stdout.isatty():
         return follow(asker, request, Record(settings), Lines().show)
     with Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
     ) as progress:
         return follow(asker, request, Record(settings), _Bars(progress).show)
 
@@ -173,7 +173,7 @@ class Lines:
         for table in answer.tables:
             if self._states.get(table.table) is not table.state:
                 self._states[table.table] = table.state
-                print(f"{table.table}: {_note(table)}", flush=True)
+                say(f"{table.table}: {_note(table)}")
 
 
 class _Bars:
@@ -187,11 +187,13 @@ class _Bars:
         for table in answer.tables:
             task = self._tasks.get(table.table)
             if task is None:
-                task = self._progress.add_task(table.table, total=None, note="")
+                task = self._progress.add_task(printable(table.table), total=None, note="")
                 self._tasks[table.table] = task
             done = table.state is RequestState.DONE
             total = table.chunks if done else table.chunks_estimate
-            self._progress.update(task, completed=table.chunks, total=total, note=_note(table))
+            self._progress.update(
+                task, completed=table.chunks, total=total, note=printable(_note(table))
+            )
 
 
 def _note(table: TableProgress) -> str:
@@ -210,17 +212,17 @@ def _note(table: TableProgress) -> str:
 def _finish(answer: Answer, request: DumpRequest) -> int:
     rows = sum(table.rows for table in answer.tables)
     if answer.state is RequestState.DONE:
-        print(f"done: {len(answer.tables)} tables, {rows} rows, manifest {answer.manifest_number}")
+        say(f"done: {len(answer.tables)} tables, {rows} rows, manifest {answer.manifest_number}")
         if request.key_range is not None and not rows:
-            print("no row lies in that range: see whether its ends are the wrong way round")
+            say("no row lies in that range: see whether its ends are the wrong way round")
         return 0
-    errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
-    errors.print(
-        f"tideline: the request is {answer.state.value}: {answer.error or 'see its tables'}"
+    say(
+        f"tideline: the request is {answer.state.value}: {answer.error or 'see its tables'}",
+        error=True,
     )
     for table in answer.tables:
         if table.error is not None:
-            errors.print(f"  {table.table}: {table.error}")
+            say(f"  {table.table}: {table.error}", error=True)
     if answer.hint is not None:
-        errors.print(f"  hint: {answer.hint}")
+        say(f"  hint: {answer.hint}", error=True)
     return EXIT_FAILED

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from console.tables import make_console, print_table
+from console.output import say
+from console.tables import print_table
 from tideline.planner.consumers import known_consumers
 from tideline.planner.garbage import Fate, Garbage
 from tideline.settings import Settings
@@ -24,10 +25,9 @@ def run(settings: Settings, *, dry_run: bool) -> None:
             if found.objects[fate]
         ),
     )
-    console = make_console()
     if not consumers:
-        console.print("nobody has planned a merge yet: all is kept")
+        say("nobody has planned a merge yet: all is kept")
     for consumer in consumers:
-        console.print(f"{consumer.name} must have applied what is removed")
+        say(f"{consumer.name} must have applied what is removed")
     if dry_run:
-        console.print("nothing was removed: this was a dry run")
+        say("nothing was removed: this was a dry run")

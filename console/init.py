@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import typer
 
+from console.output import write_text
 from tideline.contract.errors import Misconfigured
 from tideline.settings import Settings, Source, make_settings, settings_path
 from tideline.settings.template import settings_text
@@ -61,7 +62,7 @@ def run(wanted: Wanted, path: Path, *, force: bool) -> None:
     _write(path, text, force=force)
     _tell(f"wrote {path}\n")
     _tell("Run this at the source (`tideline init --sql` prints it again):\n")
-    print(sql, end="", flush=True)
+    write_text(sql)
     _tell(_next_steps(settings, path))
 
 

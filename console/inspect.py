@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from console.tables import make_console, moment, print_table
+from console.output import say, write_document, write_json
+from console.tables import moment, print_table
 from tideline.contract.errors import CorruptData, Misconfigured
 from tideline.contract.manifest import Manifest, OpenState, digest
 from tideline.contract.schema import parse_table
@@ -67,8 +68,8 @@ def manifest(settings: Settings, number: int, *, values: bool) -> None:
         raise Misconfigured(f"there is no manifest {number} in the pipeline {settings.pipeline}")
     document = msgspec.json.decode(link.raw)
     shown = document if values else _masked(document)
-    print(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode())
-    make_console().print(f"sha256 {link.digest}")
+    write_document(shown, indent=2)
+    say(f"sha256 {link.digest}")
 
 
 def parts(settings: Settings, *, table: str | None, last: int) -> None:
@@ -112,7 +113,7 @@ def rows(settings: Settings, key: str, *, limit: int) -> None:
     left = limit
     for batch in file.iter_batches(batch_size=min(limit, _BATCH_ROWS)):
         for row in batch.slice(0, left).to_pylist():
-            print(json.dumps(row, default=_plain, ensure_ascii=False))
+            write_json(json.dumps(row, default=_plain, ensure_ascii=False))
         left -= batch.num_rows
         if left <= 0:
             break
@@ -123,7 +124,8 @@ def state(settings: Settings) -> None:
     chain = _chain(settings)
     tail = _tail(chain, settings)
     found = chain.open_state(tail)
-    print(f"after manifest {tail.manifest.manifest_number}, seq {tail.manifest.last_seq}\n")
+    say(f"after manifest {tail.manifest.manifest_number}, seq {tail.manifest.last_seq}")
+    say()
     _print_tables(found)
     _print_requests(found)
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from console.output import say
 from console.spark import spark_session
 from console.tables import print_table
 from tideline.contract import layout
@@ -24,7 +25,7 @@ def run(settings: Settings, tables: Sequence[str]) -> int:
     name = f"cli-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
     order = order_maintenance(settings, maintenance_id=name, tables=list(tables) or None)
     if not order.tables:
-        print("no table has been captured yet")
+        say("no table has been captured yet")
         return 0
     from spark_jobs.maintain import maintain  # needs Spark
 
@@ -44,9 +45,9 @@ def _print(receipt: MaintenanceReceipt) -> None:
     )
     for one in receipt.tables:
         if one.error is not None:
-            print(f"{one.table}: {one.error}")
+            say(f"{one.table}: {one.error}")
             if one.hint is not None:
-                print(f"  hint: {one.hint}")
+                say(f"  hint: {one.hint}")
 
 
 def _row(one: TableUpkeep) -> tuple[object, ...]:

@@ -9,6 +9,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from console.output import say
 from console.spark import spark_session
 from console.tables import moment, print_table
 from tideline.contract import layout
@@ -34,22 +35,22 @@ def run(settings: Settings, tables: Sequence[str]) -> int:
     plan_id = f"cli-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
     plan = plan_merge(settings, plan_id=plan_id, tables=list(tables) or None)
     if plan.nothing_to_do:
-        print(f"nothing to merge up to manifest {plan.b}")
+        say(f"nothing to merge up to manifest {plan.b}")
         if plan.held:
             record_run(settings, MergeRun(plan_id, time.time_ns() // 1_000, held=plan.held))
         print_held(plan)
         _reread_pending(settings, tables)
         return EXIT_FAILED if plan.strayed else 0
-    print(f"plan {plan_id}: {len(plan.tables)} tables up to manifest {plan.b}", flush=True)
+    say(f"plan {plan_id}: {len(plan.tables)} tables up to manifest {plan.b}")
     if plan.descriptions:
-        print(f"{len(plan.descriptions)} tables get the comments and NOT NULL of the source")
+        say(f"{len(plan.descriptions)} tables get the comments and NOT NULL of the source")
     receipt = _told_run(settings, plan)
     store_receipt(settings, receipt)
     _print_receipt(receipt)
     print_held(plan)
     _reread_pending(settings, tables)
     if plan.b < plan.tail:
-        print("more waits than one plan takes: run `tideline merge` again")
+        say("more waits than one plan takes: run `tideline merge` again")
     bad = [one for one in receipt.tables if one.outcome in (Outcome.REFUSED, Outcome.FAILED)]
     return EXIT_FAILED if bad or plan.strayed else 0
 
@@ -72,7 +73,7 @@ def _told_run(settings: Settings, plan: Plan) -> Receipt:
     finally:
         lost = lineage.done(plan, receipt)
         if lost is not None:
-            print(lost)
+            say(lost)
 
 
 def _run_plan(settings: Settings, plan: Plan) -> Receipt:
@@ -117,16 +118,16 @@ def _print_receipt(receipt: Receipt) -> None:
         ),
     )  # fmt: skip
     for warning in receipt.warnings:
-        print(warning)
+        say(warning)
     for one in receipt.tables:
         if one.error is not None:
-            print(f"{one.table}: {one.outcome.value}: {one.error}")
+            say(f"{one.table}: {one.outcome.value}: {one.error}")
             if one.hint is not None:
-                print(f"  hint: {one.hint}")
+                say(f"  hint: {one.hint}")
         for warning in one.warnings:
-            print(f"{one.table}: {warning}")
+            say(f"{one.table}: {warning}")
         for change in one.foreign_changes:
-            print(f"{one.table}: changed by somebody else: {change}")
+            say(f"{one.table}: changed by somebody else: {change}")
 
 
 def _reread_pending(settings: Settings, tables: Sequence[str]) -> None:
@@ -144,10 +145,10 @@ def _reread_pending(settings: Settings, tables: Sequence[str]) -> None:
             done = "the worker is asked to read them again"
         except TidelineError as error:
             done = f"the worker could not be asked to read them again: {error}"
-        print(f"{request.tables[0]}: rows lack values that the log did not carry; {done}")
+        say(f"{request.tables[0]}: rows lack values that the log did not carry; {done}")
 
 
 def print_held(plan: Plan) -> None:
     """Say which tables the plan holds back, and why."""
     for table, reason in sorted(plan.held.items()):
-        print(f"{table} is held: {reason}")
+        say(f"{table} is held: {reason}")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
-import msgspec
-
+from console.output import say, write_document
 from console.plan_document import Choice, PlanPreview, TablePreview, preview
 from console.tables import print_table, vectors_differ
 from tideline.contract.manifest import OpenState
@@ -25,7 +23,7 @@ def run(settings: Settings, tables: Sequence[str], *, as_json: bool) -> None:
     """Print the preview, as text or as its document."""
     found = read_preview(settings, list(tables) or None)
     if as_json:
-        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+        write_document(found)
     else:
         print_preview(found)
 
@@ -51,9 +49,9 @@ def _choice(settings: Settings, name: str) -> Choice:
 
 def print_preview(found: PlanPreview) -> None:
     if not found.tables:
-        print(f"nothing to merge up to manifest {found.b}")
+        say(f"nothing to merge up to manifest {found.b}")
     else:
-        print(f"{len(found.tables)} tables up to manifest {found.b}")
+        say(f"{len(found.tables)} tables up to manifest {found.b}")
         print_table(
             ("table", "does", "from", "to", "rows", "parts", "size", "mode"),
             (_row(one) for one in found.tables),
@@ -61,16 +59,16 @@ def print_preview(found: PlanPreview) -> None:
     for table in found.tables:
         _print_table(table)
     for name in found.described:
-        print(f"{name} gets the comments and NOT NULL that the source has now")
+        say(f"{name} gets the comments and NOT NULL that the source has now")
     for name, reason in sorted(found.held.items()):
-        print(f"{name} is held: {reason}")
+        say(f"{name} is held: {reason}")
     for name, kinds in sorted(found.parks.items()):
-        print(f"{name} will stop before the next: {', '.join(kinds)}")
+        say(f"{name} will stop before the next: {', '.join(kinds)}")
     for dump in found.dumps:
         scope = "the whole table" if dump.keys is None else f"{dump.keys:,} rows"
-        print(f"{dump.table}: a dump of {scope} is due: {dump.why}")
+        say(f"{dump.table}: a dump of {scope} is due: {dump.why}")
     if found.b < found.tail:
-        print(f"more waits than one plan takes: the chain is at manifest {found.tail}")
+        say(f"more waits than one plan takes: the chain is at manifest {found.tail}")
 
 
 def _row(one: TablePreview) -> tuple[object, ...]:
@@ -88,14 +86,14 @@ def _row(one: TablePreview) -> tuple[object, ...]:
 
 def _print_table(table: TablePreview) -> None:
     if table.deletes_unseen:
-        print(f"{table.table}: rows that a finished dump or a truncate did not leave are deleted")
+        say(f"{table.table}: rows that a finished dump or a truncate did not leave are deleted")
     if table.switch_to is not None:
-        print(
+        say(
             f"{table.table} is kept as {table.mode.value}, the settings say"
             f" {table.switch_to.value}: `tideline rebuild {table.table}` switches it"
         )
     if table.vectors_to is not None:
-        print(vectors_differ(table.table, wanted=table.vectors_to))
+        say(vectors_differ(table.table, wanted=table.vectors_to))
     if table.steps:
         print_table(
             ("schema change", "seq", "in the target", "cost"),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from console.merge import print_held, run_in, store_receipt
+from console.output import say
 from console.spark import spark_session
 from tideline.contract.errors import Misconfigured
 from tideline.contract.modes import Mode
@@ -46,25 +47,25 @@ def run(settings: Settings, table: str, options: Options) -> int:
     record = begin_rebuild(
         settings, table, mode=options.mode, since_dump=options.since_dump, anew=options.anew
     )
-    print(f"rebuild {record.build} of {table}, as {record.mode.value}", flush=True)
+    say(f"rebuild {record.build} of {table}, as {record.mode.value}")
     with spark_session(settings, "rebuild") as session:
         for _ in range(STEPS_MAX):
             plan = next_step(settings, record, accept_differences=options.accept_differences)
             if plan is None:
-                print(f"{table} is rebuilt, as {record.mode.value}")
+                say(f"{table} is rebuilt, as {record.mode.value}")
                 return 0
             if plan.held:
                 print_held(plan)
                 return EXIT_FAILED
             for step in plan.tables:
-                print(f"building up to manifest {step.b}: {len(step.parts)} parts", flush=True)
+                say(f"building up to manifest {step.b}: {len(step.parts)} parts")
             for swap in plan.swaps:
-                print(_told(swap), flush=True)
+                say(_told(swap))
             receipt = run_in(session, settings, plan)
             store_receipt(settings, receipt)
             if [one for one in receipt.tables if _failed(one)]:
                 return EXIT_FAILED
-    print(f"{table} was merged faster than it could be rebuilt: run the command again")
+    say(f"{table} was merged faster than it could be rebuilt: run the command again")
     return EXIT_FAILED
 
 
@@ -80,18 +81,18 @@ def _told(swap: PlannedSwap) -> str:
 def _failed(one: TableReceipt) -> bool:
     """Say what became of a step, where that is more than that it is done."""
     for change in one.foreign_changes:
-        print(f"{one.table}: changed by somebody else: {change}")
+        say(f"{one.table}: changed by somebody else: {change}")
     if one.outcome is Outcome.REFUSED:
-        print(f"{one.table}: {one.error}")
+        say(f"{one.table}: {one.error}")
     if one.outcome is not Outcome.FAILED:
         _print_differences(one.table, one.differences)
         return False
-    print(f"{one.table}: {one.error}")
+    say(f"{one.table}: {one.error}")
     if one.hint is not None:
-        print(f"  hint: {one.hint}")
+        say(f"  hint: {one.hint}")
     return True
 
 
 def _print_differences(table: str, differences: Mapping[str, int]) -> None:
     for kind, count in sorted(differences.items()):
-        print(f"{table}: {count} keys {kind}")
+        say(f"{table}: {count} keys {kind}")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
+from console.output import say
 from tideline.contract.errors import TidelineError
 
 if TYPE_CHECKING:
@@ -82,5 +83,6 @@ def _told_if_it_fails(said: IO[bytes]) -> Iterator[None]:
     except Exception:
         size = said.seek(0, os.SEEK_END)
         said.seek(max(0, size - _TOLD_BYTES))
-        sys.stderr.write(said.read().decode(errors="replace"))
+        for line in said.read().decode(errors="replace").splitlines():
+            say(line, error=True)
         raise

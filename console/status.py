@@ -5,7 +5,6 @@ The source is not asked, so that this works while it is down.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,6 +12,7 @@ from dataclasses import replace
 import msgspec
 
 from console.freshness import Watch
+from console.output import write_document, write_text
 from console.status_document import Status
 from console.status_making import Merged
 from console.status_text import print_status
@@ -37,9 +37,9 @@ def run(settings: Settings, *, as_json: bool, as_metrics: bool = False) -> None:
     if as_metrics:
         from console.status_metrics import metrics  # prometheus_client comes with capture only
 
-        sys.stdout.write(metrics(status, watch))
+        write_text(metrics(status, watch))
     elif as_json:
-        sys.stdout.write(msgspec.json.encode(status).decode() + "\n")
+        write_document(status)
     else:
         print_status(status)
 

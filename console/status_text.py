@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from console.freshness import Lateness
+from console.output import say
 from console.status_document import EarlierRows, Status, TableStage, TableStatus
 from console.tables import moment, print_table, vectors_differ
 from tideline.contract.request import Answer, TableProgress
@@ -16,15 +17,15 @@ ENDED_SHOWN = 10
 def print_status(status: Status) -> None:
     chain = status.chain
     lag = None if chain is None else _seconds(chain.lag_s)
-    print(f"pipeline {status.pipeline}: worker {status.worker.value}, captured {lag or '-'} ago")
+    say(f"pipeline {status.pipeline}: worker {status.worker.value}, captured {lag or '-'} ago")
     for error in (status.control_error, status.warehouse_error):
         if error is not None:
-            print(f"not known: {error}")
+            say(f"not known: {error}")
     if status.workers:
         _print_workers(status)
         _print_restarts(status)
     if chain is None:
-        print("nothing is captured yet; run `tideline capture`")
+        say("nothing is captured yet; run `tideline capture`")
         return
     print_table(
         ("manifest", "term", "last seq", "position", "source time", "writer"),
@@ -69,7 +70,7 @@ def _print_workers(status: Status) -> None:
 def _print_restarts(status: Status) -> None:
     for one in status.workers:
         if one.restart_for:
-            print(
+            say(
                 f"{one.writer} goes by other settings than its file says: restart it, for"
                 f" {', '.join(one.restart_for)}"
             )
@@ -78,7 +79,7 @@ def _print_restarts(status: Status) -> None:
 def _print_tables(tables: tuple[TableStatus, ...]) -> None:
     places = {one.table: _place(one.target) for one in tables if one.target is not None}
     for warehouse in sorted({warehouse for warehouse, _ in places.values()}):
-        print(f"warehouse {warehouse}: each table in its folder")
+        say(f"warehouse {warehouse}: each table in its folder")
     columns = ("table", "state", "captured seq", "merged seq", "complete through", "lag", "waiting")
     print_table(
         (*columns, "folder"),
@@ -100,14 +101,14 @@ def _print_tables(tables: tuple[TableStatus, ...]) -> None:
         if one.state is not TableStage.LIVE and one.reason is not None:
             since = "" if one.since_seq is None else f" since seq {one.since_seq}"
             hint = "" if one.hint is None else f"; {one.hint}"
-            print(f"{one.table} {one.state.value}{since}: {one.reason}{hint}")
+            say(f"{one.table} {one.state.value}{since}: {one.reason}{hint}")
         if one.mode is not None and one.mode_wanted is not None:
-            print(
+            say(
                 f"{one.table} is kept as {one.mode.value}, the settings say"
                 f" {one.mode_wanted.value}: `tideline rebuild {one.table}` switches it"
             )
         if one.deletion_vectors_wanted is not None:
-            print(vectors_differ(one.table, wanted=one.deletion_vectors_wanted))
+            say(vectors_differ(one.table, wanted=one.deletion_vectors_wanted))
 
 
 def _print_beginnings(status: Status) -> None:
@@ -124,7 +125,7 @@ def _print_beginnings(status: Status) -> None:
         earlier = f"rows from before are not: `tideline dump {one.table}` brings them"
         if begun.earlier_rows is EarlierRows.NONE:
             earlier = "where it was created"
-        print(f"{one.table} is captured from {at} on; {earlier}")
+        say(f"{one.table} is captured from {at} on; {earlier}")
 
 
 def _place(target: str) -> tuple[str, str]:
@@ -136,11 +137,11 @@ def _place(target: str) -> tuple[str, str]:
 def _print_freshness(status: Status) -> None:
     for one in status.tables:
         if one.late is not None:
-            print(f"{one.table} is late by {one.late.stage.value}: {_why_late(one, one.late)}")
+            say(f"{one.table} is late by {one.late.stage.value}: {_why_late(one, one.late)}")
     for whose, kept in (("all tables", status.slo), *((t.table, t.slo) for t in status.tables)):
         if kept is None or kept.percent is None or (whose != "all tables" and not kept.late):
             continue
-        print(
+        say(
             f"{whose}: {kept.percent:g} % of {kept.changes:,} changes within {kept.within_s:g} s"
             f" since {moment(kept.since_us)} (objective {kept.objective_percent:g} %,"
             f" budget burn {kept.burn:g}×, slowest {kept.slowest_s:.0f} s)"
@@ -163,14 +164,14 @@ def _print_verified(status: Status) -> None:
         if found.source_time_us is not None:
             at += f" (source time {moment(found.source_time_us)})"
         if found.invalid is None:
-            print(f"{one.table} verified through {at}")
+            say(f"{one.table} verified through {at}")
         else:
-            print(f"{one.table} was verified at {at}; that holds no more: {found.invalid}")
+            say(f"{one.table} was verified at {at}; that holds no more: {found.invalid}")
 
 
 def _print_dumps(status: Status) -> None:
     if status.paused:
-        print("all dumps are paused: `tideline resume --all` goes on with them")
+        say("all dumps are paused: `tideline resume --all` goes on with them")
     if status.dumps:
         print_table(
             (

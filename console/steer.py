@@ -7,13 +7,13 @@ tells.
 
 from __future__ import annotations
 
-import sys
 import time as clock
 import uuid
 from collections.abc import Sequence
 from typing import Literal
 
 from console.dump import EXIT_FAILED, POLL_INTERVAL_S, REPEAT_AFTER_S, asked_by
+from console.output import say
 from console.recorded import Record
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.request import (
@@ -57,11 +57,11 @@ def run(settings: Settings, command: Command) -> int:
     asker = Asker(settings.control, settings.pipeline)
     answer = _answer(asker, Record(settings), command)
     if answer.state is RequestState.DONE:
-        print(f"{command.action.value}: done, manifest {answer.manifest_number}")
+        say(f"{command.action.value}: done, manifest {answer.manifest_number}")
         return 0
-    print(f"tideline: the command was refused: {answer.error}", file=sys.stderr)
+    say(f"tideline: the command was refused: {answer.error}", error=True)
     if answer.hint is not None:
-        print(f"  hint: {answer.hint}", file=sys.stderr)
+        say(f"  hint: {answer.hint}", error=True)
     return EXIT_FAILED
 
 

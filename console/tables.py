@@ -9,20 +9,22 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from tideline.contract.printable import printable
+
 _WIDTH_WITHOUT_TERMINAL = 240
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def make_console() -> Console:
     """Standard output; as wide as its terminal, and wide enough for a file or a pipe."""
-    console = Console(markup=False, highlight=False)
+    console = Console(markup=False, highlight=False, emoji=False)
     if not console.is_terminal:
         console.width = _WIDTH_WITHOUT_TERMINAL
     return console
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table whose numbers are to the right; None is written as ``-``."""
+    """A table whose numbers are to the right; None is written as ``-``, texts are `printable`."""
     listed = [[_text(value) for value in row] for row in rows]
     numeric = [
         bool(listed)
@@ -56,4 +58,8 @@ def vectors_differ(table: str, *, wanted: bool) -> str:
 def _text(value: object) -> str:
     if value is None:
         return "-"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return (
+        f"{value:,}"
+        if isinstance(value, int) and not isinstance(value, bool)
+        else printable(str(value))
+    )

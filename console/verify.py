@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from console.dump import EVERY_TABLE, asked_by, bound, tell_if_nobody_works, watch
 from console.merge import print_held, run_in, store_receipt
+from console.output import say, write_document
 from console.proving import Proving
 from console.spark import spark_session
 from console.tables import moment, print_table
@@ -66,7 +64,7 @@ def run(settings: Settings, request: DumpRequest, *, repair: bool, as_json: bool
         jobs = ConsoleJobs(settings, stack, quiet=as_json)
         result = Proving(settings, jobs, request).run(repair=repair)
     if as_json:
-        sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
+        write_document(result)
     else:
         _print(result)
     proofs = {table.proof for table in result.tables}
@@ -122,7 +120,7 @@ class ConsoleJobs:
 
     def tell(self, text: str) -> None:
         if not self._quiet:
-            print(text, flush=True)
+            say(text)
 
 
 def _print(result: Verification) -> None:
@@ -153,19 +151,19 @@ def _print(result: Verification) -> None:
 def _print_table(table: TableProof) -> None:
     for different in table.keys[:KEYS_SHOWN]:
         columns = f": {', '.join(different.columns)}" if different.columns else ""
-        print(f"{table.table} {different.kind} {','.join(different.key)}{columns}")
+        say(f"{table.table} {different.kind} {','.join(different.key)}{columns}")
     if table.differences > min(len(table.keys), KEYS_SHOWN):
-        print(f"{table.table}: {table.differences:,} keys differ; --json lists more of them")
+        say(f"{table.table}: {table.differences:,} keys differ; --json lists more of them")
     if not table.extra_sought:
-        print(
+        say(
             f"{table.table}: rows that the source does not have were not looked for, because the"
             " order of its keys is the database's own"
         )
     if table.uncompared:
-        print(f"{table.table}: not in the warehouse, by settings: {', '.join(table.uncompared)}")
+        say(f"{table.table}: not in the warehouse, by settings: {', '.join(table.uncompared)}")
     if table.reason is not None:
         hint = "" if table.hint is None else f"; {table.hint}"
-        print(f"{table.table}: {table.reason}{hint}")
+        say(f"{table.table}: {table.reason}{hint}")
 
 
 def verdict(table: TableProof) -> str:

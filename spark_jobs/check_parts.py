@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from spark_jobs import parts
 from spark_jobs.files import spark_path
+from spark_jobs.parquet import read_parquet
 from spark_jobs.schemas import (
     BEFORE,
     OP,
@@ -64,7 +65,7 @@ def read_checks(session: SparkSession, store_url: str, check: TableCheck) -> Sou
     if not said:
         return SourceRows(no_rows(session, schema), 0)
     urls = [spark_path(object_url(store_url, one.key)) for one in said.values() if one.key]
-    frame = session.read.schema(schema).option("__globPaths__", "false").parquet(*urls)
+    frame = read_parquet(session, schema, urls)
     file = frame.metadataColumn("_metadata")
     counted = (
         frame.select(
@@ -123,7 +124,7 @@ def read_touched(session: SparkSession, store_url: str, check: TableCheck) -> Da
             if one.schema == fingerprint
         ]
         fields = part_schema(schema, moved=parts.has_moves(plan))
-        frame = session.read.schema(fields).option("__globPaths__", "false").parquet(*urls)
+        frame = read_parquet(session, fields, urls)
         later = frame.where((col(SEQ) > check.low_seq) & col(OP).isin(*_TOUCHING))
         key = check.schema.key
         kinds = {name: spark_type(check.schema.column(name).logical) for name in key}

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from spark_jobs.files import spark_path
 from spark_jobs.formats.delta import DeltaTable
 from spark_jobs.formats.delta_description import DeltaDescription, Words, undecided
+from spark_jobs.parquet import comment_text
 from tideline.contract.description import Described, PlannedDescription
 from tideline.contract.modes import Mode
 
@@ -84,7 +85,8 @@ def carry_over(session: SparkSession, target: DeltaTable, live: Words, beside: W
 
 
 def _described(now: Words, planned: PlannedDescription, firm: frozenset[str]) -> Words:
-    source = {**planned.columns, **({"": planned.comment} if planned.comment else {})}
+    columns = {name: comment_text(text) for name, text in planned.columns.items()}
+    source = {**columns, **({"": planned.comment} if planned.comment else {})}
     theirs = {n: text for n, text in now.comments.items() if n not in now.described.comments}
     said = Described(planned.fingerprint, tuple(sorted(source)), planned.not_null)
     return Words({**theirs, **source}, firm, said)

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.failures import unexpected
 from spark_jobs.session import end_session, make_session
+from tideline.contract.printable import printable
 
 SAID = "tideline: "
 """What each line about a failure begins with, so that it is found among Spark's own."""
@@ -26,11 +27,16 @@ def run_job(work: Callable[[SparkSession], Sequence[str]], *, name: str, doing: 
         wrong = work(spark)
     except Exception as failure:  # noqa: BLE001  it is named, and no text of Spark's is shown
         error = unexpected(failure, doing)
-        print(f"{SAID}{type(error).__name__}: {error}", file=sys.stderr)
+        say(f"{type(error).__name__}: {error}")
         return 2
     finally:
         if spark is not None:
             end_session(spark)
     for line in wrong:
-        print(f"{SAID}{line}", file=sys.stderr)
+        say(line)
     return 1 if wrong else 0
+
+
+def say(words: str) -> None:
+    """Print one line of ours on stderr, `printable`: who reads it goes by how a line begins."""
+    print(f"{SAID}{printable(words)}", file=sys.stderr)

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.attempts import Patience
 from spark_jobs.describe import describe_idle
-from spark_jobs.entry import SAID, run_job
+from spark_jobs.entry import run_job, say
 from spark_jobs.failures import unexpected
 from spark_jobs.files import read_document, write_document
 from spark_jobs.made_from import MadeFrom
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _record(spark, plan, receipt)
         write_document(spark, options.receipt, encode_receipt(receipt))
         for warning in receipt.warnings:
-            print(f"{SAID}{warning}", file=sys.stderr)
+            say(warning)
         wrong = (Outcome.FAILED, Outcome.REFUSED)
         return [
             f"{table.table} {table.outcome.value}: {table.error}"

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from spark_jobs.columns import in_target_terms
 from spark_jobs.files import spark_path
+from spark_jobs.parquet import read_parquet
 from spark_jobs.schemas import (
     BEFORE,
     OP,
@@ -171,12 +172,11 @@ def by_schema(session: SparkSession, store_url: str, plan: TablePlan) -> dict[st
     for part in plan.parts:
         urls.setdefault(part.schema, []).append(spark_path(object_url(store_url, part.key)))
     return {
-        fingerprint: session.read.schema(
-            part_schema(plan.schemas[fingerprint], moved=has_moves(plan), log=is_log(plan))
+        fingerprint: read_parquet(
+            session,
+            part_schema(plan.schemas[fingerprint], moved=has_moves(plan), log=is_log(plan)),
+            found,
         )
-        # The addresses are names, not patterns, whatever characters the store's url has.
-        .option("__globPaths__", "false")
-        .parquet(*found)
         for fingerprint, found in urls.items()
     }
 

@@ -51,10 +51,11 @@ def init(  # noqa: PLR0913 - a command's options
 ) -> None:
     """Write a commented settings file, and print the SQL that the source's owner runs."""
     from console.init import Wanted, run, setup_sql
+    from console.output import write_text
     from tideline.settings import settings_path
 
     if only_sql:
-        print(setup_sql(settings_at(config)), end="")
+        write_text(setup_sql(settings_at(config)))
         return
     wanted = Wanted(
         url=url,

@@ -26,6 +26,7 @@ from tideline.contract.request import Action, Command, DumpRequest
 from tideline.contract.timeliness import MergeRun
 from tideline.control import ASKER_TIMEOUT_S, Asker
 from tideline.settings import CONFIG_VARIABLE, Settings, load_settings
+from tideline_airflow.log_lines import log_line
 
 
 class PlanUrls(NamedTuple):
@@ -97,7 +98,8 @@ class TidelineHook(BaseHook):
             try:
                 with closing(self.asker()) as asker:
                     asker.ask(request)
-                self.log.info("rows of %s lack values; the worker is asked", request.tables[0])
+                name = log_line(request.tables[0])
+                self.log.info("rows of %s lack values; the worker is asked", name)
             except TidelineError as error:
                 self.log.warning("the worker could not be asked for what is pending: %s", error)
 

@@ -13,6 +13,7 @@ from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.maintenance import MaintenanceReceipt, Upkeep
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
+from tideline_airflow.log_lines import log_line
 from tideline_airflow.plainly import plainly
 from tideline_airflow.spark_job import SparkJobOperator, application
 
@@ -62,14 +63,15 @@ class MaintainOperator(SparkJobOperator):
 
     def _result(self, receipt: MaintenanceReceipt) -> dict[str, Any]:
         for one in receipt.tables:
-            self.log.info("%s %s: %s", one.table, one.outcome.value, one.reason or one.error)
+            said = f"{one.table} {one.outcome.value}: {one.reason or one.error}"
+            self.log.info("%s", log_line(said))
         failed = [one for one in receipt.tables if one.outcome is Upkeep.FAILED]
         if failed:
             # Tried again only where that may help: under the same order, all tables are looked at.
             mendable = all(one.error_kind == Unavailable.__name__ for one in failed)
             raise (AirflowException if mendable else AirflowFailException)(
                 f"{len(failed)} of {len(receipt.tables)} tables were not maintained: "
-                + "; ".join(f"{one.table} ({one.error})" for one in failed)
+                + log_line("; ".join(f"{one.table} ({one.error})" for one in failed))
             )
         return {
             one.table: {

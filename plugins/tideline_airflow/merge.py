@@ -24,6 +24,7 @@ from tideline.openlineage import Told
 from tideline_airflow.assets import MERGED, event_extra, table_asset
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
+from tideline_airflow.log_lines import log_line
 from tideline_airflow.plainly import plainly
 from tideline_airflow.receipts import bad, format_receipts, newest, summary
 from tideline_airflow.spark_job import SparkJobOperator, application, at_once
@@ -131,7 +132,8 @@ class MergeOperator(PlanJobOperator):
             receipt = receipts[plan.plan_id] = self.run_plan(hook, plan, context)
             refused = [t.table for t in receipt.tables if t.outcome is Outcome.REFUSED]
             if refused:
-                self.log.info("planning anew, others have moved on: %s", ", ".join(refused))
+                names = log_line(", ".join(refused))
+                self.log.info("planning anew, others have moved on: %s", names)
             elif plan.b >= plan.tail:
                 break
         else:
@@ -163,11 +165,11 @@ class MergeOperator(PlanJobOperator):
         self.log.info(
             "planned in %.1f s: %s, up to manifest %d",
             time.monotonic() - began,
-            ", ".join(table.table for table in plan.tables) or "nothing",
+            log_line(", ".join(table.table for table in plan.tables)) or "nothing",
             plan.b,
         )
         for table, reason in plan.held.items():
-            self.log.warning("%s is held back: %s", table, reason)
+            self.log.warning("%s", log_line(f"{table} is held back: {reason}"))
         return plan
 
     def _skip(self, hook: TidelineHook, plan: Plan, scope: Sequence[str] | None) -> NoReturn:
@@ -182,7 +184,7 @@ def _failure(failed: Sequence[TableReceipt], among: int) -> AirflowException:
     mendable = all(one.error_kind == Unavailable.__name__ for one in failed)
     kind = AirflowException if mendable else AirflowFailException
     said = "; ".join(f"{one.table} ({one.error or one.outcome.value})" for one in failed)
-    return kind(f"{len(failed)} of {among} tables are not merged: {said}")
+    return kind(f"{len(failed)} of {among} tables are not merged: {log_line(said)}")
 
 
 def _strayed(plan: Plan) -> str:

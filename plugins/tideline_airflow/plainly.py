@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from tideline.contract.errors import TidelineError
+from tideline_airflow.log_lines import log_line
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -23,7 +24,7 @@ def plainly(work: Method) -> Method:
         except AirflowSkipException:
             raise
         except (AirflowException, TidelineError) as failed:
-            operator.log.error("%s", failed)
+            operator.log.error("%s", log_line(str(failed)))
             raise
 
     return cast(Method, said)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from tideline.contract.request import Answer, TableProgress
+from tideline_airflow.log_lines import log_line
 
 TABLES_SHOWN = 10
 
@@ -18,7 +19,7 @@ def describe(answer: Answer) -> str:
     if len(tables) > TABLES_SHOWN:
         ended = sum(table.state.final for table in tables)
         words.append(f"… {len(tables)} tables, {ended} ended")
-    return "; ".join(words)
+    return log_line("; ".join(words))
 
 
 def standing(answer: Answer) -> object:
@@ -46,4 +47,4 @@ def reasons(answer: Answer) -> str:
     tables = [f"{table.table}: {table.error}" for table in answer.tables if table.error]
     told = answer.error or ""
     parts = [told, *(text for text in tables if text not in told), answer.hint or ""]
-    return "; ".join(part for part in parts if part)
+    return log_line("; ".join(part for part in parts if part))

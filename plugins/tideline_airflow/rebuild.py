@@ -16,6 +16,7 @@ from tideline.contract.receipt import Outcome
 from tideline_airflow.forms import AS_SET
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
+from tideline_airflow.log_lines import log_line
 from tideline_airflow.merge import PlanJobOperator
 from tideline_airflow.plainly import plainly
 from tideline_airflow.scope import flag_of
@@ -73,12 +74,13 @@ class RebuildOperator(PlanJobOperator):
             # A task that is tried again joins what an earlier try began, if that came so far.
             asked=identity_of(context).name,
         )
-        self.log.info("rebuild %d of %s, as %s", record.build, record.table, record.mode.value)
+        name = log_line(record.table)
+        self.log.info("rebuild %d of %s, as %s", record.build, name, record.mode.value)
         done: list[str] = []
         accept = flag_of(self.accept_differences)
         while plan := next_step(hook.settings, record, accept_differences=accept):
             if plan.held:
-                raise AirflowFailException("; ".join(plan.held.values()))
+                raise AirflowFailException(log_line("; ".join(plan.held.values())))
             if len(done) == STEPS_MAX:
                 raise AirflowException("the table is merged faster than it can be rebuilt")
             self._step(hook, plan.plan_id, context)
@@ -92,8 +94,9 @@ class RebuildOperator(PlanJobOperator):
             raise AirflowException(f"the Spark job left no receipt of plan {plan_id}")
         for one in receipt.tables:
             for change in one.foreign_changes:
-                self.log.warning("%s: changed by somebody else: %s", one.table, change)
+                said = f"{one.table}: changed by somebody else: {change}"
+                self.log.warning("%s", log_line(said))
             if one.outcome is Outcome.FAILED:
-                raise AirflowFailException(f"{one.error} ({one.hint or 'no hint'})")
+                raise AirflowFailException(log_line(f"{one.error} ({one.hint or 'no hint'})"))
             if one.outcome is Outcome.REFUSED:
-                self.log.info("%s", one.error)
+                self.log.info("%s", log_line(str(one.error)))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
+from tideline_airflow.log_lines import log_line
 
 
 def newest(receipts: Sequence[Receipt]) -> list[TableReceipt]:
@@ -39,7 +40,7 @@ def format_receipts(receipts: Sequence[TableReceipt]) -> str:
     rows = [("table", "outcome", "read", "inserted", "updated", "deleted", "seq", "seconds")]
     rows += [
         (
-            one.table,
+            log_line(one.table),
             one.outcome.value,
             str(one.rows_read),
             str(one.inserted),

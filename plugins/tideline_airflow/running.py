@@ -6,6 +6,7 @@ import logging
 from contextlib import closing
 
 from tideline.contract.errors import TidelineError
+from tideline.contract.printable import as_code
 from tideline_airflow.hooks import TidelineHook
 
 TIMEOUT_S = 1.0
@@ -15,8 +16,9 @@ log = logging.getLogger(__name__)
 
 
 def running(config: str | None) -> list[str] | None:
-    """A line for each request that has not ended: its id, tables and state, and no figure: what
-    changes all the time would make a new version of the DAG each time. None: nobody could be asked.
+    """A line of Markdown for each request that has not ended: its id, tables and state, and no
+    figure: what changes all the time would make a new version of the DAG each time. None: nobody
+    could be asked.
     """
     try:
         with closing(TidelineHook(config).asker(timeout_s=TIMEOUT_S)) as asker:
@@ -25,8 +27,8 @@ def running(config: str | None) -> list[str] | None:
         log.info("what runs could not be asked: %s", error)
         return None
     return [
-        f"`{dump.request_id}` {dump.state.value}: "
-        + ", ".join(table.table for table in dump.tables[:SHOWN_MAX])
+        f"{as_code(dump.request_id)} {dump.state.value}: "
+        + ", ".join(as_code(table.table) for table in dump.tables[:SHOWN_MAX])
         for _, dump in sorted(dumps.items())
     ]
 

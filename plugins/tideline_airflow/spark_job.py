@@ -22,6 +22,7 @@ from tideline.delta_jars import delta_jars
 from tideline.java import java_home
 from tideline.local_spark import LOCAL, QUICK_LAUNCH, short_lived
 from tideline.settings.sections import Merge
+from tideline_airflow.log_lines import log_line
 from tideline_airflow.pools import SPARK_POOL
 
 CONNECTION_VARIABLE = "TIDELINE_SPARK_CONN_ID"
@@ -103,9 +104,10 @@ class SparkJobOperator(SparkSubmitOperator):
         said = [line.removeprefix(_SAID) for line in lines if line.startswith(_SAID)]
         if not said:
             return None
-        kind, _, words = said[-1].partition(": ")
+        last = log_line(said[-1])
+        kind, _, words = last.partition(": ")
         made = _KINDS.get(kind)
-        return AirflowException(said[-1]) if made is None else made(words)
+        return AirflowException(last) if made is None else made(words)
 
 
 def _unsaid(failed: AirflowException) -> AirflowException:

@@ -23,6 +23,7 @@ from tideline_airflow.assets import MERGED
 from tideline_airflow.dump import DumpOperator
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
+from tideline_airflow.log_lines import log_line
 from tideline_airflow.merge import PlanJobOperator
 from tideline_airflow.plainly import plainly
 from tideline_airflow.scope import checked, number_of
@@ -208,7 +209,11 @@ class ProofOperator(BaseOperator):
 
 
 def describe_proof(table: TableProof) -> str:
-    """A table's result in words, without keys."""
+    """A table's result in one line of words, without keys."""
+    return log_line(_proof_in_words(table))
+
+
+def _proof_in_words(table: TableProof) -> str:
     if table.proof is Proof.UNPROVEN:
         hint = "" if table.hint is None else f" ({table.hint})"
         return f"{table.table} could not be proven: {table.reason}{hint}"

@@ -22,7 +22,7 @@ from tideline.contract.delta_log import (
     parse_commit,
     since_ours,
 )
-from tideline.contract.errors import Misconfigured
+from tideline.contract.errors import InvariantBroken, Misconfigured
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Stamp, TablePlan
 
@@ -204,7 +204,7 @@ class DeltaTable:
     @contextmanager
     def stamped(self, stamp: Stamp, app: str | None = None, number: int = 0) -> Iterator[None]:
         """The transaction id and metadata are session settings: set for one statement only."""
-        settings = {_METADATA: msgspec.json.encode(stamp).decode()}
+        settings = {_METADATA: json_setting(stamp)}
         if app is not None:
             settings |= {_TXN_APP: app, _TXN_VERSION: str(number)}
         with self._set(settings):
@@ -213,7 +213,7 @@ class DeltaTable:
     @contextmanager
     def _set(self, settings: Mapping[str, str]) -> Iterator[None]:
         for name, value in settings.items():
-            self._session.conf.set(name, value)
+            self._session.conf.set(name, verbatim(value))
         try:
             yield
         finally:
@@ -256,6 +256,21 @@ class DeltaTable:
 def made_as(mode: Mode, build: int) -> dict[str, str]:
     """The table properties that say how a target is kept, and which rebuild made it."""
     return {MODE: mode.value, **({BUILD: str(build)} if build else {})}
+
+
+def json_setting(document: msgspec.Struct) -> str:
+    r"""``document`` as JSON for a setting of a session: with ``\u0024`` for ``$``, which JSON reads
+    alike, because Spark puts an environment variable in the place of ``${env:…}``."""
+    # In JSON of ours a ``$`` can only stand in a text.
+    return msgspec.json.encode(document).decode().replace("$", "\\u0024")
+
+
+def verbatim(value: str) -> str:
+    """``value``, which reads as it is set. Raises InvariantBroken for one that Spark would put
+    something else in the place of (``${…}``, by `ConfigReader`)."""
+    if "${" in value:
+        raise InvariantBroken("a setting of Spark's session is to hold a reference")
+    return value
 
 
 def _partitioned(columns: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_jobs.formats.delta import DeltaTable
+from spark_jobs.formats.delta import DeltaTable, verbatim
 from tideline.contract.errors import Misconfigured
 from tideline.contract.maintenance import (
     VACUUM_HOURS_MIN,
@@ -45,7 +45,7 @@ class DeltaFiles:
             _METADATA: f"tideline maintain: {decision.reason}",
         }
         for name, value in settings.items():
-            self._session.conf.set(name, value)
+            self._session.conf.set(name, verbatim(value))
         if decision.compact:
             self._session.sql(f"OPTIMIZE {self.table.name}").collect()
         if decision.purge:

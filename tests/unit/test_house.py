@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -75,6 +77,31 @@ def test_an_unexpected_skip_fails_in_ci(tmp_path: Path, ci: str, code: int) -> N
     assert done.returncode == code, done.stdout + done.stderr
     lines = [line for line in done.stdout.splitlines() if line.startswith("unexpected skip")]
     assert lines == ["unexpected skip: test_one.py::test_skipped: no reason"][:code]
+
+
+OWN_WORDS = {"app", "errors", "init", "output", "simulate"}
+"""Modules of `console` that print what is ours alone, or through whom the others print."""
+
+
+_PRINTS = r"print|typer\.s?echo|sys\.std(out|err)\.write|.*\.print"
+
+
+def test_commands_print_through_one_place() -> None:
+    """Else a name could begin a line of its own on a screen (docs/ARCHITECTURE.md, Names)."""
+    folders = (ROOT / "console", ROOT / "console/commands")
+    modules = [p for folder in folders for p in folder.glob("*.py") if p.stem not in OWN_WORDS]
+    assert len(modules) > 30
+    around = {
+        (path.name, ast.unparse(call.func))
+        for path in modules
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call)
+        and re.fullmatch(
+            r"print|typer\.s?echo|sys\.std(out|err)\.write|.*\.print", ast.unparse(call.func)
+        )
+    }
+    # A table's cells are made printable where they come from; costs are figures.
+    assert around == {("tables.py", "make_console().print"), ("cost.py", "make_console().print")}
 
 
 def test_constraints_hold_versions_and_no_addresses() -> None:

@@ -10,23 +10,27 @@
     ├── Fenced           another worker extends this chain; exit
     └── InvariantBroken  a bug of ours; crash
 
-Messages are lower-case, with the context last. They never hold a row's value or a secret.
+Messages are lower-case, with the context last. They never hold a row's value or a secret. Names in
+them are another's words: whatever is in one, a message is one line, and shows every character.
 """
 
 from __future__ import annotations
+
+from tideline.contract.printable import printable
 
 
 class TidelineError(Exception):
     """Base of all errors that Tideline raises on purpose.
 
-    ``hint`` says what to do next: a statement to run, a setting to change, or None.
+    ``hint`` says what to do next: a statement to run, a setting to change, or None. ``lines``
+    follow the message, each in a line of its own. All of them are `printable`.
     Instances survive pickling (Spark and Airflow move them between processes).
     """
 
-    def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message, hint)
-        self.message = message
-        self.hint = hint
+    def __init__(self, message: str, hint: str | None = None, lines: tuple[str, ...] = ()) -> None:
+        super().__init__(message, hint, *((lines,) if lines else ()))
+        self.message = "\n  ".join(map(printable, (message, *lines)))
+        self.hint = None if hint is None else printable(hint)
 
     def __str__(self) -> str:
         return self.message if self.hint is None else f"{self.message}; {self.hint}"

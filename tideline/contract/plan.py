@@ -288,7 +288,19 @@ class Stamp(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def app_id(pipeline: str, incarnation: str, table: str, generation: int, build: int = 0) -> str:
     """Delta's transaction id of a table's generation, or of the ``build``-th rebuild of one."""
-    return of_build(f"{pipeline}/{incarnation}/{table}/{generation}", build)
+    return of_build(f"{pipeline}/{incarnation}/{_in_app_id(table)}/{generation}", build)
+
+
+def _in_app_id(table: str) -> str:
+    """``table`` in an app id, which reaches Delta as a setting of Spark's session; there ``${…}``
+    is not what it says, but an environment variable or another setting.
+
+    A name with such a beginning has ``~24`` for ``$``, ``~7E`` for ``~`` and a dot in front, with
+    which no table's text begins: every other name stays itself, and no two become the same.
+    """
+    if "${" not in table:
+        return table
+    return "." + table.replace("~", "~7E").replace("$", "~24")
 
 
 def of_build(app: str, build: int) -> str:

@@ -137,7 +137,7 @@ def make_settings(values: Mapping[str, Any], *, origin: str = "settings") -> Set
     """Settings from parsed values and the environment; Misconfigured names every mistake."""
     lines = _strangers()
     if lines:
-        raise Misconfigured(f"the environment has {len(lines)} mistakes:\n  " + "\n  ".join(lines))
+        raise Misconfigured(f"the environment has {len(lines)} mistakes:", lines=tuple(lines))
     try:
         return Settings(**values)
     except SettingsError as error:
@@ -149,9 +149,7 @@ def make_settings(values: Mapping[str, Any], *, origin: str = "settings") -> Set
         ) from None
     except ValidationError as error:
         lines = [f"{_key(item['loc'])}: {_reason(item)}" for item in error.errors()]
-        raise Misconfigured(
-            f"{origin} has {len(lines)} mistakes:\n  " + "\n  ".join(lines)
-        ) from None
+        raise Misconfigured(f"{origin} has {len(lines)} mistakes:", lines=tuple(lines)) from None
 
 
 def _strangers() -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from capture.sources.mysql.names import quoted
 from capture.sources.setup import signs
 from tideline.contract.patterns import Part, split_pattern
+from tideline.contract.printable import printable
 from tideline.settings import Settings
 
 _CONFIGURATION = """\
@@ -31,7 +32,7 @@ def setup_sql(settings: Settings) -> str:
         "-- '%' is any host: the worker's own is better.",
         f"CREATE USER {user} ACCOUNT LOCK;",
         "-- Until it has a password the user cannot log in. The one that tideline is given:",
-        f"-- ALTER USER {user} IDENTIFIED BY '…' ACCOUNT UNLOCK;",
+        f"-- ALTER USER {printable(user)} IDENTIFIED BY '…' ACCOUNT UNLOCK;",
         f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {user};",
         *(f"GRANT SELECT ON {place} TO {user};" for place in _places(source.tables)),
     ]

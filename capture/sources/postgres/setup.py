@@ -15,6 +15,7 @@ from capture.sources.postgres.publication import OPTIONS
 from capture.sources.setup import signs
 from tideline.contract.errors import Misconfigured
 from tideline.contract.patterns import Part, split_pattern
+from tideline.contract.printable import printable
 from tideline.settings import Settings
 
 _BLOCK = """\
@@ -71,14 +72,16 @@ def setup_sql(settings: Settings) -> str:
         role=_in_format(role),
         publication=_in_format(publication),
     )
+    # A comment ends with its line.
+    named, place = printable(role), printable(database)
     lines = [
-        f"-- For the pipeline {settings.pipeline}: in the database {database}, as a superuser.",
+        f"-- For the pipeline {settings.pipeline}: in the database {place}, as a superuser.",
         "-- The server needs wal_level = logical; `tideline doctor` names whatever else it lacks.",
         f"CREATE ROLE {role} LOGIN REPLICATION;",
-        f"-- On RDS instead: CREATE ROLE {role} LOGIN; GRANT rds_replication TO {role};",
+        f"-- On RDS instead: CREATE ROLE {named} LOGIN; GRANT rds_replication TO {named};",
         "-- Where the role is there already, for another pipeline, the first line is left out.",
         "-- Until it has a password the role cannot log in. The one that tideline is given:",
-        f"-- ALTER ROLE {role} PASSWORD '…';",
+        f"-- ALTER ROLE {named} PASSWORD '…';",
         f"CREATE PUBLICATION {publication} WITH ({OPTIONS});",
         *_of_schemas(source.tables, role),
         "-- Tables that are there: the role may read them, those with a key are published.",

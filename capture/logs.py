@@ -1,0 +1,48 @@
+"""How the worker's log shows what others wrote: names, reasons, a server's words."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+import structlog
+
+from tideline.contract.printable import printable
+
+
+def keep_to_lines() -> None:
+    """Have every line of the log be one of ours, whatever is in a name: its texts are `printable`.
+
+    What is configured besides stays; called again, it changes nothing.
+    """
+    processors = structlog.get_config()["processors"]
+    if one_line not in processors:
+        processors.insert(0, one_line)
+        structlog.configure(processors=processors)
+
+
+def one_line(
+    _logger: object, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """The event with texts that are `printable`, also those in lists."""
+    for name, value in event.items():
+        event[name] = _shown(value)
+    return event
+
+
+class _Shown(str):
+    """A text that was made printable. In quotes it is not escaped a second time."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"'{self}'"
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str):
+        text = printable(value)
+        return value if text == value else _Shown(text)
+    if isinstance(value, list | tuple):
+        return type(value)(map(_shown, value)) if type(value) in (list, tuple) else value
+    return value

@@ -1,0 +1,75 @@
+"""Text of others (names, comments, a server's words) as it is shown: on a terminal, in a log, in an
+error, on a page.
+
+A name may hold whatever a database lets it hold: an escape sequence that clears the screen, a line
+break behind which something looks like a line of ours, characters that turn the reading direction
+or that nobody sees. What stores or compares names never uses these functions.
+"""
+
+from __future__ import annotations
+
+import re
+
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+"""Characters without any shape that Unicode counts as marks, letters or symbols."""
+_BACKTICKS = re.compile("`+")
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def printable(text: str) -> str:
+    r"""``text`` as one line in which every character is seen, the others as ``\n``, ``\x1b`` or
+    ``\u202e``. A text that has none of these stays as it is, and what this returns does, too.
+
+    For reading, not for storing: two names may become the same, as ``a`` with a line break and
+    ``a`` with a backslash and an ``n``.
+    """
+    if text.isprintable() and _UNSEEN.search(text) is None:
+        return text
+    return "".join(map(_seen, text))
+
+
+def printable_json(document: str) -> str:
+    r"""JSON that says the same, where texts have ``\u202e`` instead of characters that are not
+    seen; line breaks between values stay."""
+    return "\n".join(
+        line if line.isprintable() and _UNSEEN.search(line) is None else _json_line(line)
+        for line in document.split("\n")
+    )
+
+
+def as_code(text: str) -> str:
+    """``text`` as a code span of Markdown: neither links nor images nor HTML come of it."""
+    shown = printable(text)
+    fence = "`" * (1 + max(map(len, _BACKTICKS.findall(shown)), default=0))
+    # A space at both ends of more than spaces is taken off again; without it a backtick there would
+    # be the fence's.
+    space = " " if shown.strip(" ") and {shown[0], shown[-1]} & {"`", " "} else ""
+    return f"{fence}{space}{shown or ' '}{space}{fence}"
+
+
+def _seen(character: str) -> str:
+    if character.isprintable() and _UNSEEN.match(character) is None:
+        return character
+    if character in _SHORT:
+        return _SHORT[character]
+    code = ord(character)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _json_line(line: str) -> str:
+    return "".join(
+        one
+        if one.isprintable() and _UNSEEN.match(one) is None
+        else "".join(f"\\u{unit:04x}" for unit in _utf16(one))
+        for one in line
+    )
+
+
+def _utf16(character: str) -> tuple[int, ...]:
+    """The code units of a character, as JSON has them."""
+    raw = character.encode("utf-16-be", "surrogatepass")
+    return tuple(int.from_bytes(raw[at : at + 2], "big") for at in range(0, len(raw), 2))
