@@ -127,6 +127,7 @@ class Candidate:
             kind=ManifestKind.TAKEOVER,
             first_seq=before.last_seq + 1,
             last_seq=before.last_seq,
+            source_time_us=before.through_us,
             written_at_us=time.time_ns() // 1000,
             parts=(),
             schema_events=(),

@@ -59,8 +59,8 @@ class Dumps:
 
     def on_low(self, mark: Mark) -> None:
         reading, core = self.orders.find(mark.token), self._core
-        if reading is None:
-            return
+        if reading is None or reading.window is not None:
+            return  # A copy of the mark, if anybody's, comes after it and opens nothing.
         order = reading.order
         reading.window = Window(order, self.unseen.at_low_mark(), core.sequencer.last)
         reading.window.catalogs = self._catalogs.of(order.table)
@@ -93,7 +93,11 @@ class Dumps:
         reading = self.orders.find(token)
         if reading is not None and reading.window is not None:
             pulse = Pulse(lane, int(number), self._core.sequencer.last)
-            reading.window.pulses.append(pulse)
+            reading.window.pass_by(pulse)
+
+    def on_strange_mark(self) -> None:
+        for window in self._windows:
+            window.saw_strange_mark()
 
     def disturb(self, table: str, what: str) -> None:
         for window in self._windows:
@@ -104,7 +108,7 @@ class Dumps:
 
     def on_high(self, mark: Mark, *, now: float) -> None:
         reading = self.orders.find(mark.token)
-        if reading is not None:
+        if reading is not None and reading.high is None:
             reading.high = mark
             self.settle(now=now)
 
@@ -124,9 +128,10 @@ class Dumps:
                 reading.before = heartbeat
 
     def on_heartbeat(self, mark: Mark) -> None:
-        """Marks that did not come before it will never come: raises Unavailable."""
+        """Marks that did not come before it will never come: raises Unavailable. A chunk whose high
+        mark has come and whose turn has not misses none."""
         for reading in self.orders.readings:
-            if reading.before == mark.token:
+            if reading.before == mark.token and reading.high is None:
                 raise Unavailable(
                     f"the marks of a chunk of {reading.order.table} were written to the source, and"
                     " did not come through its log",

@@ -27,6 +27,7 @@ from capture.live import LiveSettings
 from capture.metrics import Metrics
 from capture.runtime import Crew, Session
 from capture.sources.base import Source
+from capture.sources.mark_key import MarkKey
 from capture.uploader import Uploader
 from tests.fixtures.core import (
     EVERYTHING,
@@ -142,10 +143,10 @@ class FakeSource:
         self.opened = True
         return self.reader
 
-    def chunk_reader(self, incarnation: str) -> LockedChunks:
+    def chunk_reader(self, key: MarkKey) -> LockedChunks:
         return LockedChunks()
 
-    def watch(self, incarnation: str) -> FakeWatch:
+    def watch(self, key: MarkKey) -> FakeWatch:
         return self.watching
 
     def keep_copies(self, tokens: Collection[str]) -> None:
