@@ -198,7 +198,7 @@ class TestTable:
             incarnation = items.manifest().incarnation
             mysql_database.run(
                 *(
-                    f"REPLACE {MARKS} VALUES ('{incarnation}~{lane}', 'P', '{token}', {clock})"
+                    f"REPLACE {MARKS} VALUES ('{incarnation}~{lane}', 'P', '{token}', {clock})"  # noqa: S608
                     for lane in range(3)
                     for token, clock in (("bad", ABSURD), ("x.0.y", -1), ("", 0))
                 )
