@@ -184,6 +184,26 @@ class TestTable:
             items.drain()
         check_equal(items.settings, mysql_database, [f"{mysql_database.name}.items"])
 
+    def test_a_log_that_has_it_in_another_form_is_read(
+        self, mysql_database: MysqlDatabase, pipeline_of: PipelineFactory
+    ) -> None:
+        """It is named while it is there; that the log has it stops no worker afterwards."""
+        items = shop(mysql_database, pipeline_of)
+        with own_table(mysql_database):
+            items.drain()
+            incarnation = items.manifest().incarnation
+            mysql_database.run(
+                f"DROP TABLE {MARKS}",
+                f"CREATE TABLE {MARKS} (incarnation VARCHAR(64) PRIMARY KEY, kind POINT, at YEAR)",
+                f"INSERT INTO {MARKS} VALUES ('{incarnation}', POINT(1, 1), 2026)",  # noqa: S608
+                f"ALTER TABLE {MARKS} DROP PRIMARY KEY",
+                f"INSERT INTO {MARKS} VALUES ('{incarnation}', POINT(1, 1), 2026)",  # noqa: S608
+                f"DROP TABLE {MARKS}",
+                f"INSERT INTO {mysql_database.name}.items VALUES (99, 99)",  # noqa: S608
+            )
+            items.drain()
+        check_equal(items.settings, mysql_database, [f"{mysql_database.name}.items"])
+
     def test_a_table_without_a_key_is_copied_right(
         self, mysql_database: MysqlDatabase, pipeline_of: PipelineFactory
     ) -> None:
