@@ -82,7 +82,7 @@ class Dumps:
     def saw_rows(self, rows: Rows) -> None:
         """Rows of the log. One that changes its key and does not carry all its values may leave
         an old key that no chunk has brought yet for a new one that no chunk will: read it again."""
-        for window in self._windows:
+        for window in self.orders.windows:
             window.saw_rows(rows)
         keys = moved_incomplete(rows)
         if keys and self._core.requests.dumping(rows.schema.table):
@@ -92,15 +92,14 @@ class Dumps:
         token, lane, number = mark.token.rsplit(".", 2)
         reading = self.orders.find(token)
         if reading is not None and reading.window is not None:
-            pulse = Pulse(lane, int(number), self._core.sequencer.last)
-            reading.window.pass_by(pulse)
+            reading.window.pass_by(Pulse(lane, int(number), self._core.sequencer.last))
 
     def on_strange_mark(self) -> None:
-        for window in self._windows:
+        for window in self.orders.windows:
             window.saw_strange_mark()
 
     def disturb(self, table: str, what: str) -> None:
-        for window in self._windows:
+        for window in self.orders.windows:
             window.saw_change_of(table, what)
         # What a snapshot holds of rows that went or changed since cannot be told from others.
         if self._core.tables.keyless(table) and self._core.requests.restart(table):
@@ -128,8 +127,7 @@ class Dumps:
                 reading.before = heartbeat
 
     def on_heartbeat(self, mark: Mark) -> None:
-        """Marks that did not come before it will never come: raises Unavailable. A chunk whose high
-        mark has come and whose turn has not misses none."""
+        """High marks that did not come before it will never come: raises Unavailable."""
         for reading in self.orders.readings:
             if reading.before == mark.token and reading.high is None:
                 raise Unavailable(
@@ -298,7 +296,3 @@ class Dumps:
             core.requests.update(order.request_id, ended)
             core.draft.state_changed = True
             core.end_requests()
-
-    @property
-    def _windows(self) -> list[Window]:
-        return [one.window for one in self.orders.readings if one.window is not None]
