@@ -7,15 +7,19 @@ monitor, sees our statements. MySQL and MariaDB: somebody may write to the table
 from __future__ import annotations
 
 import re
+import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, cast
 
 import psycopg2
 import pytest
 
 from console.status import read_status
 from console.status_text import print_status
+from tests.conformance.test_keyless import COUNTED, chain_bag
 from tests.faults.checks import check_equal
 from tests.fixtures.capture import Pipeline, PipelineFactory, WorkerProcess, poll
 from tests.fixtures.mysql_servers import WATERMARK_DATABASE, MysqlDatabase
@@ -123,7 +127,7 @@ def test_a_role_without_grants_forges_nothing(items: Pipeline[Database], roles: 
     assert items.ask(DumpRequest("again", ("public.items",))).state is RequestState.DONE
     items.catch_up(worker)
     assert "looks like a mark of this worker" in worker.output()
-    assert "tok" not in worker.output()
+    assert "tok xx" not in worker.output() and str(ABSURD) not in worker.output()
     worker.terminate()
     claims_nothing_to_come(items)
     print_status(read_status(items.settings))
@@ -150,7 +154,7 @@ def test_what_monitoring_sees_is_of_no_use(items: Pipeline[Database], roles: Rol
 
     def looked() -> bool:
         found.update(one for text in roles.seen() for one in _CONTENT.findall(text))
-        return len(found) >= 3
+        return bool(found)
 
     poll("our statements are seen", looked)
     items.database.run("UPDATE items SET v = 0 WHERE id = 7")
@@ -207,28 +211,38 @@ class TestTable:
     def test_a_table_without_a_key_is_copied_right(
         self, mysql_database: MysqlDatabase, pipeline_of: PipelineFactory
     ) -> None:
-        """Pulses that somebody else writes, copied and malformed, while they are written."""
+        """Rows of pulses that somebody else wrote, before the copy and while it is begun."""
         mysql_database.run(
-            "CREATE TABLE bag (v int)", "INSERT INTO bag VALUES (1), (1), (2), (3), (3)"
+            "CREATE TABLE bag (a INT, t VARCHAR(40))",
+            "INSERT INTO bag VALUES (1, 'x'), (1, 'x'), (2, NULL), (3, 'y'), (3, 'y')",
         )
-        name = f"{mysql_database.name}.bag"
-        items = pipeline_of(mysql_database, tables={name: {"keyless": "counted"}})
+        table = f"{mysql_database.name}.bag"
+        items = pipeline_of(mysql_database, tables=COUNTED)
         with own_table(mysql_database):
             items.drain()
-            incarnation = items.manifest().incarnation
-            mysql_database.run(
-                *(
-                    f"REPLACE {MARKS} VALUES ('{incarnation}~{lane}', 'P', '{token}', {clock})"  # noqa: S608
-                    for lane in range(3)
-                    for token, clock in (("bad", ABSURD), ("x.0.y", -1), ("", 0))
-                )
-            )
-            mysql_database.run("INSERT INTO bag VALUES (4)")
-            worker = items.start()
-            assert items.ask(DumpRequest("again", (name,))).state is RequestState.DONE
+            pulses = forged_pulses(items.manifest().incarnation)
+            mysql_database.run(*pulses, "INSERT INTO bag VALUES (4, 'z')")
+            worker = items.start(stop="after-low:1")
+            with items.asking() as asker:
+                asker.ask(DumpRequest("again", (table,)))
+                worker.wait_stopped()
+            mysql_database.run(*pulses, "DELETE FROM bag WHERE a = 1", *pulses)
+            worker.signal(signal.SIGCONT)
+            assert items.final_answer("again").state is RequestState.DONE
             worker.terminate()
             items.drain()
-        check_equal(items.settings, mysql_database, [name])
+        assert chain_bag(cast(Any, items), table) == Counter(
+            mysql_database.rows("SELECT a, t FROM bag")
+        )
+
+
+def forged_pulses(incarnation: str) -> list[str]:
+    """Bad tokens and absurd clocks, in the row of every lane."""
+    return [
+        f"REPLACE {MARKS} VALUES ('{incarnation}~{lane}', 'P', '{token}', {clock})"  # noqa: S608
+        for lane in range(3)
+        for token, clock in (("bad", ABSURD), ("x.0.y", -1), ("", 0))
+    ]
 
 
 def shop(database: MysqlDatabase, pipeline_of: PipelineFactory) -> Pipeline[MysqlDatabase]:
