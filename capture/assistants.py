@@ -25,6 +25,7 @@ from capture.core.events import (
 )
 from capture.points import OnPoint
 from capture.sources.base import ChunkReader, FetchedChunk, Source
+from capture.sources.mark_key import MarkKey
 from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.position import SourcePosition
 from tideline.settings import Capture
@@ -63,14 +64,14 @@ class Dumpers:
     def __init__(
         self,
         source: Source,
-        incarnation: str,
+        key: MarkKey,
         found: queue.SimpleQueue[Found],
         on_point: OnPoint,
         *,
         lanes: int,
     ) -> None:
         self._source = source
-        self._incarnation = incarnation
+        self._key = key
         self._found = found
         self._on_point = on_point
         self._lanes = lanes
@@ -86,9 +87,7 @@ class Dumpers:
         """Have the chunk read as soon as one of them is free."""
         idle = sum(one.idle for one in self._dumpers)
         if self._orders.qsize() >= idle and len(self._dumpers) < self._lanes:
-            dumper = Dumper(
-                self._source, self._incarnation, self._found, self._on_point, self._orders
-            )
+            dumper = Dumper(self._source, self._key, self._found, self._on_point, self._orders)
             self._dumpers.append(dumper)
             dumper.start()
         self._orders.put(order)
@@ -113,7 +112,7 @@ class Dumper(Assistant):
     def __init__(
         self,
         source: Source,
-        incarnation: str,
+        key: MarkKey,
         found: queue.SimpleQueue[Found],
         on_point: OnPoint,
         orders: queue.SimpleQueue[ChunkOrder | None],
@@ -121,12 +120,12 @@ class Dumper(Assistant):
         super().__init__("dumper", found)
         self.idle = False
         self._source = source
-        self._incarnation = incarnation
+        self._key = key
         self._orders = orders
         self._on_point = on_point
 
     def work(self) -> None:
-        reader = self._source.chunk_reader(self._incarnation)
+        reader = self._source.chunk_reader(self._key)
         finisher = _Finisher(reader, self.found, self._on_point)
         finisher.start()
         try:
@@ -200,7 +199,7 @@ class Watcher(Assistant):
     def __init__(
         self,
         source: Source,
-        incarnation: str,
+        key: MarkKey,
         found: queue.SimpleQueue[Found],
         *,
         settings: Capture,
@@ -211,7 +210,7 @@ class Watcher(Assistant):
         self.answered_at = time.monotonic()
         self.durable: tuple[SourcePosition, int | None] | None = None
         self._source = source
-        self._incarnation = incarnation
+        self._key = key
         self._catalog_interval_s = catalog_interval_s
         self._snapshot_interval_s = settings.snapshot_interval_s
         self._load_interval_s = settings.load_interval_s
@@ -225,7 +224,7 @@ class Watcher(Assistant):
         self._asked.set()
 
     def work(self) -> None:
-        watch = self._source.watch(self._incarnation)
+        watch = self._source.watch(self._key)
         try:
             next_round = next_load = time.monotonic()
             while not self.stopping.is_set():
@@ -247,4 +246,4 @@ class Watcher(Assistant):
         self.started[observed.token] = begun
         while len(self.started) > 100:
             del self.started[next(iter(self.started))]
-        self.found.put(observed)
+        self.found.put(replace(observed, at_us=time.time_ns() // 1000))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import structlog
 
+from tideline.contract.clocks import utc
 from tideline.contract.manifest import CapturedFrom, OpenState
 
 log = structlog.get_logger("tideline.worker")
@@ -47,10 +46,11 @@ def _is_dumped(table: str, state: OpenState) -> bool:
 def _say(table: str, begun: CapturedFrom, *, dumped: bool) -> None:
     earlier = "a dump brings them" if dumped else "not captured"
     at = begun.source_time_us
+    moment = None if at is None else utc(at)
     log.info(
         "captures a table",
         table=table,
         from_seq=begun.seq,
-        source_time=None if at is None else datetime.fromtimestamp(at / 1e6, UTC).isoformat(),
+        source_time=None if moment is None else moment.isoformat(),
         earlier_rows="none: it was created there" if begun.created else earlier,
     )

@@ -114,7 +114,7 @@ def following(link: Link, writer: str) -> Manifest:
         last_seq=last.last_seq,
         position=last.position,
         identity=last.identity,
-        source_time_us=last.source_time_us,
+        source_time_us=last.through_us,
         written_at_us=time.time_ns() // 1000,
     )
 

@@ -118,6 +118,11 @@ class Metrics:
         self._redone = Gauge(
             "tideline_chunks_redone", "Chunks read again, since the start", registry=registry
         )
+        self._strange = Gauge(
+            "tideline_strange_marks",
+            "Of this session: what looked like a mark of ours in the log, and was none",
+            registry=registry,
+        )
         self._open = Gauge("tideline_open_requests", "Requests not ended", registry=registry)
         self._lag = Gauge(
             "tideline_replica_lag_seconds", "Lag of the slowest replica", registry=registry
@@ -134,8 +139,8 @@ class Metrics:
 
     def committed(self, manifest: Manifest) -> None:
         self._manifests.inc()
-        if manifest.source_time_us is not None:
-            self._source_time.set(manifest.source_time_us / 1e6)
+        if manifest.through_us is not None:
+            self._source_time.set(manifest.through_us / 1e6)
         for answer in manifest.finished:
             if answer.tables:  # A command has none.
                 self._ended.labels(answer.state.value).inc()
@@ -164,6 +169,7 @@ class Metrics:
         self._sequence.set(core.sequencer.last)
         self._pending.set(uploader.pending_bytes)
         self._redone.set(core.dumps.redone)
+        self._strange.set(core.strange_marks)
         self._open.set(len(core.requests))
         reason = core.dumps.orders.governor.throttled_by(now=now) or ""
         for words, by in _REASONS.items():
@@ -194,7 +200,7 @@ class Metrics:
             last_seq=manifest.last_seq,
             updated_at_us=time.time_ns() // 1000,
             position=str(manifest.position),
-            source_time_us=manifest.source_time_us,
+            source_time_us=manifest.through_us,
             note=note,
             dumps=tuple(answers),
             restart_for=restart_for,

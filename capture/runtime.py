@@ -35,7 +35,9 @@ from capture.live import LiveSettings
 from capture.metrics import Metrics
 from capture.points import OnPoint
 from capture.sources.base import LogReader, Source
+from capture.sources.mark_key import MarkKey
 from capture.uploader import Uploader
+from tideline.contract.clocks import apart
 from tideline.contract.errors import Unavailable
 from tideline.contract.manifest import OpenState
 from tideline.contract.position import SourcePosition
@@ -99,7 +101,7 @@ class Session:
         self._crew = crew
         self._settings = settings
         self._until_idle_s = until_idle_s
-        self._incarnation = link.manifest.incarnation
+        self._key = MarkKey(link.manifest.incarnation)
         self._tail = link
         schemas = _schemas(crew, state)
         self.core = Worker(
@@ -118,6 +120,8 @@ class Session:
         self._position: SourcePosition | None = None
         self._throttled = False
         self._log_warning: str | None = None
+        self._clocks_apart: str | None = None
+        self._told_strange = False
         self._silence_max_s = max(settings.mark_timeout_s, 3 * settings.catalog_interval_s)
 
     def run(self) -> Ended:
@@ -125,11 +129,11 @@ class Session:
         otherwise."""
         position = self._begin()
         reader = self._source.log_reader(
-            position, self._incarnation, self.core.tables.captures, self.core.held
+            position, self._key, self.core.tables.captures, self.core.held
         )
         dumpers = Dumpers(
             self._source,
-            self._incarnation,
+            self._key,
             self._found,
             self._crew.on_point,
             lanes=self._settings.parallel_dumps_max,
@@ -139,12 +143,12 @@ class Session:
             interval = min(interval, max(self._until_idle_s / 2, 0.2))
         watcher = Watcher(
             self._source,
-            self._incarnation,
+            self._key,
             self._found,
             settings=self._settings,
             catalog_interval_s=interval,
         )
-        watcher.durable = position, self.core.source_time_us
+        watcher.durable = position, self.core.clock.time_us
         self._crew.uploader.on_durable = lambda link, sealed: self._durable.put((link, sealed))
         try:
             watcher.start()
@@ -217,7 +221,7 @@ class Session:
         self._take_found(now)
         self._take_durable(reader, now)
         if self._position is not None:
-            watcher.durable = self._position, self.core.source_time_us
+            watcher.durable = self._position, self.core.clock.time_us
         received = self._read(reader, now)
         self._hand_over(now)
         if self.core.intake.waits:
@@ -317,6 +321,11 @@ class Session:
         if load.log_warning is not None and self._log_warning is None:
             log.warning("the source will remove its log soon", reason=load.log_warning)
         self._log_warning = load.log_warning
+        clock_us = load.clock_us
+        words = None if clock_us is None else apart(clock_us, time.time_ns() // 1000)
+        if words is not None and self._clocks_apart is None:
+            log.warning("two clocks differ: set both right", reason=words)
+        self._clocks_apart = words
 
     def _take_durable(self, reader: LogReader, now: float) -> None:
         """Only what a manifest holds is confirmed to the source and told to askers."""
@@ -361,6 +370,12 @@ class Session:
         if now - self._reported_at < _REPORT_S:
             return
         self._reported_at = now
+        if self.core.strange_marks and not self._told_strange:
+            self._told_strange = True
+            log.warning(
+                "the source's log has what looks like a mark of this worker and is none: somebody"
+                " else writes it, or a worker before this one still does; nothing is made of it"
+            )
         self._source.keep_copies(self.core.dumps.copies)
         answers = [
             answer for answer in self.core.answers(now=now) if answer.request_id in self._accepted
@@ -369,7 +384,7 @@ class Session:
             if not answer.state.final:
                 self._crew.desk.answer(answer)
         notes = ["the store is behind: reading stopped"] if self._throttled else []
-        notes += [] if self._log_warning is None else [self._log_warning]
+        notes += [one for one in (self._log_warning, self._clocks_apart) if one is not None]
         note = "; ".join(notes) or None
         self._crew.desk.publish(
             self._crew.metrics.status(

@@ -5,6 +5,7 @@ Nothing is changed but a probe object in the store and one in the warehouse's fo
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -15,10 +16,11 @@ from capture.sources.choices import choices_of
 from capture.sources.finding import Finding, error, ok, warning
 from capture.sources.mysql import connect as mysql_connect
 from capture.sources.mysql import preflight as mysql_preflight
+from capture.sources.mysql import watermarks as mysql_marks
 from capture.sources.mysql.source import MysqlSource
-from capture.sources.mysql.watermarks import watermark_table
 from capture.sources.postgres import connect as postgres_connect
 from capture.sources.postgres import preflight as postgres_preflight
+from capture.sources.postgres import watermarks as postgres_marks
 from capture.sources.postgres.names import publication_name, slot_name
 from capture.sources.postgres.source import PostgresSource
 from console.checks import (
@@ -30,6 +32,7 @@ from console.checks import (
     impatient,
     told,
 )
+from tideline.contract.clocks import apart
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.manifest import Manifest
 from tideline.contract.position import MysqlPosition, PostgresPosition, SourceIdentity
@@ -78,7 +81,7 @@ def _check_postgres(settings: Settings, chain_lsn: int | None) -> list[Finding]:
         postgres_connect.connect(source, application_name=_application(settings))
     ) as connection:
         try:
-            return postgres_preflight.run_preflight(
+            found = postgres_preflight.run_preflight(
                 connection,
                 tables=source.tables,
                 exclude=source.exclude,
@@ -87,6 +90,8 @@ def _check_postgres(settings: Settings, chain_lsn: int | None) -> list[Finding]:
                 chain_lsn=chain_lsn,
                 choices=choices_of(settings),
             )
+            with connection.cursor() as cursor:
+                return [*found, check_clocks(postgres_marks.read_clock(cursor))]
         except psycopg2.Error as broken:
             raise postgres_connect.query_failed(broken) from None
 
@@ -97,7 +102,7 @@ def _check_mysql(settings: Settings, tail: Manifest | None) -> list[Finding]:
         flavour="mariadb" if source.kind == "mariadb" else "mysql",
         tables=source.tables,
         exclude=source.exclude,
-        marks=None if source.read_only else watermark_table(source.watermark_database),
+        marks=None if source.read_only else mysql_marks.watermark_table(source.watermark_database),
         cascades=source.cascades,
         holds_xa=source.xa == "hold",
         chain=_place(tail),
@@ -107,9 +112,20 @@ def _check_mysql(settings: Settings, tail: Manifest | None) -> list[Finding]:
         mysql_connect.connect(source, application_name=_application(settings))
     ) as connection:
         try:
-            return mysql_preflight.run_preflight(connection, plan)
+            found = mysql_preflight.run_preflight(connection, plan)
+            with connection.cursor() as cursor:
+                return [*found, check_clocks(mysql_marks.read_clock(cursor))]
         except pymysql.Error as broken:
             raise mysql_connect.query_failed(broken) from None
+
+
+def check_clocks(source_us: int) -> Finding:
+    """The source's clock (µs UTC) by this machine's."""
+    words = apart(source_us, time.time_ns() // 1000)
+    if words is None:
+        return ok("clocks", "the source's clock and this machine's agree")
+    fix = "keep both by NTP: of freshness no more is claimed than both clocks allow"
+    return warning("clocks", words, fix)
 
 
 def _place(tail: Manifest | None) -> tuple[MysqlPosition, str] | None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 
 import msgspec
 
+from tideline.contract.clocks import utc
 from tideline.contract.manifest import Manifest, ManifestKind, TableCondition, TableState
 from tideline.contract.timeliness import (
     Kept,
@@ -146,7 +146,7 @@ def _own(chain: Chain, table: Table) -> Lateness | None:
 def _upstream(chain: Chain, within_us: int) -> Lateness | None:
     """What holds up the chain, if its end is as old as to make every table late."""
     tail, now = chain.tail, chain.now_us
-    if tail.source_time_us is not None and now - tail.source_time_us <= within_us:
+    if tail.through_us is not None and now - tail.through_us <= within_us:
         return None
     live = [worker for worker in chain.workers or () if worker.state == "live"]
     notes = [worker.note for worker in live if worker.note]
@@ -162,9 +162,9 @@ def _upstream(chain: Chain, within_us: int) -> Lateness | None:
         said = f"a worker reads, but the chain ends at {_moment(tail.written_at_us)}"
         return Lateness(Stage.STORE, "; ".join([said, *notes]), "see the worker's log")
     if tail.kind is ManifestKind.SEGMENT:
-        said = f"the log is read behind: up to {_moment(tail.source_time_us)}"
+        said = f"the log is read behind: up to {_moment(tail.through_us)}"
         return Lateness(Stage.CAPTURE, "; ".join([said, *notes]))
-    said = f"its log holds no heartbeat newer than {_moment(tail.source_time_us)}"
+    said = f"its log holds no heartbeat newer than {_moment(tail.through_us)}"
     return Lateness(Stage.SOURCE, "; ".join([said, *notes]), "see whether the source is there")
 
 
@@ -211,4 +211,5 @@ def _newest(runs: Sequence[MergeRun], table: str) -> MergeRun | None:
 def _moment(at_us: int | None) -> str:
     if at_us is None:
         return "the beginning"
-    return f"{datetime.fromtimestamp(at_us / 1_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    at = utc(at_us)
+    return f"{at_us} µs" if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"

@@ -72,7 +72,9 @@ class Beginning(msgspec.Struct, frozen=True):
 
 
 class ChainStatus(msgspec.Struct, frozen=True):
-    """The chain's end. ``lag_s``: how old, by this machine's clock, what is captured is."""
+    """The chain's end. ``lag_s``: how old, by this machine's clock, what is captured is.
+    ``clocks_apart`` says in words that the source's clock is ahead of this machine's by more than
+    minutes, None when it is not."""
 
     manifest_number: int
     incarnation: str
@@ -84,6 +86,7 @@ class ChainStatus(msgspec.Struct, frozen=True):
     source_time_us: int | None = None
     written_at_us: int | None = None
     lag_s: float | None = None
+    clocks_apart: str | None = None
 
 
 class TableStatus(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from console.status_document import (
     Through,
     WorkerState,
 )
+from tideline.contract.clocks import apart
 from tideline.contract.manifest import Manifest, OpenState, TableCondition, TableState
 from tideline.contract.modes import Mode
 from tideline.contract.parking import Stop
@@ -195,7 +196,8 @@ def _chain(tail: Manifest, now_us: int) -> ChainStatus:
         released=tail.released,
         source_time_us=tail.source_time_us,
         written_at_us=tail.written_at_us,
-        lag_s=_age_s(tail.source_time_us, now_us),
+        lag_s=_age_s(_come(tail.through_us, now_us), now_us),
+        clocks_apart=_ahead(tail.source_time_us, now_us),
     )
 
 
@@ -229,17 +231,18 @@ def _table(
     stage, since_seq, reason, hint = _stage(found, merged)
     up_to_date = _waits_for_nothing(found, merged)
     through = _merged_through(found, tail, merged, up_to_date=up_to_date)
+    through_us = None if through is None else _come(through.source_time_us, now_us)
     return TableStatus(
         table=name,
         state=TableStage.DUMPING if dumping else stage,
         captured=_captured_through(found, tail),
         merged=through,
         up_to_date=up_to_date,
-        lag_s=None if through is None else _age_s(through.source_time_us, now_us),
+        lag_s=_age_s(through_us, now_us),
         since_seq=since_seq,
         reason=reason,
         hint=hint,
-        complete_through_us=None if through is None else through.source_time_us,
+        complete_through_us=through_us,
         pending=0 if merged is None else merged.pending,
         verified=verified,
         mode=None if merged is None else merged.mode,
@@ -291,7 +294,7 @@ def _waits_for_nothing(found: TableState, merged: Merged | None) -> bool:
 def _captured_through(found: TableState, tail: Manifest) -> Through:
     if found.condition is TableCondition.PARKED and found.since_seq is not None:
         return Through(found.since_seq)
-    return Through(tail.last_seq, tail.manifest_number, tail.source_time_us)
+    return Through(tail.last_seq, tail.manifest_number, tail.through_us)
 
 
 def _merged_through(
@@ -304,6 +307,16 @@ def _merged_through(
     if up_to_date and found.condition is not TableCondition.PARKED:
         return Through(tail.last_seq, tail.manifest_number, complete_through(found, tail))
     return Through(merged.seq, merged.manifest_number, merged.source_time_us)
+
+
+def _ahead(at_us: int | None, now_us: int) -> str | None:
+    """That the source's clock is ahead of this machine's; that it is behind is a lag like any."""
+    return None if at_us is None or at_us < now_us else apart(at_us, now_us)
+
+
+def _come(at_us: int | None, now_us: int) -> int | None:
+    """A time that has come: of a later one nobody knows what is missing."""
+    return None if _ahead(at_us, now_us) else at_us
 
 
 def _age_s(at_us: int | None, now_us: int) -> float | None:

@@ -40,6 +40,8 @@ def print_status(status: Status) -> None:
             )
         ],
     )
+    if chain.clocks_apart is not None:
+        print(f"{chain.clocks_apart}: set both right; until then freshness is not known")
     _print_tables(status.tables)
     _print_beginnings(status)
     _print_freshness(status)
@@ -89,7 +91,7 @@ def _print_tables(tables: tuple[TableStatus, ...]) -> None:
                 one.state.value,
                 one.captured.seq,
                 None if one.merged is None else one.merged.seq,
-                None if one.merged is None else moment(one.merged.source_time_us),
+                moment(one.complete_through_us),
                 _seconds(one.lag_s),
                 "no" if one.up_to_date else "yes",
                 places[one.table][1] if one.table in places else None,

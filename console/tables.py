@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from tideline.contract.clocks import utc
 from tideline.contract.printable import printable
 
 _WIDTH_WITHOUT_TERMINAL = 240
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def make_console() -> Console:
@@ -40,10 +39,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def moment(at_us: int | None) -> str | None:
-    """µs since 1970 as UTC text, to the second."""
+    """µs since 1970 as UTC text, to the second; as a number where no calendar has it."""
     if at_us is None:
         return None
-    return (_EPOCH + timedelta(microseconds=at_us)).strftime("%Y-%m-%d %H:%M:%SZ")
+    at = utc(at_us)
+    return f"{at_us} µs" if at is None else at.strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def vectors_differ(table: str, *, wanted: bool) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from capture.core.events import MarkKind, Snapshot
+from capture.core.events import Snapshot
 from simulation.columns import Alteration, altered, carried, told_steps
 from simulation.history import Entry, Transaction
 from simulation.log import (
@@ -35,6 +35,9 @@ from simulation.tables import (
     digest_of,
     first_form,
 )
+
+EPOCH_S = 1_700_000_000
+"""When a run begins, by a clock that is right."""
 
 
 class Database:
@@ -64,6 +67,7 @@ class Database:
         """Connections that were made before the last reset are dead."""
         self.stalled_until = 0.0
         self.clock_offset_s = 0.0
+        self.clock_was_ahead = False
         self._lags = lags
         self._xid = 100
         self._completed = 100
@@ -90,7 +94,11 @@ class Database:
 
     @property
     def clock_us(self) -> int:
-        return int((1_700_000_000 + self.world.now + self.clock_offset_s) * 1e6)
+        return int((EPOCH_S + self.world.now + self.clock_offset_s) * 1e6)
+
+    def move_clock(self, seconds: float) -> None:
+        self.clock_offset_s += seconds
+        self.clock_was_ahead |= self.clock_offset_s > 0
 
     @property
     def end(self) -> int:
@@ -256,7 +264,7 @@ class Database:
 
         self._show_later(work.xid, shown)
 
-    def write_mark(self, kind: MarkKind, token: str, *, takes_s: float = 0.0) -> Signal:
+    def write_mark(self, mark: OurMark, *, takes_s: float = 0.0) -> Signal:
         """A mark, in a transaction of its own: it has its id at once, and is in the log after
         ``takes_s``. The signal is given when its writer hears of it, or the session ended."""
         xid, told = self._next_xid(), Signal()
@@ -264,7 +272,7 @@ class Database:
 
         def commit() -> None:
             if self._marks.pop(xid, None) is not None:
-                self._append(xid, mark=OurMark(kind, token, self.clock_us))
+                self._append(xid, mark=mark)
                 self._show_later(xid, lambda: None, lag=0.0, shown=told)
 
         if takes_s:
@@ -273,10 +281,10 @@ class Database:
             commit()
         return told
 
-    def polled_mark(self, token: str) -> None:
+    def polled_mark(self, mark: OurMark) -> None:
         """A low mark that is nothing but the log's position when it was asked for: what a reader
         finds there, while transactions before it may not be visible yet."""
-        self._append(0, mark=OurMark(MarkKind.LOW, token, self.clock_us))
+        self._append(0, mark=mark)
 
     def make(self, table: str) -> None:
         """`CREATE TABLE`, in the log of a MySQL."""

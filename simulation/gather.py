@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from capture.core.requests import REREAD
-from simulation.database import bank_total
+from simulation.database import EPOCH_S, bank_total
 from simulation.history import (
     ChainManifest,
     Event,
@@ -157,7 +157,13 @@ def _manifest(rig: Rig, manifest: Manifest, raw_digest: str) -> ChainManifest:
             rig.board.complain("L", f"a part of manifest {manifest.manifest_number} is missing")
             continue
         events += [_event(part.table, row) for row in rows]
-    return told(manifest, raw_digest, events, position=index_of(manifest.position))
+    position = index_of(manifest.position)
+    one = told(manifest, raw_digest, events, position=position)
+    if rig.clocks_were_ahead:
+        return one  # Both of them: then nobody can know better.
+    rest = rig.database.log[position : position + 1]
+    lacks_us = int((EPOCH_S + rest[0].at) * 1e6) if rest else None
+    return replace(one, through_us=manifest.through_us, lacks_us=lacks_us)
 
 
 def _event(table: str, row: PartRow) -> Event:

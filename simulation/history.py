@@ -83,6 +83,8 @@ class ChainManifest:
 
     ``takeover``: its writer took the chain over with it. ``others`` are the sequences of its schema
     events. ``position`` is where the source's log goes on after it, if positions are an order.
+    ``through_us``: up to when it is said to lack nothing; ``lacks_us``: when the first transaction
+    that it lacks was in the log. None: that is not known.
     """
 
     number: int
@@ -98,6 +100,8 @@ class ChainManifest:
     truncates: tuple[TableSeq, ...] = ()
     floors: tuple[TableSeq, ...] = ()
     others: tuple[int, ...] = ()
+    through_us: int | None = None
+    lacks_us: int | None = None
 
 
 class Outcome(StrEnum):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from capture.core.events import MarkKind
 from simulation.columns import draw_addition
 from simulation.faults import Fault
+from simulation.log import OurMark
 from simulation.storage import Misfortune
 from simulation.tables import ITEMS, NAMES
 from simulation.workload import all_keys, fresh_row
@@ -124,6 +125,7 @@ def jump(seconds: float, fault: Fault) -> Injector:
         for process in board.rig.workers.values():
             if own.random() < 0.7:
                 process.wall_offset_s += seconds
+                board.rig.worker_was_ahead |= process.wall_offset_s > 0
                 board.hit(fault)
 
     return inject
@@ -278,13 +280,20 @@ def pack(board: Board, own: random.Random) -> None:
         board.rig.workload.packed(own)
 
 
+_DAY_US = 86_400_000_000
+
+
 def tamper(board: Board, own: random.Random) -> None:
-    """Marks that are nobody's."""
+    """Marks that are nobody's, of a time to come, and exact copies of those in the log."""
     board.hit(Fault.MARKS_TAMPERED)
     database = board.rig.database
-    for _ in range(6):
-        kind = own.choice((MarkKind.LOW, MarkKind.HIGH, MarkKind.CATALOG_LOW))
-        database.write_mark(kind, f"{own.getrandbits(64):016x}")
+    for _ in range(12):
+        kind, token = own.choice(tuple(MarkKind)), f"{own.getrandbits(64):016x}"
+        mark = OurMark(kind, f"{token}.0.1", database.clock_us + _DAY_US)
+        if own.random() < 0.5:
+            found = [entry.mark for entry in database.log[-60:] if entry.mark is not None]
+            mark = own.choice(found[-4:]) if found else mark
+        database.write_mark(mark)
         board.rig.world.sleep(own.uniform(0.01, 0.3))
 
 
@@ -302,7 +311,7 @@ def unorder_commits(board: Board, own: random.Random) -> None:
 
 def move_source_clock(board: Board, own: random.Random) -> None:
     board.hit(Fault.SOURCE_CLOCK)
-    board.rig.database.clock_offset_s += own.choice((-3600.0, 3600.0, 30.0))
+    board.rig.database.move_clock(own.choice((-3600.0, 3600.0, 30.0)))
 
 
 # -- merges ------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from capture.core.events import MarkKind
+from capture.sources.mark_key import MarkKey
 from simulation.history import Entry
 from simulation.tables import Form, Key, Row
 from tideline.contract.steps import ColumnStep
@@ -44,9 +45,12 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class OurMark:
+    """``key``: that of the session which wrote it, or (None) nobody's: it is forged."""
+
     kind: MarkKind
     token: str
     clock_us: int
+    key: MarkKey | None = None
 
 
 class Xa(Enum):

@@ -22,12 +22,14 @@ import capture.core.dumps
 import capture.core.lineage
 import capture.core.orders
 import capture.core.progress
+import capture.core.source_clock
 import capture.core.tables
 import capture.core.window
 import capture.core.worker
 import capture.leadership
 import capture.runtime
 import capture.uploader
+import tideline.contract.manifest
 import tideline.contract.planning
 import tideline.store.chain
 from capture.core.roller import Roll, roll
@@ -38,7 +40,7 @@ from simulation.faults import Fault
 from simulation.log import Kind
 from simulation.wire import place
 from tideline.contract import layout
-from tideline.contract.errors import Fenced
+from tideline.contract.errors import Fenced, Unavailable
 from tideline.contract.manifest import ManifestKind, digest, encode_manifest
 from tideline.store.chain import Link
 
@@ -213,6 +215,35 @@ def _eager(draft: Any, limits: Any, *, now: float, in_transaction: bool, moved_a
     return Roll.CLOSE if wanted is Roll.SPILL else wanted
 
 
+# -- marks -------------------------------------------------------------------------------------
+
+
+def _alarm_at_high(self: Any, mark: Any) -> None:
+    """A chunk whose marks have come and whose turn has not is missed all the same."""
+    if any(reading.before == mark.token for reading in self.orders.readings):
+        raise Unavailable("the marks of a chunk did not come through its log")
+
+
+def _largest_clock(self: Any, mark: Any) -> None:
+    """The largest clock ever heard is believed."""
+    self.time_us = max(mark.clock_us, self.time_us or 0)
+
+
+def _anybodys(self: Any, mark: Any) -> None:
+    """A heartbeat that this session did not write is believed."""
+    if mark.token not in self._written:
+        self.time_us = mark.clock_us
+    _ON_HEARTBEAT(self, mark)
+
+
+def _copied_low(self: Any, mark: Any) -> None:
+    """A copy of a low mark opens the window once more."""
+    reading = self.orders.find(mark.token)
+    if reading is not None:
+        reading.window = None
+    _ON_LOW(self, mark)
+
+
 # -- plans -------------------------------------------------------------------------------------
 
 
@@ -222,6 +253,16 @@ def _with_holes(manifests: Any) -> list[Any]:
 
 _DUMPS = capture.core.dumps
 _CHAIN = tideline.store.chain.Chain
+_ON_LOW = _DUMPS.Dumps.on_low
+_CLOCK = capture.core.source_clock.SourceClock
+_ON_HEARTBEAT = _CLOCK.on_heartbeat
+_AS_HEARD = (
+    tideline.contract.manifest.Manifest,
+    "through_us",
+    property(lambda self: self.source_time_us),
+)
+"""Readers do not look at the writer's clock either, which alone would hide it until the next
+manifest."""
 
 FENCE_ALONE = (
     (_DUMPS, "invisible", lambda transactions, snapshot: transactions[:0]),
@@ -273,7 +314,38 @@ MUTANTS: tuple[Mutant, ...] = (
         "window-ends-at-high",
         "events after a chunk's high mark no longer count, though its turn has not come",
         ((_DUMPS.Dumps, "saw_rows", _seen_until_high),),
-        seed=54,
+        seed=36,
+    ),
+    Mutant(
+        "alarm-at-high",
+        "a chunk that was read ahead, and whose marks have come, ends the session",
+        ((_DUMPS.Dumps, "on_heartbeat", _alarm_at_high),),
+        focus=(Fault.MARKS_TAMPERED,) * 4,
+        seed=14,
+    ),
+    Mutant(
+        "largest-clock",
+        "what is complete is told by the largest clock ever heard of the source",
+        ((_CLOCK, "on_heartbeat", _largest_clock), _AS_HEARD),
+        focus=(Fault.SOURCE_CLOCK, Fault.SOURCE_CLOCK),
+    ),
+    Mutant(
+        "marks-unsigned",
+        "a heartbeat is believed whoever wrote it",
+        (
+            (_CLOCK, "on_heartbeat", _anybodys),
+            _AS_HEARD,
+        ),
+        frozenset({"marks-unsigned"}),
+        focus=(Fault.MARKS_TAMPERED, Fault.MARKS_TAMPERED),
+    ),
+    Mutant(
+        "copies-of-low-count",
+        "a copy of a low mark opens its chunk's window anew",
+        ((_DUMPS.Dumps, "on_low", _copied_low),),
+        kind=Kind.MYSQL,
+        focus=(Fault.MARKS_TAMPERED,) * 6,
+        seed=12,
     ),
     Mutant(
         "chunks-out-of-turn",

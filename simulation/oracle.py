@@ -1,4 +1,4 @@
-"""Judges one run's history: eleven checks, each named by its letter.
+"""Judges one run's history: twelve checks, each named by its letter.
 
 | | Fails when |
 |---|---|
@@ -13,6 +13,7 @@
 | V value | a row is not what was written under its version |
 | I idempotence | the same segments, merged in another way, make another table |
 | E liveness | after the last fault no heartbeat arrives, or a request does not end |
+| C claim | a manifest is complete through a time, and lacks what the log had before it |
 
 A version is known by its key, ``ver`` and digest, and ``ver`` orders each key's versions without a
 search or a clock: every check is linear in the history. No check looks at how a run came about.
@@ -212,6 +213,14 @@ def alive(history: History, walked: Replay) -> Iterator[Violation]:
         yield Violation("E", ALL, None, f"request {request_id} was accepted and never ended")
 
 
+def claimed(history: History, walked: Replay) -> Iterator[Violation]:
+    for manifest in history.manifests:
+        through, lacks = manifest.through_us, manifest.lacks_us
+        if through is not None and lacks is not None and through > lacks:
+            words = f"manifest {manifest.number} claims {(through - lacks) / 1e6:.1f} s too much"
+            yield Violation("C", ALL, manifest.last_seq, words)
+
+
 CHECKS: dict[str, Check] = {
     "L": lost,
     "D": duplicated,
@@ -224,6 +233,7 @@ CHECKS: dict[str, Check] = {
     "V": value,
     "I": repeatable,
     "E": alive,
+    "C": claimed,
 }
 
 

@@ -105,12 +105,18 @@ class Rig:
         self.stops: list[str] = []
         self.workers: dict[int, Process] = {}
         self.worker_processes: set[Process] = set()
+        self.worker_was_ahead = False
         self._starts = 0
         self._ended: str | None = None
 
     @property
     def settings(self) -> Settings:
         return _settings(self.scenario.kind, self.scenario)
+
+    @property
+    def clocks_were_ahead(self) -> bool:
+        """Whether the source's was at some time, and a worker's."""
+        return self.database.clock_was_ahead and self.worker_was_ahead
 
     # -- the run -------------------------------------------------------------------------------
 
@@ -132,6 +138,7 @@ class Rig:
             "socket": SimpleNamespace(gethostname=lambda: self.shims.process.name),
             "sys": SimpleNamespace(setswitchinterval=lambda _: None),
             "Metrics": lambda *_: _NoMetrics(),
+            "log": _Listener(self.board),
         }
         with ExitStack() as stack:
             stack.enter_context(self.shims.installed())
@@ -343,6 +350,23 @@ class _NoMetrics:
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_, **__: None
+
+
+class _Listener:
+    """What workers log of their sessions. No fault takes a mark away from a session that goes on:
+    one that misses some is wrong."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def warning(self, event: str, *, reason: str = "", **_: object) -> None:
+        if "did not come through its log" in reason:
+            self._board.complain("E", "a session ended for want of marks that were there")
+
+    def info(self, *_: object, **__: object) -> None:
+        return None
+
+    error = debug = info
 
 
 _STORE = Store(url="memory://simulation", retry_s=2.0)

@@ -20,8 +20,9 @@ from capture.core.events import (
     Snapshot,
     SourceLoad,
 )
+from capture.sources.mark_key import MarkKey
 from simulation.database import Database
-from simulation.log import Kind, LogEntry
+from simulation.log import Kind, LogEntry, OurMark
 from simulation.rows import make_chunk, make_keys
 from simulation.scheduler import Process, World
 from simulation.tables import Form, Key, Row, collated
@@ -133,7 +134,7 @@ class SimulatedSource:
     def log_reader(
         self,
         position: SourcePosition,
-        incarnation: str,
+        key: MarkKey,
         captures: Callable[[str], bool],
         held: Mapping[str, SourcePosition],
     ) -> SimulatedReader:
@@ -144,21 +145,22 @@ class SimulatedSource:
             position = self._first
         if self.process not in self.database.readers:
             self.database.readers.append(self.process)
-        return SimulatedReader(self, self.connect(), position, captures, held)
+        return SimulatedReader(self, self.connect(), key, position, captures, held)
 
-    def chunk_reader(self, incarnation: str) -> ChunkReader:
-        return ChunkReader(self)
+    def chunk_reader(self, key: MarkKey) -> ChunkReader:
+        return ChunkReader(self, key)
 
-    def watch(self, incarnation: str) -> Watch:
-        return Watch(self)
+    def watch(self, key: MarkKey) -> Watch:
+        return Watch(self, key)
 
     def keep_copies(self, tokens: Collection[str]) -> None:
         """No table is copied in a snapshot that would be ended."""
 
-    def write_mark(self, connection: Connection, kind: MarkKind, token: str) -> None:
+    def write_mark(self, connection: Connection, key: MarkKey, kind: MarkKind, token: str) -> None:
         """Write a mark and hear that it is committed."""
         connection.check()
-        told = self.database.write_mark(kind, token, takes_s=self.trouble.pause_s())
+        mark = OurMark(kind, token, self.database.clock_us, key)
+        told = self.database.write_mark(mark, takes_s=self.trouble.pause_s())
         self.world.wait(told, None)
         connection.check()
 
@@ -171,8 +173,9 @@ class SimulatedSource:
 class ChunkReader:
     """A `ChunkReader` on two connections."""
 
-    def __init__(self, source: SimulatedSource) -> None:
+    def __init__(self, source: SimulatedSource, key: MarkKey) -> None:
         self._source = source
+        self._key = key
         self._connection = source.connect()
 
     def fetch(
@@ -181,9 +184,10 @@ class ChunkReader:
         """See `ChunkReader.fetch`."""
         source, world = self._source, self._source.world
         if "marks-by-polling" in source.flaws:
-            source.database.polled_mark(order.token)
+            mark = OurMark(MarkKind.LOW, order.token, source.database.clock_us, self._key)
+            source.database.polled_mark(mark)
         else:
-            source.write_mark(self._connection, MarkKind.LOW, order.token)
+            source.write_mark(self._connection, self._key, MarkKind.LOW, order.token)
         source.trouble.on_point("after-low")
         failed = self._fence(order, on_waiting)
         if failed is not None:
@@ -203,7 +207,7 @@ class ChunkReader:
         return fetched
 
     def write_high(self, order: ChunkOrder) -> None:
-        self._source.write_mark(self._connection, MarkKind.HIGH, order.token)
+        self._source.write_mark(self._connection, self._key, MarkKind.HIGH, order.token)
         self._source.trouble.on_point("after-high")
 
     def close(self) -> None:
@@ -309,21 +313,22 @@ class Fetched:
 class Watch:
     """A `Watch` on one connection."""
 
-    def __init__(self, source: SimulatedSource) -> None:
+    def __init__(self, source: SimulatedSource, key: MarkKey) -> None:
         self._source = source
+        self._key = key
         self._connection = source.connect()
 
     def round(self, register: Callable[[CatalogRound], None]) -> None:
         """See `Watch.round`."""
         source, database = self._source, self._source.database
         token = f"{source.world.random.getrandbits(64):016x}"
-        source.write_mark(self._connection, MarkKind.CATALOG_LOW, token)
+        source.write_mark(self._connection, self._key, MarkKind.CATALOG_LOW, token)
         snapshot = source.snapshot()
         self._publish()
         facts = tuple(table.form.facts for table in database.tables.values())
         source.world.sleep(source.trouble.pause_s())
         register(CatalogRound(token, facts, snapshot))
-        source.write_mark(self._connection, MarkKind.HEARTBEAT, token)
+        source.write_mark(self._connection, self._key, MarkKind.HEARTBEAT, token)
 
     def snapshot(self) -> Snapshot:
         self._connection.check()

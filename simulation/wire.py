@@ -23,10 +23,12 @@ from capture.core.events import (
     Rows,
     SchemaSeen,
     StatementSeen,
+    StrangeMark,
     TableFacts,
     Truncated,
 )
 from capture.core.visibility import invisible
+from capture.sources.mark_key import MarkKey
 from simulation.log import Change, Kind, LogEntry, Xa
 from simulation.rows import make_rows
 from simulation.tables import Form
@@ -66,6 +68,7 @@ class SimulatedReader:
         self,
         source: SimulatedSource,
         connection: Connection,
+        key: MarkKey,
         position: SourcePosition,
         captures: Callable[[str], bool],
         held: Mapping[str, SourcePosition],
@@ -74,6 +77,7 @@ class SimulatedReader:
         self.buffered_bytes = 0
         self._source = source
         self._connection = connection
+        self._key = key
         self._captures = captures
         self._held = {name: index_of(at) for name, at in held.items()}
         self._at = index_of(position)
@@ -213,7 +217,9 @@ class SimulatedReader:
     def _controls(self, entry: LogEntry) -> Iterator[Control]:
         kind = self._source.database.kind
         if entry.mark is not None:
-            yield Mark(entry.mark.kind, entry.mark.token, entry.mark.clock_us)
+            said = entry.mark
+            ours = said.key is self._key or "marks-unsigned" in self._source.flaws
+            yield Mark(said.kind, said.token, said.clock_us) if ours else StrangeMark()
         if entry.statement is not None:
             told = entry.statement
             begun = (Begun(told.table, empty=True),) if told.made else ()

@@ -82,7 +82,7 @@ class Beginnings:
 
     def here(self) -> CapturedFrom:
         """A beginning at this place of the log, a mark that carries the source's clock."""
-        return CapturedFrom(self._core.sequencer.next, self._core.source_time_us)
+        return CapturedFrom(self._core.sequencer.next, self._core.clock.time_us)
 
     def _is_awaited(self, table: str) -> bool:
         """Whether nothing of the table is captured, and nothing but its absence was the cause."""
@@ -92,7 +92,7 @@ class Beginnings:
     def _from(self, one: Begun) -> CapturedFrom:
         core = self._core
         empty = core.catalog.lacked(one.table) if one.empty is None else one.empty
-        return CapturedFrom(core.sequencer.next, one.at_us or core.source_time_us, created=empty)
+        return CapturedFrom(core.sequencer.next, one.at_us or core.clock.time_us, created=empty)
 
     def _begin(self, seen: SchemaSeen, begun: CapturedFrom | None) -> None:
         core, table = self._core, seen.schema.table

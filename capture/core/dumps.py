@@ -59,8 +59,8 @@ class Dumps:
 
     def on_low(self, mark: Mark) -> None:
         reading, core = self.orders.find(mark.token), self._core
-        if reading is None:
-            return
+        if reading is None or reading.window is not None:
+            return  # A copy of the mark, if anybody's, comes after it and opens nothing.
         order = reading.order
         reading.window = Window(order, self.unseen.at_low_mark(), core.sequencer.last)
         reading.window.catalogs = self._catalogs.of(order.table)
@@ -82,7 +82,7 @@ class Dumps:
     def saw_rows(self, rows: Rows) -> None:
         """Rows of the log. One that changes its key and does not carry all its values may leave
         an old key that no chunk has brought yet for a new one that no chunk will: read it again."""
-        for window in self._windows:
+        for window in self.orders.windows:
             window.saw_rows(rows)
         keys = moved_incomplete(rows)
         if keys and self._core.requests.dumping(rows.schema.table):
@@ -92,11 +92,14 @@ class Dumps:
         token, lane, number = mark.token.rsplit(".", 2)
         reading = self.orders.find(token)
         if reading is not None and reading.window is not None:
-            pulse = Pulse(lane, int(number), self._core.sequencer.last)
-            reading.window.pulses.append(pulse)
+            reading.window.pass_by(Pulse(lane, int(number), self._core.sequencer.last))
+
+    def on_strange_mark(self) -> None:
+        for window in self.orders.windows:
+            window.saw_strange_mark()
 
     def disturb(self, table: str, what: str) -> None:
-        for window in self._windows:
+        for window in self.orders.windows:
             window.saw_change_of(table, what)
         # What a snapshot holds of rows that went or changed since cannot be told from others.
         if self._core.tables.keyless(table) and self._core.requests.restart(table):
@@ -104,7 +107,7 @@ class Dumps:
 
     def on_high(self, mark: Mark, *, now: float) -> None:
         reading = self.orders.find(mark.token)
-        if reading is not None:
+        if reading is not None and reading.high is None:
             reading.high = mark
             self.settle(now=now)
 
@@ -124,9 +127,9 @@ class Dumps:
                 reading.before = heartbeat
 
     def on_heartbeat(self, mark: Mark) -> None:
-        """Marks that did not come before it will never come: raises Unavailable."""
+        """High marks that did not come before it will never come: raises Unavailable."""
         for reading in self.orders.readings:
-            if reading.before == mark.token:
+            if reading.before == mark.token and reading.high is None:
                 raise Unavailable(
                     f"the marks of a chunk of {reading.order.table} were written to the source, and"
                     " did not come through its log",
@@ -293,7 +296,3 @@ class Dumps:
             core.requests.update(order.request_id, ended)
             core.draft.state_changed = True
             core.end_requests()
-
-    @property
-    def _windows(self) -> list[Window]:
-        return [one.window for one in self.orders.readings if one.window is not None]

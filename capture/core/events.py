@@ -56,11 +56,19 @@ class MarkKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One of our marks, read back from the log. ``clock_us`` is the source's, µs UTC."""
+    """A mark of this session, read back from the log; its source has seen to it that nobody else
+    wrote it. ``clock_us`` is the source's when HIGH or HEARTBEAT was about to be written, µs UTC:
+    what had been committed by then is before the mark. The others carry 0."""
 
     kind: MarkKind
     token: str
     clock_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class StrangeMark:
+    """The log has something that is made to look like a mark of this chain, and is none of this
+    session's: a session before it wrote it, or somebody else did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +162,15 @@ class CascadeSeen:
 
 
 Control = (
-    Mark | SchemaSeen | Unreadable | Truncated | StatementSeen | GapSeen | HeldSeen | CascadeSeen
+    Mark
+    | StrangeMark
+    | SchemaSeen
+    | Unreadable
+    | Truncated
+    | StatementSeen
+    | GapSeen
+    | HeldSeen
+    | CascadeSeen
 )
 
 
@@ -205,12 +221,14 @@ class SourceLoad:
     ``replica_lag_s`` is that of the slowest replica (or of the source, where it is one itself),
     ``running_queries`` counts sessions at work but ours, ``log_backlog_bytes`` is what the source
     keeps of its log for us, ``log_warning`` says in words that it will not for much longer.
+    ``clock_us`` is its clock, µs UTC.
     """
 
     replica_lag_s: float | None = None
     running_queries: int | None = None
     log_backlog_bytes: int | None = None
     log_warning: str | None = None
+    clock_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,12 +292,14 @@ def columns_text(columns: tuple[str, ...]) -> str:
 class CatalogRound:
     """One look at the whole catalog, between the marks C and B that carry ``token``.
 
-    ``snapshot`` was taken after C and before the look.
+    ``snapshot`` was taken after C and before the look. ``at_us``: this machine's clock when B was
+    about to be written, µs UTC; what B says is not believed beyond it, nor at all without it.
     """
 
     token: str
     tables: tuple[TableFacts, ...]
     snapshot: Snapshot
+    at_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

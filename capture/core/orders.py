@@ -100,6 +100,11 @@ class Orders:
                 return reading.order
         return None
 
+    @property
+    def windows(self) -> list[Window]:
+        """Those that are open."""
+        return [one.window for one in self.readings if one.window is not None]
+
     def find(self, token: str) -> Reading | None:
         return next((one for one in self.readings if one.order.token == token), None)
 

@@ -32,7 +32,8 @@ _UNCHANGED = "_tl_unchanged"
 @dataclass(slots=True)
 class Window:
     """Open from L to H. ``disturbed`` says why the chunk must be read again, if it must.
-    ``catalogs``: what the table was, by the last looks at the catalog before L."""
+    ``passed``: the number of each lane's last pulse. ``catalogs``: what the table was, by the last
+    looks at the catalog before L."""
 
     order: ChunkOrder
     unseen: Int64Array
@@ -41,6 +42,7 @@ class Window:
     rows: int = 0
     disturbed: str | None = None
     pulses: list[Pulse] = field(default_factory=list)
+    passed: dict[str, int] = field(default_factory=dict)
     catalogs: frozenset[str] = frozenset()
 
     def saw_rows(self, rows: Rows) -> None:
@@ -56,6 +58,19 @@ class Window:
             self.events.clear()
         else:
             self.events.append(_keys_only(rows))
+
+    def pass_by(self, pulse: Pulse) -> None:
+        """The numbers of a lane ascend; where one comes again, somebody else writes to our rows."""
+        if pulse.number <= self.passed.get(pulse.lane, 0):
+            self.saw_strange_mark()
+            return
+        self.passed[pulse.lane] = pulse.number
+        self.pulses.append(pulse)
+
+    def saw_strange_mark(self) -> None:
+        """What a snapshot shows of our rows may be somebody else's then."""
+        if self.pulses:
+            self.disturbed = "somebody else writes to the table of marks"
 
     def saw_change_of(self, table: str, what: str) -> None:
         if table == self.order.table:

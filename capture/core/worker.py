@@ -32,6 +32,7 @@ from capture.core.events import (
     Snapshot,
     SourceLoad,
     StatementSeen,
+    StrangeMark,
     Told,
     Truncated,
     Unreadable,
@@ -40,6 +41,7 @@ from capture.core.intake import Intake
 from capture.core.requests import OpenRequests, answer_of
 from capture.core.roller import Roll, flush_due, roll
 from capture.core.sequencer import Sequencer
+from capture.core.source_clock import SourceClock
 from capture.core.tables import Tables
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import (
@@ -67,11 +69,14 @@ class Worker:
     ) -> None:
         self.limits = limits
         self.position = tail.position
-        self.source_time_us = tail.source_time_us
+        self.clock = SourceClock(tail.through_us)
         self.identity = tail.identity
         self.durable_number = tail.manifest_number
         self.in_transaction = False
         self.last_change_at: float | None = None
+        self.strange_marks = 0
+        """Of the log behind our own first mark: what was made to look like one, and is none."""
+        self._heard_own = False
         self.sequencer = Sequencer(tail.last_seq)
         self.tables = Tables(state.tables, schemas)
         self.held = dict(state.held)
@@ -121,7 +126,12 @@ class Worker:
 
     def _on_control(self, control: Control, *, now: float) -> None:
         if isinstance(control, Mark):
+            self._heard_own = True
             self._on_mark(control, now=now)
+        elif isinstance(control, StrangeMark):
+            # Before our own first one are those of the session before.
+            self.strange_marks += self._heard_own
+            self.dumps.on_strange_mark()
         elif isinstance(control, SchemaSeen):
             self.conditions.announced(control)
         elif isinstance(control, Unreadable):
@@ -162,7 +172,7 @@ class Worker:
         elif control.kind is MarkKind.CATALOG_LOW:
             self.catalog.on_low(control)
         else:
-            self.source_time_us = max(control.clock_us, self.source_time_us or 0)
+            self.clock.on_heartbeat(control)
             # A heartbeat that is not written to the log leaves the position where it is.
             self._moved_at = now if self._moved_at is None else self._moved_at
             self.dumps.on_heartbeat(control)
@@ -202,6 +212,7 @@ class Worker:
 
     def on_catalog(self, observed: CatalogRound) -> None:
         """A look at the catalog, whose last mark will be written after this."""
+        self.clock.on_round(observed)
         self.dumps.expect_marks_before(observed.token)
         self.catalog.on_round(observed)
 
@@ -241,7 +252,7 @@ class Worker:
             draft.first_seq,
             self.sequencer.last,
             self.position,
-            self.source_time_us,
+            self.clock.time_us,
             draft.take_rows(),
             tuple(draft.schemas),
             tuple(draft.schema_events),

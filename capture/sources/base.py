@@ -19,6 +19,7 @@ from capture.core.events import (
     Snapshot,
     SourceLoad,
 )
+from capture.sources.mark_key import MarkKey
 from tideline.contract.manifest import Manifest
 from tideline.contract.position import SourceIdentity, SourcePosition
 
@@ -109,7 +110,8 @@ class Preflight(Protocol):
 
 
 class Source(Preflight, Protocol):
-    """One database, as the runtime sees it. ``incarnation`` marks our own messages."""
+    """One database, as the runtime sees it. ``key`` makes the session's marks, and tells them from
+    all others; each session has one of its own."""
 
     def identity(self) -> SourceIdentity: ...
 
@@ -119,16 +121,16 @@ class Source(Preflight, Protocol):
     def log_reader(
         self,
         position: SourcePosition,
-        incarnation: str,
+        key: MarkKey,
         captures: Callable[[str], bool],
         held: Mapping[str, SourcePosition],
     ) -> LogReader:
         """Read from ``position`` on. ``held``: prepared transactions, by where the log has them
         (see `HeldSeen`)."""
 
-    def chunk_reader(self, incarnation: str) -> ChunkReader: ...
+    def chunk_reader(self, key: MarkKey) -> ChunkReader: ...
 
-    def watch(self, incarnation: str) -> Watch: ...
+    def watch(self, key: MarkKey) -> Watch: ...
 
     def keep_copies(self, tokens: Collection[str]) -> None:
         """The snapshots that chunks with ``tokens`` took (`ChunkOrder.keyless`) are still to be

@@ -11,6 +11,7 @@ import psycopg2
 import pytest
 
 from capture.core.events import CatalogRound, TableFacts
+from capture.sources.mark_key import MarkKey
 from capture.sources.postgres.catalog import list_tables
 from capture.sources.postgres.publication import OPTIONS, ensure_publication
 from capture.sources.postgres.types import PINNED
@@ -32,7 +33,7 @@ def watch(database: Database) -> Iterator[CatalogWatch]:
     with connection.cursor() as cursor:
         ensure_publication(cursor, "p")
     made = CatalogWatch(
-        connection, incarnation="inc", publication="p", slot="s", include=("*.*",), exclude=()
+        connection, key=MarkKey("inc"), publication="p", slot="s", include=("*.*",), exclude=()
     )
     yield made
     made.close()

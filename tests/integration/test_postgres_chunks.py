@@ -11,6 +11,7 @@ import psycopg2
 import pytest
 
 from capture.core.events import Chunk, ChunkFailed, ChunkOrder
+from capture.sources.mark_key import MarkKey
 from capture.sources.postgres.chunks import CopyChunkReader
 from capture.sources.postgres.connect import connect
 from capture.sources.postgres.types import PINNED
@@ -32,7 +33,7 @@ def make_reader(database: Database, *, lock_timeout_s: float = 0.2) -> CopyChunk
     return CopyChunkReader(
         _connection(database),
         _connection(database),
-        incarnation="inc",
+        key=MarkKey("inc"),
         publication="p",
         lock_timeout_s=lock_timeout_s,
         fence_timeout_s=5.0,

@@ -233,7 +233,8 @@ def check_times(status: Status, read: Read) -> None:
             continue
         assert one.lag_s is not None
         if one.up_to_date and one.state is TableStage.LIVE:
-            assert one.complete_through_us == read.tail.source_time_us
+            assert one.complete_through_us == read.tail.through_us
+            assert one.complete_through_us <= (read.tail.written_at_us or NOW)
 
 
 def check_late(one: TableStatus, status: Status, read: Read, watch: Watch) -> None:

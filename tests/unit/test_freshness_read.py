@@ -38,8 +38,11 @@ def history(tmp_path: Path) -> History:
     return made
 
 
-def merged(history: History, plan_id: str, *, number: int = 2, pending: bool = False) -> None:
-    """The target says that it has applied a manifest, as a merge of ``plan_id`` would."""
+def merged(
+    history: History, plan_id: str, *, number: int = 2, pending: bool = False, ahead_us: int = 0
+) -> None:
+    """The target says that it has applied a manifest, as a merge of ``plan_id`` would, which
+    believed a clock that was ``ahead_us``."""
     link = history.chain.read(number)
     assert link is not None
     stamp = Stamp(
@@ -50,7 +53,7 @@ def merged(history: History, plan_id: str, *, number: int = 2, pending: bool = F
         a=0,
         b=number,
         seq=link.manifest.last_seq,
-        complete_through_us=link.manifest.source_time_us,
+        complete_through_us=(link.manifest.source_time_us or 0) + ahead_us,
         pending=pending,
         digest=link.digest,
     )
@@ -100,6 +103,14 @@ def test_an_idle_table_moves_with_the_heartbeats(history: History) -> None:
     # What waits is not claimed.
     history.commit(Row(T, "u", {"id": 1}))
     assert table(history).complete_through_us == HEARTBEAT_US + 2 * SECOND
+
+
+def test_a_target_is_complete_through_no_later_than_the_chain(history: History) -> None:
+    """It was merged when the source's clock was a day ahead, and lacks a change since."""
+    merged(history, "p1", ahead_us=86_400 * SECOND)
+    history.commit(Row(T, "u", {"id": 1}))
+    found = table(history)
+    assert (found.complete_through_us, found.up_to_date) == (HEARTBEAT_US + 3 * SECOND, False)
 
 
 def test_pending_rows_are_not_complete_nor_is_what_cannot_be_told(history: History) -> None:

@@ -300,8 +300,9 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """One link of the chain. Empty manifests have ``first_seq == last_seq + 1``.
 
     ``source_time_us`` is the source's clock in the newest of our heartbeats contained so far, µs
-    since 1970 UTC. ``uploading`` lists the part prefixes (numbers) of an unfinished huge
-    transaction. ``released`` says the writer stopped cleanly and a successor need not wait.
+    since 1970 UTC (readers want `through_us`), ``written_at_us`` the writer's clock. ``uploading``
+    lists the part prefixes (numbers) of an unfinished huge transaction. ``released`` says the
+    writer stopped cleanly and a successor need not wait.
     """
 
     pipeline: str
@@ -335,6 +336,17 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def seqs(self) -> SequenceRange:
         return SequenceRange(self.first_seq, self.last_seq)
+
+    @property
+    def through_us(self) -> int | None:
+        """The source's clock (µs UTC) up to which the chain lacks nothing; None: not known.
+
+        A clock that was ahead of the writer's own has told of a time to come: of that nobody knows
+        what is missing. (Workers say no such thing now; chains from before have it.)
+        """
+        if self.source_time_us is None or self.written_at_us is None:
+            return self.source_time_us
+        return min(self.source_time_us, self.written_at_us)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

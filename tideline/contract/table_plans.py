@@ -103,13 +103,13 @@ def _changes(span: Span, manifests: Sequence[Manifest]) -> tuple[PlannedChange, 
 def _ends(table: str, manifests: Sequence[Manifest], begins: int) -> tuple[PlannedEnd, ...]:
     """Where rows of the table end that nothing in the log says of one by one."""
     ends = [
-        PlannedEnd(truncate.seq, truncate.seq - 1, m.source_time_us)
+        PlannedEnd(truncate.seq, truncate.seq - 1, m.through_us)
         for m in manifests
         for truncate in m.truncates
         if truncate.table == table and truncate.seq > begins
     ]
     ends += [
-        PlannedEnd(m.last_seq, floor.seq, m.source_time_us)
+        PlannedEnd(m.last_seq, floor.seq, m.through_us)
         for m in manifests
         for floor in m.floors
         if floor.table == table
@@ -128,7 +128,7 @@ def complete_through(state: TableState, last: Manifest) -> int | None:
     doubted = state.condition in (TableCondition.UNPROVEN, TableCondition.PARKED)
     if doubted and (state.since_seq is None or last.last_seq >= state.since_seq):
         return None
-    return last.source_time_us
+    return last.through_us
 
 
 def planned_part(part: Part) -> PlannedPart:

@@ -92,6 +92,14 @@ def foreign_owner(target: Target, tail: Manifest, name: str) -> str | None:
     return f"{target.url} holds {table} of pipeline {pipeline}, incarnation {incarnation}"
 
 
+def _through(stamp: Stamp | None, tail: Manifest) -> int | None:
+    """What the stamp says, and no more than the whole chain is complete through: stamps of before
+    repeat what a clock said that was wrong."""
+    if stamp is None or stamp.complete_through_us is None or tail.through_us is None:
+        return None
+    return min(stamp.complete_through_us, tail.through_us)
+
+
 def _progress(
     settings: Settings,
     store: ObjectStore,
@@ -120,7 +128,7 @@ def _progress(
         known = applied is not None and stamp is not None
         manifest = applied or 0
         seq = stamp.seq if known and stamp is not None else 0
-        through = stamp.complete_through_us if known and stamp is not None else None
+        through = _through(stamp, tail) if known else None
     else:
         manifest, seq, through = tail.manifest_number, tail.last_seq, complete_through(table, tail)
     pending = 0 if stamp is None or not stamp.pending else _pending(settings, store, name, stamp)

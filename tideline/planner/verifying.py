@@ -202,7 +202,7 @@ class _Planning:
             applied_seq=end.last_seq,
             touched=tuple(planned_part(part) for part in touched),
             schemas=self._schemas(touched),
-            source_time_us=end.source_time_us,
+            source_time_us=end.through_us,
             scope=_scope(request),
             key_range=request.key_range,
             sample_percent=request.sample_percent,

@@ -20,7 +20,7 @@ import pymysql
 from capture.core.events import Mark, MarkKind
 from capture.sources.mysql.connect import query_failed
 from capture.sources.mysql.gtid import GtidSet
-from capture.sources.mysql.watermarks import CLOCK
+from capture.sources.mysql.watermarks import read_clock
 from tideline.contract.errors import Unavailable
 from tideline.contract.position import MysqlPosition
 
@@ -153,8 +153,7 @@ class PlacedMarks:
 
     def _close(self, cursor: Any, kind: MarkKind, token: str) -> None:
         # The clock first: all that was committed until then is before the mark.
-        cursor.execute(f"SELECT {CLOCK}")
-        mark = Mark(kind, token, int(cursor.fetchone()[0]))
+        mark = Mark(kind, token, read_clock(cursor))
         self._board.ask(mark, self._reached(cursor))
 
     def _reached(self, cursor: Any) -> Reached:

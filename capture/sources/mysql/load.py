@@ -52,6 +52,7 @@ def read_load(
         running_queries=max(0, running),
         log_backlog_bytes=_backlog(files or (), position),
         log_warning=_warning(age_s, kept_s),
+        clock_us=int(now_s * 1e6),
     )
 
 

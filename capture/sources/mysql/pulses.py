@@ -16,10 +16,10 @@ from types import TracebackType
 from typing import Any
 
 from capture.core.events import MarkKind
-from capture.sources.mysql.watermarks import LANE, WrittenMarks
+from capture.sources.mark_key import MarkKey
+from capture.sources.mysql.watermarks import LANE, LANES, WrittenMarks
 from tideline.contract.errors import TidelineError, Unavailable
 
-LANES = 3
 _WAIT_S = 30.0
 _LOOK_S = 0.0005
 
@@ -28,14 +28,14 @@ class Pulses:
     """Writes pulses around the chunk of ``token`` while it is entered; `pass_on` waits for more."""
 
     def __init__(
-        self, connect: Callable[[], Any], *, incarnation: str, database: str, token: str
+        self, connect: Callable[[], Any], *, key: MarkKey, database: str, token: str
     ) -> None:
         self._token = token
         self._stopping = threading.Event()
         self._written = [0] * LANES
         self._failures: list[TidelineError] = []
         self._marks = [
-            WrittenMarks(connect(), incarnation=f"{incarnation}{LANE}{lane}", database=database)
+            WrittenMarks(connect(), key=key, database=database, lane=f"{LANE}{lane}")
             for lane in range(LANES)
         ]
         self._threads = [

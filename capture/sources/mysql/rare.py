@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from capture.core.events import Control, SchemaSeen, Unreadable
+from capture.sources.mark_key import MarkKey
 from capture.sources.mysql.board import Board
 from capture.sources.mysql.bulk import OPERATIONS, EventColumns, row_areas
 from capture.sources.mysql.decode import walk_events
@@ -48,14 +49,14 @@ class RareEvents:
         tables: TableCache,
         board: Board,
         *,
-        incarnation: str,
+        key: MarkKey,
         held: Mapping[str, SourcePosition],
         rules: Rules,
     ) -> None:
         self._state = state
         self._tables = tables
         self._board = board
-        self._incarnation = incarnation
+        self._key = key
         self._rules = rules
         self._xa = XaTransactions(state, rules, held=held)
         self._statements = LoggedStatements(state, tables, rules=rules, xa=self._xa)
@@ -128,7 +129,7 @@ class RareEvents:
         if known is None or known.role is not Role.OURS:
             raise CorruptData("the binlog has rows of a table that it did not describe")
         if known.table is None:
-            raise known.error or CorruptData("the table of marks cannot be read")
+            return ()  # Somebody altered it. `Marks.check` says so, and a log that has it is read.
         areas = row_areas(events, at, len(known.table.columns))
         kinds = OPERATIONS[events.codes[at]]
         walked = walk_events(events.data, areas.starts, events.stops[at], kinds, known.table)
@@ -137,7 +138,7 @@ class RareEvents:
             return ()  # Not as we write it; the mark that is waited for does not come.
         none = np.zeros(count, np.int64)
         batch = walked.to_batch(known.table.schema, seq=none, tx=none, ts=none).batch
-        marks = [parse_mark(row, self._incarnation) for row in batch.to_pylist()]
+        marks = [parse_mark(row, self._key) for row in batch.to_pylist()]
         return tuple(mark for mark in marks if mark is not None)
 
     # -- files ---------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from capture.points import OnPoint, pass_by
 from capture.sources.choices import choices_of
+from capture.sources.mark_key import MarkKey
 from capture.sources.mysql.board import Board, PlacedMarks
 from capture.sources.mysql.catalog import (
     Flavour,
@@ -159,7 +160,7 @@ class MysqlSource:
     def log_reader(
         self,
         position: SourcePosition,
-        incarnation: str,
+        key: MarkKey,
         captures: Callable[[str], bool],
         held: Mapping[str, SourcePosition],
     ) -> BinlogReader:
@@ -168,7 +169,7 @@ class MysqlSource:
         self._learn_cascades()
         self._board = Board()
         far = begin.offset > OFFSET_MAX and bool(begin.gtids)
-        stream = self._open(begin, incarnation, by_gtid=begin.by_gtid or far)
+        stream = self._open(begin, key.incarnation, by_gtid=begin.by_gtid or far)
         least = replace(begin, by_gtid=begin.by_gtid or far)
         state = LogState(stream, make_executed(self._flavour, begin.gtids), least=least)
         tables = TableCache(self._role, self._natives, captures, self._choices)
@@ -176,22 +177,20 @@ class MysqlSource:
             goes_on=self._source.on_gap == "dump",
             holds_xa=self._source.xa == "hold",
             captures=captures,
-            open_replay=lambda place: self._open_replay(place, f"{incarnation} replay"),
+            open_replay=lambda place: self._open_replay(place, f"{key.incarnation} replay"),
             children_of=self._cascades.children_of,
             images=lambda table: self._choices(table).image,
             derives=self._derives,
             refuses=self._refuses,
             folds=self._folds,
         )
-        rare = RareEvents(
-            state, tables, self._board, incarnation=incarnation, held=held, rules=rules
-        )
+        rare = RareEvents(state, tables, self._board, key=key, held=held, rules=rules)
         return BinlogReader(state, tables, rare, rules)
 
-    def chunk_reader(self, incarnation: str) -> RowChunkReader:
+    def chunk_reader(self, key: MarkKey) -> RowChunkReader:
         """See `Source.chunk_reader`."""
         return RowChunkReader(
-            self._marks(incarnation),
+            self._marks(key),
             self._connect("chunks"),
             flavour=self._flavour,
             lock_timeout_s=self._settings.capture.lock_timeout_s,
@@ -199,28 +198,28 @@ class MysqlSource:
             holds_xa=self._source.xa == "hold",
             on_point=self._on_point,
             choices=self._choices,
-            copies=self._copies(incarnation),
+            copies=self._copies(key),
         )
 
-    def _copies(self, incarnation: str) -> Copies:
+    def _copies(self, key: MarkKey) -> Copies:
         def connect() -> Any:
             return self._connect("copies")
 
         def pulses(token: str) -> Pulses:
             return Pulses(
                 lambda: self._connect("pulses", SESSION),
-                incarnation=incarnation,
+                key=key,
                 database=self._source.watermark_database,
                 token=token,
             )
 
         return Copies(self._streams, connect, None if self._source.read_only else pulses)
 
-    def watch(self, incarnation: str) -> CatalogWatch:
+    def watch(self, key: MarkKey) -> CatalogWatch:
         """See `Source.watch`."""
         return CatalogWatch(
             self._connect("catalog"),
-            self._marks(incarnation),
+            self._marks(key),
             flavour=self._flavour,
             settings=self._source,
             ours=(self._ours,),
@@ -232,12 +231,12 @@ class MysqlSource:
         """See `Source.keep_copies`."""
         self._streams.keep(tokens)
 
-    def _marks(self, incarnation: str) -> Marks:
+    def _marks(self, key: MarkKey) -> Marks:
         connection = self._connect("marks", SESSION)
         if self._source.read_only:
             return PlacedMarks(connection, self._board, flavour=self._flavour)
         database = self._source.watermark_database
-        return WrittenMarks(connection, incarnation=incarnation, database=database)
+        return WrittenMarks(connection, key=key, database=database)
 
     def _open_replay(self, place: MysqlPosition, name: str) -> BinlogStream:
         """The log once more, from where it has the rows of an XA transaction. Raises SourceLost."""

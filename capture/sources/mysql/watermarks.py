@@ -2,17 +2,20 @@
 
 The binlog has them in commit order, and with ``binlog_order_commits = ON`` what is before a mark in
 the log was visible before the mark was written (MariaDB has no other order). Every pipeline has one
-row, by its incarnation; rows of others, and whatever else is written to the table, are no marks.
+row, by its incarnation; rows of others, and whatever else is written to the table, are no marks:
+each carries a signature behind its token (`mark_key`).
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import pymysql
 
-from capture.core.events import Mark, MarkKind
+from capture.core.events import Mark, MarkKind, StrangeMark
+from capture.sources.mark_key import MarkKey
 from capture.sources.mysql.connect import query_failed
 from capture.sources.mysql.names import qualified
 from tideline.contract.errors import Misconfigured, Unavailable
@@ -34,6 +37,9 @@ another mark."""
 
 LANE = "~"
 """Between incarnation and lane, in the rows that pulses are written to: one for each lane."""
+LANES = 3
+_BEYOND = 1 << 62
+"""A number that no lane comes to."""
 
 _FORM = {
     ("incarnation", "varchar", 64, "PRI"),
@@ -50,9 +56,12 @@ _CHANGED = (1049, 1054, 1146, 1264, 1265, 1364, 1366, 1406)
 
 _WRITE = """
 INSERT INTO {table} (incarnation, kind, token, clock_us)
-VALUES (%s, %s, %s, {clock})
+VALUES (%s, %s, %s, %s)
 ON DUPLICATE KEY UPDATE kind = VALUES(kind), token = VALUES(token), clock_us = VALUES(clock_us)
 """
+_TIMED = (MarkKind.HIGH, MarkKind.HEARTBEAT)
+_SIGNED = ":"
+"""Between token and signature."""
 CLOCK = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)"
 """The server's clock, µs since 1970 UTC. SYSDATE, as the session's ``timestamp`` can be set."""
 
@@ -92,18 +101,22 @@ class WrittenMarks:
     """`Marks` on one connection in autocommit; thread-safe, as high marks come from a thread of
     their own."""
 
-    def __init__(self, connection: Any, *, incarnation: str, database: str) -> None:
+    def __init__(self, connection: Any, *, key: MarkKey, database: str, lane: str = "") -> None:
         self._connection = connection
         self._lock = threading.Lock()
-        self._incarnation = incarnation
+        self._key = key
+        self._row = f"{key.incarnation}{lane}"
         self._table = watermark_table(database)
-        self._write = _WRITE.format(table=qualified(self._table), clock=CLOCK)
+        self._write = _WRITE.format(table=qualified(self._table))
 
     def write(self, kind: MarkKind, token: str) -> None:
         """See `Marks.write`."""
         try:
             with self._lock, self._connection.cursor() as cursor:
-                cursor.execute(self._write, (self._incarnation, kind.value, token))
+                clock_us = read_clock(cursor) if kind in _TIMED else 0
+                signature = self._key.sign(kind, token, clock_us)
+                told = (self._row, kind.value, f"{token}{_SIGNED}{signature}", clock_us)
+                cursor.execute(self._write, told)
         except pymysql.Error as error:
             if error.args and error.args[0] in _CHANGED:
                 raise Unavailable(
@@ -118,16 +131,18 @@ class WrittenMarks:
     def shown(self, cursor: Any, token: str) -> tuple[tuple[str, int], ...]:
         """See `Marks.shown`."""
         cursor.execute(
-            f"SELECT incarnation, token FROM {qualified(self._table)} WHERE incarnation LIKE %s",  # noqa: S608
-            (f"{self._incarnation}{LANE}%",),
+            f"SELECT {', '.join(COLUMNS)} FROM {qualified(self._table)} WHERE incarnation LIKE %s",  # noqa: S608
+            (f"{self._row}{LANE}%",),
         )
-        found = [(row[0], row[1]) for row in cursor.fetchall()]
-        texts = [(_text(lane).partition(LANE)[2], _text(last)) for lane, last in found]
-        return tuple(
-            (lane, int(last.rpartition(".")[2]))
-            for lane, last in texts
-            if last.startswith(f"{token}.")
-        )
+        rows = [dict(zip(COLUMNS, map(_text, row), strict=True)) for row in cursor.fetchall()]
+        marks = [parse_mark(row, self._key) for row in rows]
+        # A lane whose row is not as we wrote it says nothing: then no place can be told.
+        numbers = {str(lane): _BEYOND for lane in range(LANES)}
+        for mark in marks:
+            chunk, lane, number = mark.token.rsplit(".", 2) if isinstance(mark, Mark) else ("",) * 3
+            if chunk == token:
+                numbers[lane] = int(number)
+        return tuple(numbers.items())
 
     def check(self, cursor: Any) -> None:
         """See `Marks.check`."""
@@ -137,17 +152,28 @@ class WrittenMarks:
         self._connection.close()
 
 
-def parse_mark(row: dict[str, Any], incarnation: str) -> Mark | None:
-    """The mark in a row of our table, by column name, if it is one of this incarnation."""
-    kinds = {kind.value: kind for kind in MarkKind}
-    owner, lane, _ = str(row.get("incarnation")).partition(LANE)
-    if owner != incarnation or row.get("kind") not in kinds:
-        return None
-    if bool(lane) != (row["kind"] == MarkKind.PULSE.value):
-        return None
-    return Mark(kinds[row["kind"]], str(row["token"]), int(row["clock_us"]))
+def read_clock(cursor: Any) -> int:
+    """The server's clock, µs since 1970 UTC. What had been committed by then is before a mark that
+    is written now."""
+    cursor.execute(f"SELECT {CLOCK}")
+    return int(cursor.fetchone()[0])
 
 
-def _text(value: str | bytes) -> str:
+def parse_mark(row: Mapping[str, Any], key: MarkKey) -> Mark | StrangeMark | None:
+    """What a row of our table says, by column name: a mark of this session, or something that is
+    made to look like one of this chain, or (None) nothing that is ours. Whatever is in it: nothing
+    is raised."""
+    owner, _, lane = str(row.get("incarnation")).partition(LANE)
+    if owner != key.incarnation:
+        return None
+    kind, clock = str(row.get("kind")), str(row.get("clock_us"))
+    token, _, signature = str(row.get("token")).partition(_SIGNED)
+    mark = key.opened(kind, token, clock, signature)
+    # A lane's row has the lane's own pulses, and nothing else has any.
+    rightly = token.split(".")[1:2] == [lane] if kind == MarkKind.PULSE.value else not lane
+    return StrangeMark() if mark is None or not rightly else mark
+
+
+def _text(value: Any) -> str:
     """A session may have its texts as the server stores them."""
-    return value.decode() if isinstance(value, bytes) else value
+    return value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)

@@ -30,6 +30,7 @@ from capture.core.events import (
 )
 from capture.points import OnPoint, pass_by
 from capture.sources.choices import Choices, no_choice
+from capture.sources.mark_key import MarkKey
 from capture.sources.postgres.catalog import CatalogTable, read_tables
 from capture.sources.postgres.chunk_query import ChunkQuery
 from capture.sources.postgres.connect import query_failed
@@ -79,7 +80,7 @@ class CopyChunkReader:
         marks: Any,
         reads: Any,
         *,
-        incarnation: str,
+        key: MarkKey,
         publication: str,
         lock_timeout_s: float,
         fence_timeout_s: float,
@@ -89,7 +90,7 @@ class CopyChunkReader:
     ) -> None:
         self._marks = marks
         self._reads = reads
-        self._incarnation = incarnation
+        self._key = key
         self._publication = publication
         self._lock_timeout_s = lock_timeout_s
         self._fence = Fence(marks, timeout_s=fence_timeout_s)
@@ -105,7 +106,7 @@ class CopyChunkReader:
         """See `ChunkReader.fetch`."""
         try:
             with self._marks.cursor() as cursor:
-                write_mark(cursor, self._incarnation, MarkKind.LOW, order.token)
+                write_mark(cursor, self._key, MarkKind.LOW, order.token)
             self._on_point("after-low")
             if order.fence:
                 blocked = self._fence.pass_(on_waiting)
@@ -125,7 +126,7 @@ class CopyChunkReader:
         """See `ChunkReader.write_high`."""
         try:
             with self._marks.cursor() as cursor:
-                write_mark(cursor, self._incarnation, MarkKind.HIGH, order.token)
+                write_mark(cursor, self._key, MarkKind.HIGH, order.token)
         except psycopg2.Error as error:
             raise query_failed(error) from None
 

@@ -25,7 +25,8 @@ SELECT
      WHERE a.backend_type = 'client backend' AND a.state = 'active'
        AND a.application_name NOT LIKE 'tideline%%')
   END,
-  s.kept, s.wal_status, s.safe_wal_size
+  s.kept, s.wal_status, s.safe_wal_size,
+  (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 FROM (SELECT) one LEFT JOIN LATERAL (
   SELECT pg_wal_lsn_diff(
            CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
@@ -40,12 +41,13 @@ _WARN_BELOW = 0.25
 def read_load(cursor: Any, slot: str) -> SourceLoad:
     """The load now, and what the server keeps of its log for ``slot``."""
     cursor.execute(_LOAD, (slot,))
-    lag, running, kept, status, safe = cursor.fetchone()
+    lag, running, kept, status, safe, clock_us = cursor.fetchone()
     return SourceLoad(
         replica_lag_s=lag,
         running_queries=running,
         log_backlog_bytes=kept,
         log_warning=_warning(slot, kept, status, safe),
+        clock_us=int(clock_us),
     )
 
 

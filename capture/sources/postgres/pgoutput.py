@@ -176,7 +176,8 @@ def _truncate(payload: bytes) -> Truncate:
 
 def _message(payload: bytes) -> Message:
     flags, lsn = _MESSAGE.unpack_from(payload)
-    prefix, at = _text(payload, _MESSAGE.size)
+    # Every role may choose one; in a database without an encoding it may be any bytes.
+    prefix, at = _text(payload, _MESSAGE.size, errors="replace")
     (length,) = _LENGTH.unpack_from(payload, at)
     content = payload[at + _LENGTH.size :]
     if len(content) != length:
@@ -190,10 +191,10 @@ def _origin(payload: bytes) -> Origin:
     return Origin(lsn, name)
 
 
-def _text(payload: bytes, at: int) -> tuple[str, int]:
+def _text(payload: bytes, at: int, *, errors: str = "strict") -> tuple[str, int]:
     """The zero-terminated text at ``at``, and where the next field begins."""
     end = payload.index(b"\0", at)
-    return payload[at:end].decode(), end + 1
+    return payload[at:end].decode(errors=errors), end + 1
 
 
 _PARSERS: Mapping[bytes, Callable[[bytes], RareMessage]] = {

@@ -15,6 +15,7 @@ from psycopg2.extras import LogicalReplicationConnection
 
 from capture.points import OnPoint, pass_by
 from capture.sources.choices import choices_of
+from capture.sources.mark_key import MarkKey
 from capture.sources.postgres.chunks import Copies, CopyChunkReader
 from capture.sources.postgres.connect import connect, query_failed, replication_failed
 from capture.sources.postgres.fence import blocker
@@ -116,7 +117,7 @@ class PostgresSource:
     def log_reader(
         self,
         position: SourcePosition,
-        incarnation: str,
+        key: MarkKey,
         captures: Callable[[str], bool],
         held: Mapping[str, SourcePosition],
     ) -> TransactionReader:
@@ -150,7 +151,7 @@ class PostgresSource:
         return TransactionReader(
             cursor,
             relations,
-            incarnation=incarnation,
+            key=key,
             captures=captures,
             images=lambda table: self._choices(parse_table(table)).image,
         )
@@ -159,13 +160,13 @@ class PostgresSource:
         """Whether the settings name the table, whatever is published besides."""
         return matches(table, self._settings.source.tables, self._settings.source.exclude)
 
-    def chunk_reader(self, incarnation: str) -> CopyChunkReader:
+    def chunk_reader(self, key: MarkKey) -> CopyChunkReader:
         """See `Source.chunk_reader`."""
         limits = self._settings.capture
         return CopyChunkReader(
             self._connect("marks", _WRITER_SETTINGS),
             self._connect("chunks"),
-            incarnation=incarnation,
+            key=key,
             publication=self._publication,
             lock_timeout_s=limits.lock_timeout_s,
             fence_timeout_s=limits.fence_timeout_s,
@@ -174,13 +175,13 @@ class PostgresSource:
             copies=Copies(self._streams, lambda: self._connect("copies")),
         )
 
-    def watch(self, incarnation: str) -> CatalogWatch:
+    def watch(self, key: MarkKey) -> CatalogWatch:
         """See `Source.watch`."""
         timeout = round(self._settings.capture.lock_timeout_s * 1000)
         settings = {**_WRITER_SETTINGS, "lock_timeout": str(timeout)}
         return CatalogWatch(
             self._connect("catalog", settings),
-            incarnation=incarnation,
+            key=key,
             publication=self._publication,
             slot=self._slot,
             include=self._settings.source.tables,

@@ -27,10 +27,10 @@ from capture.core.events import (
     Control,
     Int64Array,
     LogBatch,
-    Mark,
     Rows,
     Truncated,
 )
+from capture.sources.mark_key import MarkKey
 from capture.sources.postgres.connect import query_failed, replication_failed
 from capture.sources.postgres.decode import decode_rows
 from capture.sources.postgres.pgoutput import (
@@ -64,7 +64,7 @@ class TransactionReader:
         cursor: Any,
         relations: Relations,
         *,
-        incarnation: str,
+        key: MarkKey,
         captures: Callable[[str], bool],
         images: Callable[[str], bool] = lambda table: False,
     ) -> None:
@@ -72,7 +72,7 @@ class TransactionReader:
         self.must_take = False
         self._cursor = cursor
         self._relations = relations
-        self._incarnation = incarnation
+        self._key = key
         self._captures = captures
         self._images = images
         self._pending: list[bytes] = []
@@ -170,9 +170,9 @@ class TransactionReader:
         if isinstance(message, Truncate):
             tables = [self._relations.schema(oid).table for oid in message.relation_oids]
             return (Truncated(tuple(tables), self._xid),)
-        mark: Mark | None = None
-        if isinstance(message, Message) and message.transactional:
-            mark = parse_mark(message.prefix, message.content, self._incarnation)
+        if not isinstance(message, Message) or not message.transactional:
+            return ()
+        mark = parse_mark(message.prefix, message.content, self._key)
         return () if mark is None else (mark,)
 
     def confirm(self, position: SourcePosition) -> None:

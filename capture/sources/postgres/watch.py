@@ -11,6 +11,7 @@ import structlog
 
 from capture.core.events import CatalogRound, MarkKind, Snapshot, SourceLoad, TableFacts
 from capture.sources.choices import Choices, no_choice
+from capture.sources.mark_key import MarkKey
 from capture.sources.nothing import nothing_chosen
 from capture.sources.postgres.catalog import list_tables, read_tables
 from capture.sources.postgres.connect import query_failed
@@ -31,7 +32,7 @@ class CatalogWatch:
         self,
         connection: Any,
         *,
-        incarnation: str,
+        key: MarkKey,
         publication: str,
         slot: str,
         include: Sequence[str],
@@ -39,7 +40,7 @@ class CatalogWatch:
         choices: Choices = no_choice,
     ) -> None:
         self._connection = connection
-        self._incarnation = incarnation
+        self._key = key
         self._publication = publication
         self._slot = slot
         self._include = include
@@ -53,10 +54,10 @@ class CatalogWatch:
         token = uuid.uuid4().hex
         try:
             with self._connection.cursor() as cursor:
-                write_mark(cursor, self._incarnation, MarkKind.CATALOG_LOW, token)
+                write_mark(cursor, self._key, MarkKind.CATALOG_LOW, token)
                 snapshot = take_snapshot(cursor)
                 register(CatalogRound(token, tuple(self._look(cursor)), snapshot))
-                write_mark(cursor, self._incarnation, MarkKind.HEARTBEAT, token)
+                write_mark(cursor, self._key, MarkKind.HEARTBEAT, token)
         except psycopg2.Error as error:
             raise query_failed(error) from None
 

@@ -3,35 +3,53 @@
 They need no table, no publication and no grant, and are ordered with the commits around them,
 which is what makes "before the mark" and "after the mark" mean something. Their commit waits for
 the disk (``synchronous_commit = on``): otherwise a mark shows up 200 ms late.
+
+Every role may write such messages, and a monitoring role sees ours while they are written: what
+makes a mark ours is its signature (`mark_key`).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from capture.core.events import Mark, MarkKind, Snapshot
+from capture.core.events import Mark, MarkKind, Snapshot, StrangeMark
+from capture.sources.mark_key import MarkKey
 
 PREFIX = "tideline"
 
-_EMIT = """
-SELECT pg_catalog.pg_logical_emit_message(true, %s,
-  %s || (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint)
-"""
+_CLOCK = "SELECT (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint"
+_EMIT = "SELECT pg_catalog.pg_logical_emit_message(true, %s, %s)"
+_TIMED = (MarkKind.HIGH, MarkKind.HEARTBEAT)
+_WORDS = 4
+"""Behind the incarnation."""
+_CONTENT_BYTES_MAX = 256
 
 
-def write_mark(cursor: Any, incarnation: str, kind: MarkKind, token: str) -> None:
+def write_mark(cursor: Any, key: MarkKey, kind: MarkKind, token: str) -> None:
     """Write a mark in a transaction of its own (the connection is in autocommit)."""
-    cursor.execute(_EMIT, (PREFIX, f"{incarnation} {kind.value} {token} "))
+    clock_us = 0
+    if kind in _TIMED:
+        # The clock first: all that was committed until then is before the mark.
+        clock_us = read_clock(cursor)
+    said = f"{kind.value} {token} {clock_us} {key.sign(kind, token, clock_us)}"
+    cursor.execute(_EMIT, (PREFIX, f"{key.incarnation} {said}"))
 
 
-def parse_mark(prefix: str, content: bytes, incarnation: str) -> Mark | None:
-    """The mark in a logical message, if it is one of this incarnation."""
-    if prefix != PREFIX:
+def read_clock(cursor: Any) -> int:
+    """The server's clock, µs since 1970 UTC."""
+    cursor.execute(_CLOCK)
+    return int(cursor.fetchone()[0])
+
+
+def parse_mark(prefix: str, content: bytes, key: MarkKey) -> Mark | StrangeMark | None:
+    """What a logical message says: a mark of this session, or something that is made to look like
+    one of this chain, or (None) nothing that is ours. Whatever is in it: nothing is raised."""
+    if prefix != PREFIX or not content.startswith(f"{key.incarnation} ".encode()):
         return None
-    words = content.split(b" ")
-    if len(words) != 4 or words[0] != incarnation.encode():
-        return None
-    return Mark(MarkKind(words[1].decode()), words[2].decode(), int(words[3]))
+    if len(content) > _CONTENT_BYTES_MAX:
+        return StrangeMark()
+    _, *words = content.decode("ascii", "replace").split(" ")
+    return (key.opened(*words) if len(words) == _WORDS else None) or StrangeMark()
 
 
 def take_snapshot(cursor: Any) -> Snapshot:

@@ -226,6 +226,15 @@ class TestTakeover:
         assert [n for n in names if n not in own and getattr(made, n) != silent[n]] == []
         assert (made.kind, made.term, made.source_time_us) == (ManifestKind.TAKEOVER, 2, 7)
 
+    def test_it_repeats_no_time_to_come(self) -> None:
+        """The chain was written by a worker that believed a clock which was wrong."""
+        store = TroubledStore()
+        old = lead_of(store, writer="old")
+        wrong = following(old.link, source_time_us=9 * 10**18, written_at_us=1_700_000_000_000_000)
+        Chain(store, PIPELINE).append(wrong)
+        lead = lead_of(store)
+        assert lead.link.manifest.source_time_us == 1_700_000_000_000_000
+
     def test_one_that_was_stopped_takes_nothing(self) -> None:
         store, turns = TroubledStore(), Turns()
         lead_of(store, writer="old")

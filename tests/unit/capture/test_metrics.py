@@ -42,10 +42,13 @@ NOW = 1_000.0
 
 def core(governor: Governor | None = None) -> Worker:
     orders = SimpleNamespace(governor=governor or Governor(LIMITS))
-    dumps = SimpleNamespace(redone=2, orders=orders)
-    return cast(
-        Worker, SimpleNamespace(sequencer=SimpleNamespace(last=900), dumps=dumps, requests=[1])
+    made = SimpleNamespace(
+        sequencer=SimpleNamespace(last=900),
+        dumps=SimpleNamespace(redone=2, orders=orders),
+        requests=[1],
+        strange_marks=3,
     )
+    return cast(Worker, made)
 
 
 def uploader(since: float | None = None) -> Uploader:

@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from capture.core.events import (
     Boundary,
@@ -18,15 +19,19 @@ from capture.core.events import (
     ChunkFailed,
     ChunkOrder,
     LogBatch,
+    Mark,
+    MarkKind,
     RequestArrived,
     Snapshot,
     SourceLoad,
+    StrangeMark,
 )
 from capture.desk import Desk
 from capture.live import LiveSettings
 from capture.metrics import Metrics
 from capture.runtime import Crew, Session
 from capture.sources.base import Source
+from capture.sources.mark_key import MarkKey
 from capture.uploader import Uploader
 from tests.fixtures.core import (
     EVERYTHING,
@@ -142,10 +147,10 @@ class FakeSource:
         self.opened = True
         return self.reader
 
-    def chunk_reader(self, incarnation: str) -> LockedChunks:
+    def chunk_reader(self, key: MarkKey) -> LockedChunks:
         return LockedChunks()
 
-    def watch(self, incarnation: str) -> FakeWatch:
+    def watch(self, key: MarkKey) -> FakeWatch:
         return self.watching
 
     def keep_copies(self, tokens: Collection[str]) -> None:
@@ -421,3 +426,32 @@ def test_an_answer_that_is_not_durable_is_told_to_nobody(rig: Rig) -> None:
     rig.desk.arrivals.put(asked("ended"))
     eventually(lambda: rig.desk.answers.count(ENDED) == 2)
     assert "fresh" not in {answer.request_id for answer in rig.desk.answers}
+
+
+class TestStrangers:
+    """What a session says of clocks that differ, and of marks that somebody else writes."""
+
+    def test_clocks_that_are_apart_are_noted_while_they_are(self, rig: Rig) -> None:
+        ahead = time.time_ns() // 1000 + 7_200_000_000
+        rig.source.watching.busy = SourceLoad(clock_us=ahead)
+        rig.start()
+        eventually(lambda: rig.desk.statuses and rig.desk.statuses[-1].note is not None)
+        assert "ahead of this machine's" in str(rig.desk.statuses[-1].note)
+        rig.source.watching.busy = right = SourceLoad(clock_us=time.time_ns() // 1000)
+        rig.session._found.put(right)
+        eventually(lambda: rig.desk.statuses[-1].note is None)
+
+    def test_marks_of_somebody_else_are_named_once(self, rig: Rig) -> None:
+        """Not their content, and not those that a session before may have left."""
+        own, strange = Mark(MarkKind.CATALOG_LOW, "t", 0), StrangeMark()
+        batches = [
+            LogBatch((), 0, (one,), None, False, np.array([1], np.int64))
+            for one in (strange, own, strange, strange)
+        ]
+        with capture_logs() as said:
+            rig.source.reader.batches += batches
+            rig.start()
+            eventually(lambda: len(rig.desk.statuses) > 1)
+            rig.stop()
+        assert rig.session.core.strange_marks == 2
+        assert sum("looks like a mark" in one["event"] for one in said) == 1

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capture.core.events import LogBatch, Mark, MarkKind, SchemaSeen, Truncated
+from capture.core.events import LogBatch, Mark, MarkKind, SchemaSeen, StrangeMark, Truncated
+from capture.sources.mark_key import CLOCK_MAX_US, MarkKey
 from capture.sources.postgres.pgoutput import POSTGRES_EPOCH_US, Relation
 from capture.sources.postgres.relations import Relations
 from capture.sources.postgres.transactions import TransactionReader
@@ -31,6 +32,7 @@ from tideline.contract.position import PostgresPosition
 from tideline.contract.schema import Column, TableSchema
 
 A, B, IGNORED, DATED = 16_384, 16_400, 16_500, 16_600
+KEY = MarkKey("inc")
 NAMES = {A: "public.a", B: "public.b", IGNORED: "public.ignored", DATED: "public.dated"}
 CLOCK_US = 1_700_000_000_000_000
 Said = tuple[Any, ...]
@@ -81,12 +83,18 @@ class FakeRelations:
         return self._schemas[oid]
 
 
+def written(kind: MarkKind, token: str, clock_us: int, *, key: MarkKey = KEY) -> bytes:
+    """The content of a mark of ``key``'s session."""
+    signature = key.sign(kind, token, clock_us)
+    return f"{key.incarnation} {kind.value} {token} {clock_us} {signature}".encode()
+
+
 def reader_of(messages: Iterable[bytes | None]) -> tuple[TransactionReader, FakeCursor]:
     cursor = FakeCursor(messages)
     made = TransactionReader(
         cursor,
         cast(Relations, FakeRelations()),
-        incarnation="inc",
+        key=KEY,
         captures=lambda table: table != NAMES[IGNORED],
     )
     return made, cursor
@@ -151,7 +159,7 @@ def _extend(script: Script, draw: st.DrawFn, kind: str, xid: int, ts: int) -> No
     elif kind == "d":
         script.row(relation, delete(old_key=(key.encode(), None)), "d", key, xid=xid, ts=ts)
     elif kind == "m":
-        script.messages.append(logical_message("tideline", b"inc L token 17"))
+        script.messages.append(logical_message("tideline", written(MarkKind.LOW, "token", 17)))
         script.said.append(("mark", Mark(MarkKind.LOW, "token", 17)))
     elif kind == "t":
         script.messages.append(truncate(A, relation))
@@ -243,7 +251,9 @@ class TestBoundary:
         assert batch.boundary.position == PostgresPosition(2000)
 
     def test_a_mark_inside_a_transaction_is_none(self) -> None:
-        batch = take_all(commit(2000), begin(2), logical_message("tideline", b"inc H t 1"))
+        batch = take_all(
+            commit(2000), begin(2), logical_message("tideline", written(MarkKind.HIGH, "t", 1))
+        )
         assert (batch.boundary, batch.in_transaction) == (None, True)
 
     def test_an_empty_batch_is_none(self) -> None:
@@ -311,12 +321,47 @@ class TestErrors:
             reader.take(1)
 
 
-def test_marks_of_others_are_none() -> None:
-    for content in (b"other L t 1", b"inc L t", b"inc L t 1 2"):
-        batch = take_all(logical_message("tideline", content))
-        assert batch.controls == ()
-    assert take_all(logical_message("theirs", b"inc L t 1")).controls == ()
-    assert len(take_all(logical_message("tideline", b"inc L t 1")).controls) == 1
+class TestMarksOfOthers:
+    """Every role may write messages under our prefix, and know what ours look like."""
+
+    def test_what_is_not_of_this_chain_is_nothing(self) -> None:
+        ours = written(MarkKind.LOW, "t", 1)
+        other = written(MarkKind.LOW, "t", 1, key=MarkKey("other"))
+        for prefix, content in (("theirs", ours), ("tideline", other), ("tideline", b"\xff\0")):
+            assert take_all(logical_message(prefix, content)).controls == ()
+        assert take_all(logical_message("tideline", ours)).controls == (Mark(MarkKind.LOW, "t", 1),)
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"inc x tok 1",
+            b"inc P tok 5",
+            b"inc P tok 5 x",
+            b"inc H tok xx",
+            b"inc H \xff\xfe 1 AAAAAAAAAAAAAAAAAAAA",
+            "inc H t ٣ AAAAAAAAAAAAAAAAAAAA".encode(),
+            b"inc B tok 9000000000000000000",
+            b"inc B tok 9000000000000000000 AAAAAAAAAAAAAAAAAAAA",
+            b"inc B tok 1764000000000000 AAAAAAAAAAAAAAAAAAAA",
+            b"inc B tok -1 AAAAAAAAAAAAAAAAAAAA",
+            b"inc L t 1 " + b"a" * 1_000_000,
+            b"inc ",
+            written(MarkKind.HEARTBEAT, "t", 1) + b" ",
+            written(MarkKind.HEARTBEAT, "t", 1).replace(b" 1 ", b" 2 "),
+            written(MarkKind.HEARTBEAT, "t", 1).replace(b" 1 ", b" 01 "),
+            written(MarkKind.LOW, "t", 1).replace(b" L ", b" H "),
+            written(MarkKind.LOW, "t", 1, key=MarkKey("inc")),
+            written(MarkKind.HEARTBEAT, "t", CLOCK_MAX_US),
+        ],
+    )
+    def test_what_only_looks_like_ours_is_counted_and_stops_nothing(self, content: bytes) -> None:
+        """Wrong kinds, tokens, clocks and signatures; one is of a session before."""
+        batch = take_all(insert((b"1", b"a")), logical_message("tideline", content))
+        assert (batch.controls, batch.changes) == ((StrangeMark(),), 1)
+
+    def test_a_prefix_may_be_any_bytes(self) -> None:
+        message = logical_message("tideline", b"x").replace(b"tideline", b"tide\xff\xfene")
+        assert take_all(message).controls == ()
 
 
 def test_a_table_whose_key_does_not_fit_is_left_out_and_the_rest_is_contiguous() -> None:

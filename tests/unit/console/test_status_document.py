@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import jsonschema
 import msgspec
 import pytest
 
+from console.doctor import check_clocks
 from console.freshness import Lateness, Stage
 from console.status_document import (
     Beginning,
@@ -23,6 +25,7 @@ from console.status_document import (
 )
 from console.status_making import Merged, dumps_under_way, make_status, worker_state
 from console.status_text import print_status
+from tideline.contract.clocks import apart, utc
 from tideline.contract.manifest import (
     CapturedFrom,
     Manifest,
@@ -373,3 +376,67 @@ def test_golden_files_fit_the_schema(name: str) -> None:
         jsonschema.validate({**document, "worker": "odd"}, schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**document, "version": 2}, schema)
+
+
+DAY = 86_400 * SECOND
+DONE = {"public.a": TableState(complete_seq=5, last_data_manifest=4)}
+
+
+def poisoned(source_time_us: int, written_at_us: int | None, stamp_us: int | None = None) -> Status:
+    """Of a chain and a target that believed a clock which was wrong."""
+    return make_status(
+        "shop",
+        tail(source_time_us=source_time_us, written_at_us=written_at_us),
+        OpenState(tables=DONE),
+        workers=(),
+        merged={"public.a": Merged(40, 900, stamp_us)},
+        takeover_after_s=15.0,
+        now_us=NOW,
+    )
+
+
+class TestClocks:
+    """No table is complete through a time to come, whatever the chain says."""
+
+    @pytest.mark.parametrize("at_us", [NOW + DAY, 9 * 10**18, 1 << 62])
+    def test_a_chain_is_believed_up_to_its_writer_s_clock(
+        self, at_us: int, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        found = poisoned(at_us, NOW - 2 * SECOND)
+        assert found.tables[0].complete_through_us == NOW - 2 * SECOND
+        assert found.tables[0].lag_s == 2.0
+        print_status(found)
+        told = capsys.readouterr().out
+        assert "the source's clock is " in told and " ahead of this machine's" in told
+
+    def test_without_a_writer_s_clock_nothing_is_claimed(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        found = poisoned(9 * 10**18, None)
+        (one,) = found.tables
+        assert (one.complete_through_us, one.lag_s) == (None, None)
+        assert found.chain is not None and found.chain.lag_s is None
+        print_status(found)
+        assert "9000000000000000000 µs" in capsys.readouterr().out
+
+    def test_clocks_that_agree_are_not_named(self, capsys: pytest.CaptureFixture[str]) -> None:
+        found = poisoned(NOW + 60 * SECOND, NOW + 60 * SECOND)
+        assert found.chain is not None and found.chain.clocks_apart is None
+        print_status(found)
+        assert "clock" not in capsys.readouterr().out
+
+
+def test_how_far_clocks_are_apart_is_told_of_any_numbers() -> None:
+    assert apart(NOW + 299 * SECOND, NOW) is None
+    hour = 3600 * SECOND
+    assert apart(NOW + hour, NOW) == "the source's clock is 1:00:00 ahead of this machine's"
+    assert apart(NOW - hour, NOW) == "the source's clock is 1:00:00 behind this machine's"
+    assert apart(1 << 80, NOW) is not None
+    assert utc(1 << 80) is None and utc(-(1 << 80)) is None
+
+
+def test_doctor_names_clocks_that_are_apart() -> None:
+    assert check_clocks(time.time_ns() // 1000).level == "ok"
+    found = check_clocks(time.time_ns() // 1000 + DAY)
+    assert (found.name, found.level) == ("clocks", "warning")
+    assert " ahead of this machine's" in found.message and found.fix is not None

@@ -449,6 +449,17 @@ def test_liveness(heartbeat_s: float | None, unended: tuple[str, ...], found: st
     assert letters(replace(tell().history(), liveness=live)) == found
 
 
+@pytest.mark.parametrize(
+    ("through_us", "lacks_us", "found"),
+    [(5, 5, ""), (4, 5, ""), (6, 5, "C"), (6, None, ""), (None, 5, "")],
+)
+def test_a_manifest_claims_no_more_than_it_has(
+    through_us: int | None, lacks_us: int | None, found: str
+) -> None:
+    history = manifest_with(tell().history(), 1, through_us=through_us, lacks_us=lacks_us)
+    assert letters(history) == found
+
+
 def test_a_correct_history_passes() -> None:
     history = tell().history()
     assert check(history) == []
@@ -456,7 +467,7 @@ def test_a_correct_history_passes() -> None:
 
 
 def test_every_check_has_its_letter() -> None:
-    assert "".join(CHECKS) == "LDTPRGFAVIE"
+    assert "".join(CHECKS) == "LDTPRGFAVIEC"
 
 
 def test_words_hold_no_value_of_a_row() -> None:

@@ -9,7 +9,7 @@ from obstore.exceptions import AlreadyExistsError, GenericError
 
 from capture.core.events import MarkKind
 from simulation.database import Database
-from simulation.log import Kind
+from simulation.log import Kind, OurMark
 from simulation.redis import Client, Server
 from simulation.scheduler import Process, World
 from simulation.storage import Bucket, Misfortune, SimulatedClient
@@ -107,7 +107,7 @@ def test_a_commit_is_in_the_log_before_it_is_visible() -> None:
     xid = database.transactions[0].txid
     assert database.end == 1
     assert not database.tables[ITEMS].rows
-    database.write_mark(MarkKind.LOW, "t")
+    database.write_mark(OurMark(MarkKind.LOW, "t", 0))
     world.run(lambda: database.snapshot().xmax > xid + 1)
     assert xid in database.snapshot().running
     world.run(lambda: False)

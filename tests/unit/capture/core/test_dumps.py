@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from capture.core.events import (
     ChunkFailed,
     ChunkOrder,
+    ChunkRead,
     LogBatch,
     MarkKind,
     MarksWritten,
@@ -379,6 +380,42 @@ class TestMarksThatDoNotCome:
         driver.core.on_chunk(MarksWritten(order.token), now=driver.now)
         with pytest.raises(Unavailable, match=r"the marks of a chunk of public\.t"):
             driver.catalog(FACTS)
+
+    def test_a_chunk_that_waits_for_its_turn_misses_none(self) -> None:
+        """It was read ahead, its marks have come, and the chunk before it takes longer."""
+        driver = started()
+        driver.ask()
+        first = driver.order()
+        driver.mark(MarkKind.LOW, first.token)
+        driver.core.on_chunk(ChunkRead(first.token, ("5",), False), now=driver.now)
+        ahead = driver.order()
+        driver.mark(MarkKind.LOW, ahead.token)
+        driver.answer(ahead, [(6, "b")])
+        driver.mark(MarkKind.HIGH, ahead.token)
+        driver.core.on_chunk(MarksWritten(ahead.token), now=driver.now)
+        driver.catalog(FACTS)
+        driver.answer(first, [(5, "a")], complete=False)
+        driver.mark(MarkKind.HIGH, first.token)
+        assert whole_rows(driver) == [5, 6]
+
+    def test_marks_that_come_between_two_heartbeats_are_not_missed(self) -> None:
+        """They were written before the second one, and come before it."""
+        driver = started()
+        driver.ask()
+        first = driver.order()
+        driver.mark(MarkKind.LOW, first.token)
+        driver.core.on_chunk(ChunkRead(first.token, ("5",), False), now=driver.now)
+        ahead = driver.order()
+        driver.mark(MarkKind.LOW, ahead.token)
+        driver.answer(ahead, [(6, "b")])
+        driver.core.on_chunk(MarksWritten(ahead.token), now=driver.now)
+        driver.begin_round("r")
+        driver.core.on_catalog(driver.round("r", FACTS))
+        driver.mark(MarkKind.HIGH, ahead.token)
+        driver.mark(MarkKind.HEARTBEAT, "r")
+        driver.answer(first, [(5, "a")], complete=False)
+        driver.mark(MarkKind.HIGH, first.token)
+        assert whole_rows(driver) == [5, 6]
 
     def test_a_heartbeat_that_was_written_before_them_says_nothing(self) -> None:
         driver, order = self.ordered()

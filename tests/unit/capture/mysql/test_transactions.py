@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from capture.core.events import Boundary, GapSeen, HeldSeen, LogBatch, StatementSeen, Truncated
+from capture.sources.mark_key import MarkKey
 from capture.sources.mysql import kept, polling, unpack
 from capture.sources.mysql.board import Board
 from capture.sources.mysql.event_codes import EventCode
@@ -114,7 +115,7 @@ def reader_of(
     )
     tables = TableCache(lambda table: Role.CHOSEN, lambda table: {}, lambda table: True)
     rare = RareEvents(
-        state, tables, Board(), incarnation="i", held={} if held is None else held, rules=rules
+        state, tables, Board(), key=MarkKey("i"), held={} if held is None else held, rules=rules
     )
     return BinlogReader(state, tables, rare, rules)
 

@@ -1,0 +1,30 @@
+"""Two clocks that ought to agree: the source's and a machine's own."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+APART_MAX_S = 300.0
+"""Clocks that are kept by NTP differ by milliseconds; beyond this, somebody has to look."""
+
+
+def utc(at_us: int) -> datetime | None:
+    """µs since 1970 as a moment; None where no calendar has it (before the year 1, after 9999)."""
+    try:
+        return _EPOCH + timedelta(microseconds=at_us)
+    except OverflowError:
+        return None
+
+
+def apart(source_us: int, own_us: int) -> str | None:
+    """In words how far the source's clock is from this machine's (both µs UTC), if by more than
+    `APART_MAX_S`. Any integers are clocks here."""
+    ahead_s = (source_us - own_us) // 1_000_000
+    if abs(ahead_s) <= APART_MAX_S:
+        return None
+    try:
+        span = str(timedelta(seconds=abs(ahead_s)))
+    except OverflowError:
+        span = f"{abs(ahead_s)} s"
+    return f"the source's clock is {span} {'ahead of' if ahead_s > 0 else 'behind'} this machine's"
