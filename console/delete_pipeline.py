@@ -19,7 +19,8 @@ from console.deleted_files import chain_removal, target_removals
 from console.errors import report
 from tideline.contract.errors import Misconfigured
 from tideline.contract.manifest import Manifest
-from tideline.control import Asker, connect, redis_errors
+from tideline.control import Asker
+from tideline.redis_client import connect, redis_errors
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store

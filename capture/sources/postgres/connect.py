@@ -15,6 +15,7 @@ import psycopg2
 import psycopg2.errors
 import psycopg2.extensions
 
+from capture.sources.postgres.tls import no_tls, root_certificate
 from capture.sources.postgres.types import PINNED
 from capture.sources.sockets import (
     KEEPALIVE_COUNT,
@@ -111,10 +112,12 @@ def connect(
                 f"-c {name}={value}" for name, value in {**_SESSION, **settings}.items()
             ),
             connection_factory=factory,
+            sslmode=source.postgres_tls().mode,  # Whatever PGSSLMODE says.
+            **root_certificate(source.postgres_tls()),
             **_KEEPALIVES,
         )
     except psycopg2.OperationalError as error:
-        raise translate(error) from None
+        raise no_tls(str(error), source.postgres_tls()) or translate(error) from None
     except psycopg2.Error:
         raise _not_an_address() from None
     if factory is None:
