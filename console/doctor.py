@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import chain
+from pathlib import Path
 
 import psycopg2
 import pymysql
@@ -30,6 +32,7 @@ from console.checks import (
     impatient,
     told,
 )
+from console.modes import check_modes
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.manifest import Manifest
 from tideline.contract.position import MysqlPosition, PostgresPosition, SourceIdentity
@@ -40,9 +43,11 @@ from tideline.store.objects import open_store
 _STAND_IN = "right after a failover to its replica; else point source.url at the right server"
 
 
-def run(settings: Settings) -> int:
-    """Print every finding with its fix; 0 when none of them keeps capture from starting."""
-    return told(examine(settings), good="capture may start", bad="capture may not start")
+def run(settings: Settings, path: Path) -> int:
+    """Print every finding with its fix; 0 when none of them keeps capture from starting. ``path``:
+    the file that the settings are from."""
+    found = chain(examine(settings), check_modes(settings, path))
+    return told(found, good="capture may start", bad="capture may not start")
 
 
 def examine(settings: Settings) -> Iterator[Finding]:

@@ -28,7 +28,9 @@ def doctor(
     else:
         from console.doctor import run
 
-    raise typer.Exit(run(settings))
+    from tideline.settings import settings_path
+
+    raise typer.Exit(run(settings, settings_path(config)))
 
 
 def capture(

@@ -95,7 +95,7 @@ def settings_of(valkey: ValkeyServer, folder: Path) -> Any:
         {
             "pipeline": "containers",
             "source": {"url": "postgresql://tideline@db/shop"},
-            "store": {"url": (folder / "store").as_uri()},
+            "store": {"url": (folder / "tideline" / "store").as_uri()},  # as the containers have it
             "control": {"url": valkey.url()},
             "warehouse": {"url": (folder / "warehouse").as_uri()},
         }

@@ -62,9 +62,13 @@ def worker(store: Mute, folder: Path) -> Iterator[subprocess.Popen[str]]:
         "pipeline": "p",
         "source": {"url": "postgresql://tideline@127.0.0.1:1/shop"},
         "store": {
-            "url": "s3://bucket/lake", "endpoint": f"http://127.0.0.1:{store.port}",
-            "region": "us-east-1", "access_key_id": "id", "secret_access_key": "canary-11",
-            "retry_s": 3600.0, "timeout_s": 3600.0,
+            "url": "s3://bucket/lake",
+            "endpoint": f"http://127.0.0.1:{store.port}",
+            "region": "us-east-1",
+            "access_key_id": "id",
+            "secret_access_key": "canary-11",
+            "retry_s": 3600.0,
+            "timeout_s": 3600.0,
         },
         "warehouse": {"url": folder.as_uri()},
     }
