@@ -410,8 +410,14 @@ def test_errors_never_quote_the_library() -> None:
 def test_passwords_in_any_charset(
     password: str, given: str, valkey: ValkeyServer, client: redis.Redis, pipeline: str
 ) -> None:
-    acl = {"passwords": [f"+{password}"], "keys": ["tideline:*"], "commands": COMMANDS.split()}
-    client.acl_setuser("tü", enabled=True, reset=True, **acl)
+    client.acl_setuser(
+        "tü",
+        enabled=True,
+        reset=True,
+        passwords=[f"+{password}"],
+        keys=["tideline:*"],
+        commands=COMMANDS.split(),
+    )
     login = f"{quote('tü')}:{quote(password)}" if given == "url" else quote("tü")
     values = {"url": f"redis://{login}@127.0.0.1:{valkey.port}/0"}
     if given == "setting":

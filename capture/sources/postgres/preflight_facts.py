@@ -23,6 +23,7 @@ class ServerFacts:
     ``prepared`` names prepared transactions that are older than seconds.
     """
 
+    session: Session
     version_num: int
     version: str
     wal_level: str
@@ -41,7 +42,6 @@ class ServerFacts:
     slot_keep_mb: int
     synchronous_commit: str
     prepared: Sequence[str]
-    session: Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def read_server(connection: Any) -> ServerFacts:
         encrypted=connection.info.ssl_in_use,
         verified=connection.info.dsn_parameters.get("sslmode") in _VERIFIED,
     )
-    return ServerFacts(*_rows(connection, _SERVER)[0], session)
+    return ServerFacts(session, *_rows(connection, _SERVER)[0])
 
 
 def read_relations(connection: Any) -> list[RelationFacts]:

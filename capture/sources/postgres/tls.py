@@ -1,7 +1,8 @@
 """TLS to PostgreSQL: whose certificates are believed, and what a failed handshake means.
 
 libpq has no authorities of its own: without a file it refuses to verify, and ``system`` asks the
-OpenSSL that came with the driver, whose folder need not be this machine's.
+OpenSSL that it was built with. The one in the driver's wheel looks into a folder of the machine
+where that was made, which is nowhere: so it is told this machine's file.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tideline.contract.errors import Misconfigured
 from tideline.settings import PostgresTls
@@ -23,25 +25,27 @@ _BUNDLES = (
 )
 """The machine's authorities in one file, where OpenSSL of Python knows them as a folder only."""
 _UNVERIFIED = re.compile(
-    r"certificate verify failed|does not match host name|host name from server certificate"
-    r"|unknown ca|certificate expired|bad certificate|unsupported protocol|handshake failure"
-    r"|wrong version number|certificate required|certificate unknown|no suitable signature"
+    r"certificate verify failed|unknown ca|certificate expired|bad certificate|certificate unknown"
+    r"|certificate required|unsupported protocol|handshake failure|wrong version number"
 )
 _UNREADABLE = re.compile(
     r'root certificate file|could not (?:load|read) |private key file|certificate file "'
 )
+_OTHER_HOST = re.compile(r"does not match host name|host name from server certificate")
 _OTHERWISE = (
     "sslrootcert=/path/to/ca.pem in source.url names the server's own authority,"
     " ?sslmode=disable goes without encryption, on this machine or a trusted network"
 )
 
 
-def root_certificate(tls: PostgresTls) -> Mapping[str, str]:
-    """libpq's argument for the authorities where the url has none: those that libpq itself was
-    given (``PGSSLROOTCERT``, ``~/.postgresql/root.crt``), else the machine's."""
-    if tls.mode != "verify-full" or tls.root_certificate is not None or _given():
-        return {}
-    return {"sslrootcert": _machine()}
+def arguments(tls: PostgresTls) -> Mapping[str, Any]:
+    """libpq's, for what the url says and for what it does not: ``PGSSLMODE`` counts for nothing.
+    Authorities, where it names none, are those that libpq itself was given (``PGSSLROOTCERT``,
+    ``~/.postgresql/root.crt``), else the machine's; these, too, where it says ``system``."""
+    given = tls.root_certificate not in (None, "system") or (not tls.root_certificate and _given())
+    if tls.mode != "verify-full" or given:
+        return {"sslmode": tls.mode}
+    return {"sslmode": tls.mode, "sslrootcert": _machine()}
 
 
 def _given() -> bool:
@@ -73,6 +77,11 @@ def no_tls(text: str, tls: PostgresTls) -> Misconfigured | None:
         hint = f"the server wants TLS: take sslmode={tls.mode} out of source.url"
     elif "certificate" in words and _UNREADABLE.search(words):
         hint = "correct sslrootcert (or sslcert, sslkey) in source.url, and make the file readable"
+    elif _OTHER_HOST.search(words):
+        hint = (
+            "let source.url name the host that the certificate is for;"
+            " ?sslmode=verify-ca&sslrootcert=/path/to/ca.pem takes any host of that authority"
+        )
     elif _UNVERIFIED.search(words):
         hint = _OTHERWISE
     else:
