@@ -46,7 +46,7 @@ def capture(
         ),
     ] = None,
 ) -> None:
-    """Run the capture worker until SIGTERM or SIGINT."""
+    """Run the capture worker until SIGTERM, SIGINT or SIGHUP."""
     settings = settings_at(config)
     from console.capture import run
 

@@ -74,12 +74,15 @@ def worker(store: Mute, folder: Path) -> Iterator[subprocess.Popen[str]]:
     }
     path = folder / "tideline.toml"
     path.write_text(as_toml(values))
+    # Under nohup this process, and then that one, would ignore SIGHUP.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     process = subprocess.Popen(
         [str(PROGRAM), "capture", "--config", str(path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
+    signal.signal(signal.SIGHUP, before)
     try:
         assert store.asked.wait(PATIENCE_S), process.poll()
         yield process
@@ -137,6 +140,16 @@ def test_errors_come_through() -> None:
 
     with pytest.raises(Unavailable, match="away"):
         unless_stopped(threading.Event(), fails)
+
+
+@pytest.mark.usefixtures("restored")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_each_signal_is_a_stop(number: signal.Signals) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    stopping = threading.Event()
+    stop_on_signals(stopping)
+    signal.raise_signal(number)
+    assert stopping.is_set()
 
 
 @pytest.mark.usefixtures("restored")
