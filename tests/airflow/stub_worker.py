@@ -8,11 +8,8 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 import redis
-from msgspec import structs
 
-from tests.unit.contract.documents import first_manifest
-from tideline.contract import layout
-from tideline.contract.manifest import encode_manifest
+from tests.fixtures.ends import Ends
 from tideline.contract.request import (
     Answer,
     Command,
@@ -25,12 +22,6 @@ from tideline.contract.request import (
 )
 from tideline.control import COMMAND_FIELD, REQUEST_FIELD, answer_key, stream_key
 from tideline.settings import Settings
-from tideline.store.chain import Chain
-from tideline.store.ended import confirmed
-from tideline.store.objects import open_store
-
-WRITER = "stub"
-FAR = 100_000
 
 Dump = Callable[[DumpRequest], Answer]
 
@@ -59,9 +50,7 @@ class StubWorker:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="stub-worker", daemon=True)
         self._answers: dict[str, Answer] = {}
-        self._store = open_store(settings.store)
-        self._chain = Chain(self._store, settings.pipeline)
-        self._ends: dict[int, list[Answer]] = {}
+        self._ends = Ends(settings)
         self.held = threading.Event()
         self.seen: list[str] = []
         self.requests: dict[str, DumpRequest] = {}
@@ -120,32 +109,9 @@ class StubWorker:
 
     def say(self, answer: Answer) -> None:
         """Answer as a worker does, once it is in a manifest."""
-        self.forge(self._recorded(answer) if answer.state.final else answer)
+        self.forge(self._ends.record(answer) if answer.state.final else answer)
 
     def forge(self, answer: Answer) -> None:
         """Write an answer into the queue and nothing anywhere else."""
         key = answer_key(self.settings.pipeline, answer.request_id)
         self._redis.set(key, encode_answer(answer), ex=600)
-
-    def _recorded(self, answer: Answer) -> Answer:
-        """The answer with its manifest, which has the end, as a worker's has before anybody is
-        told; unless whoever made the answer wrote one. These are no chain: each stands for itself,
-        and where a chain has that number already far behind its end."""
-        if confirmed(self._chain, answer) is not None:
-            return answer
-        number = answer.manifest_number or FAR
-        link = self._chain.read(number)
-        if link is not None and link.manifest.writer != WRITER:
-            number += FAR
-        answer = structs.replace(answer, manifest_number=number)
-        self._ends.setdefault(number, []).append(answer)
-        manifest = first_manifest(
-            pipeline=self.settings.pipeline,
-            writer=WRITER,
-            manifest_number=number,
-            previous_digest="0" * 64,
-            finished=tuple(self._ends[number]),
-        )
-        key = layout.manifest_key(self.settings.pipeline, number)
-        self._store.put(key, encode_manifest(manifest))
-        return answer
