@@ -239,7 +239,7 @@ def test_tls_of_s3_is_verified(
         refused(front.port, "UnknownIssuer")
         monkeypatch.setenv("SSL_CERT_FILE", str(own.file))
         assert not looked(front.port)
-        assert front.encrypted == 2
+        assert front.encrypted == 1
     with TlsFront(tmp_path, own, s3.port, address="127.0.0.2") as front:
         refused(front.port, "NotValidForName")
     refused(s3.port, "it speaks no TLS")
