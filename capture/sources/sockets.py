@@ -48,7 +48,10 @@ def stays_here(descriptor: int) -> bool:
     with socket.socket(fileno=os.dup(descriptor)) as sock:
         if sock.family == socket.AF_UNIX:
             return True
-        address = ip_address(sock.getpeername()[0].partition("%")[0])
+        try:
+            address = ip_address(sock.getpeername()[0].partition("%")[0])
+        except OSError:  # It has ended meanwhile, and the next statement says so.
+            return False
     mapped = getattr(address, "ipv4_mapped", None)  # ::ffff:127.0.0.1
     return bool((mapped or address).is_loopback)
 
