@@ -17,13 +17,14 @@ def test_a_socket_of_this_machine() -> None:
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2"])
 def test_loopback(address: str) -> None:
-    with socket.create_server((address, 0)) as server:
-        with socket.create_connection(server.getsockname()) as client:
-            assert stays_here(client.fileno())
-            client.sendall(b"x")
-            accepted, _ = server.accept()
-            with accepted:
-                assert accepted.recv(1) == b"x", "the descriptor stays its owner's"
+    with (
+        socket.create_server((address, 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+        server.accept()[0] as accepted,
+    ):
+        assert stays_here(client.fileno())
+        client.sendall(b"x")
+        assert accepted.recv(1) == b"x", "the descriptor stays its owner's"
 
 
 @pytest.mark.parametrize(
@@ -38,10 +39,12 @@ def test_loopback(address: str) -> None:
     ],
 )
 def test_peers(peer: str, here: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        with socket.create_connection(server.getsockname()) as client:
-            monkeypatch.setattr(socket.socket, "getpeername", lambda _: (peer, 5432))
-            assert stays_here(client.fileno()) is here
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+    ):
+        monkeypatch.setattr(socket.socket, "getpeername", lambda _: (peer, 5432))
+        assert stays_here(client.fileno()) is here
 
 
 def test_one_that_has_ended() -> None:
