@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 import sys
 import threading
@@ -21,6 +20,7 @@ from capture.logs import keep_to_lines
 from capture.metrics import Metrics
 from capture.points import OnPoint, pass_by
 from capture.queue import RequestQueue
+from capture.retries import tell_retries
 from capture.runtime import Crew, Ended, Session
 from capture.sources.administration import Administration
 from capture.sources.base import Source
@@ -28,6 +28,7 @@ from capture.sources.mysql.administration import MysqlAdministration
 from capture.sources.mysql.source import MysqlSource
 from capture.sources.postgres.administration import PostgresAdministration
 from capture.sources.postgres.source import PostgresSource
+from capture.stopping import stop_on_signals, unless_stopped
 from capture.upkeep import Upkeep
 from capture.uploader import Restart, Uploader
 from capture.web import serve
@@ -54,7 +55,8 @@ def run_worker(
     until_idle_s: float | None = None,
     on_point: OnPoint = pass_by,
 ) -> None:
-    """Capture until SIGTERM or SIGINT (or idle for ``until_idle_s``); then all read is durable.
+    """Capture until a signal to stop (or idle for ``until_idle_s``); then all that was read is
+    durable.
 
     Raises Fenced when another worker took over, and what stops a pipeline: SourceLost,
     Misconfigured, CorruptData. ``live`` are the settings as they change meanwhile. ``on_point`` is
@@ -63,12 +65,16 @@ def run_worker(
     sys.setswitchinterval(_SWITCH_S)
     keep_to_lines()
     stopping = threading.Event()
-    _stop_on_signals(stopping)
+    stop_on_signals(stopping)
+    tell_retries()
     health = health_of(settings, stopping)
     metrics = Metrics(settings.pipeline)
     address, port = settings.capture.metrics_address, settings.capture.metrics_port
     serve(address, port, metrics.registry, health)
-    probe_store(settings.store, settings.pipeline)
+    unless_stopped(stopping, lambda: probe_store(settings.store, settings.pipeline))
+    if stopping.is_set():
+        log.info("stopped before it began")
+        return
     store = open_store(settings.store)
     chain = Chain(store, settings.pipeline)
     writer = f"{socket.gethostname()}-{uuid.uuid4().hex[:12]}"
@@ -99,7 +105,9 @@ def run_worker(
             on_passive=tell_passive,
             health=health,
         )
-        lead = candidate.acquire(lambda: (source.identity(), source.begin()))
+        lead = unless_stopped(
+            stopping, lambda: candidate.acquire(lambda: (source.identity(), source.begin()))
+        )
         if lead is None:
             return
         on_point("after-takeover")
@@ -235,10 +243,3 @@ def _applies(settings: Settings) -> Applies:
         return reaction == "apply"
 
     return applies
-
-
-def _stop_on_signals(stopping: threading.Event) -> None:
-    if threading.current_thread() is not threading.main_thread():
-        return
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())

@@ -36,12 +36,11 @@ from tideline.control import (
     WORKER_TTL_S,
     WorkerStatus,
     answer_key,
-    connect,
     stream_key,
-    translate,
     worker_key,
     workers_key,
 )
+from tideline.redis_client import connect, translate
 from tideline.settings import Control
 
 MESSAGES_MAX = 64

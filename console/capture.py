@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def run(settings: Settings, config: Path | None, *, until_idle_s: float | None) -> None:
-    """Run until SIGTERM or SIGINT, or until idle for ``until_idle_s``; raises the worker's errors.
+    """Run until a signal to stop, or until idle for ``until_idle_s``; raises the worker's errors.
 
     The settings of the file at ``config`` are followed while it runs. Fenced means that another
     worker took over while this one could not write.

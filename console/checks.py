@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from capture.sources.finding import Finding, error, ok, warning
 from console.errors import EXIT_MISCONFIGURED
@@ -12,6 +12,7 @@ from tideline.contract.errors import TidelineError
 from tideline.control import Asker
 from tideline.java import java_home
 from tideline.settings import Settings, Store
+from tideline.settings.addresses import redis_doubt, split_url, stays_here
 from tideline.store.objects import open_store
 from tideline.store.probe import probe_store
 
@@ -35,14 +36,24 @@ def told(findings: Iterable[Finding], *, good: str, bad: str) -> int:
 
 def check_store(settings: Settings) -> list[Finding]:
     probe_store(impatient(settings.store), settings.pipeline)
-    return [ok("store", "of two racing create-only writes one wins")]
+    return [ok("store", "of two racing create-only writes one wins"), *_check_store_tls(settings)]
+
+
+def _check_store_tls(settings: Settings) -> Iterator[Finding]:
+    endpoint = split_url(settings.store.endpoint or "https://amazon")
+    if endpoint.scheme == "http" and not stays_here(endpoint.hostname or ""):
+        text = "what goes to the store, signatures and rows, is not encrypted"
+        yield warning("store_encryption", text, "write https:// in store.endpoint")
 
 
 def check_control(settings: Settings) -> list[Finding]:
     asker = Asker(settings.control, settings.pipeline)
     asker.ping()
     asker.close()
-    return [ok("control", "the queue answers")]
+    found = [ok("control", "the queue answers")]
+    if doubt := redis_doubt(settings.control.url.get_secret_value()):
+        found.append(warning("control_encryption", f"the queue's connection {doubt[0]}", doubt[1]))
+    return found
 
 
 def check_warehouse(settings: Settings) -> list[Finding]:

@@ -20,7 +20,8 @@ from console.errors import report
 from console.output import say
 from tideline.contract.errors import Misconfigured
 from tideline.contract.manifest import Manifest
-from tideline.control import Asker, connect, redis_errors
+from tideline.control import Asker
+from tideline.redis_client import connect, redis_errors
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store

@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import chain
+from pathlib import Path
 
 import psycopg2
 import pymysql
@@ -32,6 +34,7 @@ from console.checks import (
     impatient,
     told,
 )
+from console.modes import check_modes
 from tideline.contract.clocks import apart
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.manifest import Manifest
@@ -43,9 +46,11 @@ from tideline.store.objects import open_store
 _STAND_IN = "right after a failover to its replica; else point source.url at the right server"
 
 
-def run(settings: Settings) -> int:
-    """Print every finding with its fix; 0 when none of them keeps capture from starting."""
-    return told(examine(settings), good="capture may start", bad="capture may not start")
+def run(settings: Settings, path: Path) -> int:
+    """Print every finding with its fix; 0 when none of them keeps capture from starting. ``path``:
+    the file that the settings are from."""
+    found = chain(examine(settings), check_modes(settings, path))
+    return told(found, good="capture may start", bad="capture may not start")
 
 
 def examine(settings: Settings) -> Iterator[Finding]:

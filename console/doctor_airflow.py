@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
 
 from capture.sources.finding import Finding, error, ok, warning
 from console.checks import attempt, check_control, check_store, check_warehouse, told
+from console.modes import check_modes
 from tideline.delta_jars import delta_jars
 from tideline.settings import CONFIG_VARIABLE, Settings
 
 NAMES = ("merge", "repair", "backfill", "verify", "rebuild", "maintain", "steer")
 
 
-def run(settings: Settings) -> int:
-    """Print every finding with its fix; 0 when none of them keeps the DAGs from running."""
-    return told(examine(settings), good="the DAGs may run", bad="the DAGs may not run")
+def run(settings: Settings, path: Path) -> int:
+    """Print every finding with its fix; 0 when none of them keeps the DAGs from running. ``path``:
+    the file that the settings are from."""
+    found = chain(examine(settings), check_modes(settings, path))
+    return told(found, good="the DAGs may run", bad="the DAGs may not run")
 
 
 def examine(settings: Settings) -> Iterator[Finding]:

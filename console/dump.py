@@ -1,8 +1,9 @@
 """``tideline dump``: send a request, and with ``--wait`` follow it to its end.
 
-A request without an answer is looked up in the chain, and where that does not know it repeated
-under its id, which joins what it began: so a Redis that was flushed, is lost or stale, or a worker
-that was killed, costs time and nothing else.
+Whoever may ask may write answers, so an end that the queue tells is looked up in the chain, and not
+believed where that has no such end. A request without an answer is looked up there, too, and where
+the chain does not know it repeated under its id, which joins what it began: so a Redis that was
+flushed, is lost or stale, or a worker that was killed, costs time and nothing else.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ def follow(
     while True:
         now, away = clock.monotonic(), None
         try:
-            answer = asker.answer(request.request_id)
+            answer = record.confirmed(asker.answer(request.request_id))
             reached_at = now
         except Unavailable as error:
             answer, away = None, error

@@ -87,7 +87,11 @@ def _values(wanted: Wanted, ask: Callable[[str, str | None, str | None], str]) -
     if wanted.password_file is not None:
         source["password_file"] = str(wanted.password_file.absolute())
     control = ask("The Redis or Valkey of requests", wanted.control, CONTROL)
-    if urlsplit(control).password is not None:
+    try:
+        secret = urlsplit(control).password is not None
+    except ValueError:
+        raise Misconfigured("the queue's url is none", hint=f"write {CONTROL}") from None
+    if secret:
         raise Misconfigured(
             "the url of the queue holds a password", hint="set TIDELINE_CONTROL__URL instead"
         )

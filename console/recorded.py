@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time as clock
 from functools import cached_property
 
 from capture.core.requests import Circumstances, answer_of
@@ -10,7 +11,10 @@ from tideline.contract.manifest import OpenState
 from tideline.contract.request import Answer
 from tideline.settings import Settings
 from tideline.store.chain import Chain, Link
+from tideline.store.ended import confirmed
 from tideline.store.objects import open_store
+
+DOUBT_S = 2.0
 
 
 def open_answers(state: OpenState) -> tuple[Answer, ...]:
@@ -38,6 +42,8 @@ class Record:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._tail: Link | None = None
+        self._doubted: Answer | None = None
+        self._doubted_at = 0.0
 
     def answer(self, request_id: str) -> Answer | None:
         """See `recorded_answer`; None, too, when the store does not answer."""
@@ -49,6 +55,22 @@ class Record:
             return recorded_answer(self._chain.open_state(self._tail), request_id)
         except Unavailable:
             return None
+
+    def confirmed(self, answer: Answer | None) -> Answer | None:
+        """``answer``, if it is not final; else the chain's own word on that end, None where the
+        chain has no such end or does not answer. An answer that it had nothing of is asked for
+        again after `DOUBT_S` only."""
+        if answer is None or not answer.state.final:
+            return answer
+        if answer == self._doubted and clock.monotonic() - self._doubted_at < DOUBT_S:
+            return None
+        try:
+            found = confirmed(self._chain, answer)
+        except Unavailable:
+            found = None
+        if found is None:
+            self._doubted, self._doubted_at = answer, clock.monotonic()
+        return found
 
     @cached_property
     def _chain(self) -> Chain:

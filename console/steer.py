@@ -74,7 +74,7 @@ def _answer(asker: Asker, record: Record, command: Command) -> Answer:
     while clock.monotonic() < end:
         clock.sleep(POLL_INTERVAL_S)
         try:
-            answer = asker.answer(command.command_id)
+            answer = record.confirmed(asker.answer(command.command_id))
             if answer is None and clock.monotonic() >= repeat_at:
                 asker.command(command)
                 repeat_at = clock.monotonic() + REPEAT_AFTER_S

@@ -82,6 +82,7 @@ class Shims:
             "log": _Silence(),
             "ThreadPoolExecutor": lambda *_, **__: Pool(self),
             "Barrier": lambda _: SimpleNamespace(wait=lambda: None),
+            "at_once": lambda calls: Pool(self).map(lambda call: call(), calls),
             "stamina": SimpleNamespace(retry_context=self._retry),
             "wait": self._wait_for,
         }

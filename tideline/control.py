@@ -16,17 +16,13 @@ worker's side is `capture.queue`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 import msgspec
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from tideline.contract.document import DocumentReader, written_version
-from tideline.contract.errors import Misconfigured, TidelineError, Unavailable
+from tideline.contract.errors import Misconfigured
 from tideline.contract.request import (
     Answer,
     Command,
@@ -37,6 +33,7 @@ from tideline.contract.request import (
     encode_request,
     parse_answer,
 )
+from tideline.redis_client import connect, redis_errors
 from tideline.settings import Control
 
 GROUP = "worker"
@@ -50,8 +47,6 @@ WORKER_TTL_S = 30.0
 WORDS_S = 2.0
 """A worker that is well says something at least so often."""
 ASKER_TIMEOUT_S = 5.0
-COMMANDS = "+@stream +@sortedset +@string +@transaction +@connection +del +eval +pttl"
-"""What askers and worker need, in the words of Redis's access lists, on the keys ``tideline:*``."""
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):
@@ -202,68 +197,6 @@ class Asker:
 
     def close(self) -> None:
         self._redis.close()
-
-
-def connect(control: Control, *, timeout_s: float) -> redis.Redis:
-    """A client for `Control.address` (``redis://``, ``rediss://`` with verified TLS, ``unix://``).
-
-    Nothing is sent yet. Every wait is bounded by ``timeout_s``; nothing is repeated inside.
-    """
-    try:
-        return redis.Redis.from_url(
-            control.address(),
-            socket_timeout=timeout_s,
-            socket_connect_timeout=timeout_s,
-            retry=Retry(NoBackoff(), 0),
-            health_check_interval=0,
-        )
-    except (ValueError, TypeError):
-        # The library quotes parts of the url, and so perhaps the password.
-        raise Misconfigured(
-            "control.url is not a Redis address",
-            hint="write redis://host:port/0 or rediss://user:password@host:port/0, with special"
-            " characters of the password percent-encoded",
-        ) from None
-
-
-@contextmanager
-def redis_errors() -> Iterator[None]:
-    """Turn what redis raises into our errors, without any text that could hold a secret."""
-    try:
-        yield
-    except (redis.RedisError, OSError) as error:
-        raise translate(error) from None
-
-
-def translate(error: Exception) -> TidelineError:
-    """Unavailable for servers that do not answer, Misconfigured for ones that refuse us."""
-    refusals = (
-        redis.AuthenticationError,
-        redis.exceptions.AuthenticationWrongNumberOfArgsError,
-        redis.exceptions.NoPermissionError,
-    )
-    if isinstance(error, refusals):
-        return Misconfigured(
-            f"redis refuses the login of control.url ({type(error).__name__})",
-            hint="put the user into control.url and the password into control.password_file or"
-            " TIDELINE_CONTROL__PASSWORD; for a user"
-            f" of its own: ACL SETUSER tideline on >PASSWORD ~tideline:* {COMMANDS}",
-        )
-    if isinstance(error, redis.TimeoutError):
-        return Unavailable("redis did not answer in time", hint="see control.url")
-    if isinstance(error, redis.ConnectionError | OSError):
-        return Unavailable(
-            f"redis cannot be reached ({_reason(error)})",
-            hint="start Redis or Valkey, or correct control.url",
-        )
-    return Unavailable(f"redis answered with an error: {_reason(error)}")
-
-
-def _reason(error: BaseException) -> str:
-    """The kind of error and its system error number's text; never the library's own words."""
-    cause: Any = error.__cause__ or error.__context__ or error
-    words = getattr(cause, "strerror", None) or str(error).partition(" ")[0].strip(".,:")
-    return f"{type(error).__name__}: {words}"
 
 
 def _parse_status(raw: bytes) -> WorkerStatus:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +21,29 @@ class Finding:
     level: Level
     message: str
     fix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """How a connection to a source is secured: ``here``, it does not leave this machine;
+    ``encrypted``; ``verified``, the server has proven who it is."""
+
+    here: bool
+    encrypted: bool
+    verified: bool
+
+
+def check_session(session: Session, *, mode: str, verifies: str) -> Iterator[Finding]:
+    """A warning for a session with another machine that somebody could read or stand in for.
+    ``mode`` is the name of the url's key, ``verifies`` the value of it that verifies."""
+    if session.here or (session.encrypted and session.verified):
+        return
+    fix = f"take {mode} out of source.url, or set it to {verifies}"
+    if not session.encrypted:
+        yield warning("encryption", "the connection to the source is not encrypted", fix)
+        return
+    text = "the source has not proven who it is: another could read along, or stand in for it"
+    yield warning("encryption", text, fix)
 
 
 def ok(name: str, message: str) -> Finding:

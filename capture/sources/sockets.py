@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from ipaddress import ip_address
 from typing import Any
 from weakref import WeakSet
 
@@ -39,6 +40,20 @@ def end(descriptor: int) -> None:
     error. The descriptor stays its owner's, to be closed there."""
     with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as sock:
         _shut(sock)
+
+
+def stays_here(descriptor: int) -> bool:
+    """Whether what goes through the connection behind ``descriptor`` does not leave this machine,
+    as far as this machine can see: a tunnel begins here, too."""
+    with socket.socket(fileno=os.dup(descriptor)) as sock:
+        if sock.family == socket.AF_UNIX:
+            return True
+        try:
+            address = ip_address(sock.getpeername()[0].partition("%")[0])
+        except OSError:  # It has ended meanwhile, and the next statement says so.
+            return False
+    mapped = getattr(address, "ipv4_mapped", None)  # ::ffff:127.0.0.1
+    return bool((mapped or address).is_loopback)
 
 
 @contextmanager

@@ -28,7 +28,9 @@ def doctor(
     else:
         from console.doctor import run
 
-    raise typer.Exit(run(settings))
+    from tideline.settings import settings_path
+
+    raise typer.Exit(run(settings, settings_path(config)))
 
 
 def capture(
@@ -44,7 +46,7 @@ def capture(
         ),
     ] = None,
 ) -> None:
-    """Run the capture worker until SIGTERM or SIGINT."""
+    """Run the capture worker until SIGTERM, SIGINT or SIGHUP."""
     settings = settings_at(config)
     from console.capture import run
 

@@ -170,7 +170,8 @@ class AirflowServices:
         self.stop()
 
     def _settings(self) -> dict[str, str]:
-        address = self._dsn.partition("://")[2]
+        # Without libpq's options, which asyncpg does not know; the server is on loopback.
+        address = self._dsn.partition("://")[2].partition("?")[0]
         return {
             "CORE__DAGS_FOLDER": str(PROJECT / "dags"),
             "CORE__PLUGINS_FOLDER": str(PROJECT / "plugins"),

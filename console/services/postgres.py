@@ -124,11 +124,12 @@ class PostgresServer:
     def dsn(
         self, database: str = "postgres", *, user: str = SUPERUSER, password: str | None = None
     ) -> str:
-        """A ``postgresql://`` url with the password in it; the superuser's when none is given."""
+        """A ``postgresql://`` url with the password in it; the superuser's when none is given. The
+        server has no TLS, and the url says so."""
         secret = self.password if password is None else password
         return (
             f"postgresql://{quote(user, safe='')}:{quote(secret, safe='')}"
-            f"@{LOOPBACK}:{self.port}/{quote(database, safe='')}"
+            f"@{LOOPBACK}:{self.port}/{quote(database, safe='')}?sslmode=disable"
         )
 
     def __enter__(self) -> Self:

@@ -112,14 +112,14 @@ class DumpOperator(BaseOperator):
         request = self._request(context)
         hook = TidelineHook(self.config)
         with closing(hook.asker()) as asker:
-            answer = asker.answer(request.request_id)
+            answer = self._heard(asker, hook, request.request_id)
             if answer is None:
                 asker.ask(request)
                 self.log.info("asked for request %s", request.request_id)
             else:
                 self.log.info("joining what is known already: %s", describe(answer))
             self._asked = request.request_id
-            answer = self._soon(asker, request.request_id, answer)
+            answer = self._soon(asker, hook, request.request_id, answer)
         if answer is None or not answer.state.final:
             self._wait(request, hook)
         return self._result(answer)
@@ -129,20 +129,34 @@ class DumpOperator(BaseOperator):
         """Called with the trigger's event; a time-out may be tried again and joins the request."""
         if event["status"] != FINAL:
             raise AirflowException(f"the dump has not ended: {event['reason']}")
-        return self._result(parse_answer(event["answer"].encode()))
+        heard = parse_answer(event["answer"].encode())
+        answer = TidelineHook(self.config).confirmed(heard)
+        if answer is None:
+            raise AirflowException(
+                f"the queue says {heard.state.value}, and the chain has no such end of the request:"
+                " somebody else wrote that answer, or the store is another"
+            )
+        return self._result(answer)
 
     def on_kill(self) -> None:
         """Of a task that runs; while it waits, the trigger does this."""
         if self._asked is not None and flag_of(self.cancel_with_task):
             TidelineHook(self.config).cancel(self._asked)
 
-    def _soon(self, asker: Asker, request_id: str, answer: Answer | None) -> Answer | None:
+    def _heard(self, asker: Asker, hook: TidelineHook, request_id: str) -> Answer | None:
+        """The newest answer; None for an end that the chain does not have."""
+        answer = asker.answer(request_id)
+        return hook.confirmed(answer) if answer is not None and answer.state.final else answer
+
+    def _soon(
+        self, asker: Asker, hook: TidelineHook, request_id: str, answer: Answer | None
+    ) -> Answer | None:
         """The newest answer, final if it comes to that within ``defer_after_s``: most repairs of a
         few keys do, and to wait elsewhere costs the start of another process of Airflow's."""
         end = time.monotonic() + self.defer_after_s
         while (answer is None or not answer.state.final) and time.monotonic() < end:
             time.sleep(POLL_INTERVAL_S)
-            answer = asker.answer(request_id)
+            answer = self._heard(asker, hook, request_id)
         return answer
 
     def _wait(self, request: DumpRequest, hook: TidelineHook) -> NoReturn:

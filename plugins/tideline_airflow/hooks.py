@@ -22,7 +22,7 @@ from tideline.contract.errors import TidelineError
 from tideline.contract.maintenance import MaintenanceOrder, MaintenanceReceipt
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Receipt
-from tideline.contract.request import Action, Command, DumpRequest
+from tideline.contract.request import Action, Answer, Command, DumpRequest
 from tideline.contract.timeliness import MergeRun
 from tideline.control import ASKER_TIMEOUT_S, Asker
 from tideline.settings import CONFIG_VARIABLE, Settings, load_settings
@@ -63,6 +63,15 @@ class TidelineHook(BaseHook):
     def asker(self, *, timeout_s: float = ASKER_TIMEOUT_S) -> Asker:
         """The asker's side of the pipeline's control queue."""
         return Asker(self.settings.control, self.settings.pipeline, timeout_s=timeout_s)
+
+    def confirmed(self, answer: Answer) -> Answer | None:
+        """The chain's own word on a request that ``answer`` says has ended; None where the chain
+        has no such end. Whoever may ask may write answers into the queue."""
+        from tideline.store.chain import Chain
+        from tideline.store.ended import confirmed
+        from tideline.store.objects import open_store
+
+        return confirmed(Chain(open_store(self.settings.store), self.settings.pipeline), answer)
 
     def plan(self, plan_id: str, tables: Sequence[str] | None = None) -> Plan:
         """The plan of that id, made now unless it exists; of all tables without ``tables``."""

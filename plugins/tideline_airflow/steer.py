@@ -97,10 +97,13 @@ class SteerOperator(BaseOperator):
         """Send the command until it is answered: the same one again changes nothing. The last look
         for an answer comes after the time is up, however long this process stood still."""
         end, repeat_at = time.monotonic() + self.timeout_s, 0.0
-        with closing(TidelineHook(self.config).asker()) as asker:
+        hook = TidelineHook(self.config)
+        with closing(hook.asker()) as asker:
             while True:
                 now = time.monotonic()
-                answer = asker.answer(command.command_id)
+                heard = asker.answer(command.command_id)
+                # Whoever may ask may write answers: the chain has the end, or there is none.
+                answer = None if heard is None else hook.confirmed(heard)
                 if answer is not None:
                     return answer
                 if now >= end:

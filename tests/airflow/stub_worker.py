@@ -9,6 +9,7 @@ from typing import Any, Self, cast
 
 import redis
 
+from tests.fixtures.ends import Ends
 from tideline.contract.request import (
     Answer,
     Command,
@@ -49,6 +50,7 @@ class StubWorker:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="stub-worker", daemon=True)
         self._answers: dict[str, Answer] = {}
+        self._ends = Ends(settings)
         self.held = threading.Event()
         self.seen: list[str] = []
         self.requests: dict[str, DumpRequest] = {}
@@ -98,14 +100,18 @@ class StubWorker:
         known = request.request_id
         if known not in self._answers:
             self._answers[known] = self._dump(request)
-        self._say(self._answers[known])
+        self.say(self._answers[known])
 
     def _obey(self, command: Command) -> None:
         self.commands.append(command)
         state = RequestState.DONE if self.refusal is None else RequestState.REFUSED
-        number = 8 if self.refusal is None else None
-        self._say(Answer(command.command_id, state, manifest_number=number, error=self.refusal))
+        self.say(Answer(command.command_id, state, manifest_number=8, error=self.refusal))
 
-    def _say(self, answer: Answer) -> None:
+    def say(self, answer: Answer) -> None:
+        """Answer as a worker does, once it is in a manifest."""
+        self.forge(self._ends.record(answer) if answer.state.final else answer)
+
+    def forge(self, answer: Answer) -> None:
+        """Write an answer into the queue and nothing anywhere else."""
         key = answer_key(self.settings.pipeline, answer.request_id)
         self._redis.set(key, encode_answer(answer), ex=600)

@@ -68,7 +68,7 @@ def deployment(tmp_path: Path, valkey: ValkeyServer) -> Iterator[tuple[Container
                 "127.0.0.1:8974": f"127.0.0.1:{health}",
                 "0.0.0.0": "127.0.0.1",
                 "redis://valkey:6379/0": f"redis://127.0.0.1:{valkey.port}/0",
-                "postgresql://tideline@source:5432/shop": nobody.url,
+                "postgresql://tideline@source:5432/shop?sslmode=disable": nobody.url,
                 "/opt/tideline/dags": str(ROOT / "dags"),
                 "/opt/tideline/plugins": str(ROOT / "plugins"),
                 "/etc/tideline/tideline.toml": str(config),
@@ -95,7 +95,7 @@ def settings_of(valkey: ValkeyServer, folder: Path) -> Any:
         {
             "pipeline": "containers",
             "source": {"url": "postgresql://tideline@db/shop"},
-            "store": {"url": (folder / "store").as_uri()},
+            "store": {"url": (folder / "tideline" / "store").as_uri()},  # as the containers have it
             "control": {"url": valkey.url()},
             "warehouse": {"url": (folder / "warehouse").as_uri()},
         }

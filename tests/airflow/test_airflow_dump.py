@@ -98,10 +98,34 @@ def test_clearing_the_task_asks_anew(ask: DumpOperator, worker: StubWorker) -> N
     until(lambda: len(worker.requests) == 2)
 
 
+def test_an_end_that_the_chain_does_not_have_is_not_believed(
+    ask: DumpOperator, worker: StubWorker
+) -> None:
+    """Whoever may ask may write answers. It is asked for as without an answer, and joined once the
+    worker has said what is so."""
+    worker.held.set()
+    forged = Answer(identity_of(TaskContext(ask).values).name, RequestState.DONE, manifest_number=3)
+    worker.forge(forged)
+    trigger = deferred(ask)
+    assert isinstance(trigger, DumpTrigger)
+    until(lambda: len(worker.seen) == 1)
+    event = {"status": "final", "answer": encode_answer(forged).decode()}
+    with pytest.raises(AirflowException, match="the chain has no such end") as caught:
+        ask.collect({}, event)
+    assert not isinstance(caught.value, AirflowFailException), "the next try may find the true one"
+    worker.held.clear()
+    until(lambda: str(ask.execute(TaskContext(ask, try_number=2).values)["manifest_number"]) == "7")
+
+
 @pytest.mark.parametrize("state", [RequestState.FAILED, RequestState.REFUSED])
-def test_the_workers_words_reach_the_user(ask: DumpOperator, state: RequestState) -> None:
+def test_the_workers_words_reach_the_user(
+    ask: DumpOperator, worker: StubWorker, state: RequestState
+) -> None:
     table = TableProgress("public.orders", state, error="it has no key")
-    answer = Answer("r", state, tables=(table,), error="nothing to dump", hint="add a key")
+    answer = Answer(
+        *("r", state), manifest_number=5, tables=(table,), error="nothing to dump", hint="add a key"
+    )
+    worker.say(answer)
     event = {"status": "final", "answer": encode_answer(answer).decode()}
     words = f"the worker says {state.value}: nothing to dump; public.orders: it has no key; add"
     with pytest.raises(AirflowFailException, match=words):

@@ -77,6 +77,18 @@ def test_a_refusal_fails_for_good(config: Path, worker: StubWorker) -> None:
 
 
 @pytest.mark.usefixtures("valkey")
+def test_a_forged_answer_is_none(
+    config: Path, worker: StubWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may ask may write answers: a command that the chain does not have is not done."""
+    worker.held.set()
+    monkeypatch.setattr(worker, "say", worker.forge)
+    task = SteerOperator(task_id="s", action="pause", every=True, config=str(config), timeout_s=1.0)
+    with pytest.raises(AirflowException, match="no worker answered"):
+        task.execute(TaskContext(task).values)
+    assert worker.commands
+
+
 def test_nobody_answers(config: Path) -> None:
     task = SteerOperator(task_id="s", action="pause", every=True, config=str(config), timeout_s=0.3)
     with pytest.raises(AirflowException, match="tideline capture") as caught:
@@ -100,6 +112,7 @@ def test_a_machine_that_stood_still_past_the_end_looks_once_more(
         answer=lambda _: answers[0] if answers else None, command=sent.append, close=lambda: None
     )
     monkeypatch.setattr(TidelineHook, "asker", lambda _: asker)
+    monkeypatch.setattr(TidelineHook, "confirmed", lambda _, answer: answer)
     clock = SimpleNamespace(monotonic=lambda: now_s[0], sleep=stand_still)
     monkeypatch.setattr(steer, "time", clock)
     assert tell(config, requests=["run/1"])["manifest_number"] == 8

@@ -12,6 +12,8 @@ import pytest
 from pydantic import SecretStr
 
 from console.services.s3 import REGION, S3Server
+from tests.fixtures.certificates import make_authority
+from tests.fixtures.tls_front import TlsFront
 from tests.unit.contract.documents import first_manifest, following
 from tideline.contract import layout
 from tideline.contract.errors import CorruptData, Fenced, Misconfigured
@@ -209,6 +211,38 @@ def test_a_bucket_that_is_not_there(s3: S3Server) -> None:
         open_store(settings).create("a", b"data")
     with pytest.raises(Misconfigured, match="no such bucket"):
         Chain(open_store(settings), "shop").tail()
+
+
+def test_tls_of_s3_is_verified(
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the machine's authorities, which ``SSL_CERT_FILE`` names."""
+    own = make_authority(tmp_path)
+
+    def looked(port: int) -> bool:
+        settings = Store(
+            url=f"s3://tideline/{uuid.uuid4().hex}",
+            endpoint=f"https://127.0.0.1:{port}",
+            region=REGION,
+            access_key_id=s3.access_key_id,
+            secret_access_key=SecretStr(s3.secret_access_key),
+            retry_s=3600.0,  # It is not tried again.
+        )
+        return open_store(settings).exists("nothing")
+
+    def refused(port: int, words: str) -> None:
+        with pytest.raises(Misconfigured, match=f"no verified TLS to the store: .*{words}") as told:
+            looked(port)
+        assert "SSL_CERT_FILE" in str(told.value.hint)
+
+    with TlsFront(tmp_path, own, s3.port) as front:
+        refused(front.port, "UnknownIssuer")
+        monkeypatch.setenv("SSL_CERT_FILE", str(own.file))
+        assert not looked(front.port)
+        assert front.encrypted == 1
+    with TlsFront(tmp_path, own, s3.port, address="127.0.0.2") as front:
+        refused(front.port, "NotValidForName")
+    refused(s3.port, "it speaks no TLS")
 
 
 def test_wrong_credentials(s3: S3Server) -> None:

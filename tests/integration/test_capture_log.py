@@ -199,5 +199,5 @@ class TestLost:
         self, shop: Pipeline[Database], database: Database, pipeline_of: PipelineFactory
     ) -> None:
         shop.drain()
-        other = shop.database.dsn.rpartition("/")[0] + "/postgres"
+        other = shop.database.dsn_of("postgres")
         self.expect(pipeline_of(database, source={"url": other}), "another server")

@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 import redis
@@ -14,19 +14,20 @@ import redis
 from capture.queue import Message, RequestQueue
 from console.services.valkey import ValkeyServer
 from tests.fixtures.capture import PATIENCE_S
+from tests.fixtures.certificates import make_authority
+from tests.fixtures.tls_front import TlsFront
 from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 from tideline.control import (
-    COMMANDS,
     STREAM_ENTRIES_MAX,
     WORKER_TTL_S,
     Asker,
     WorkerStatus,
     answer_key,
     stream_key,
-    translate,
     worker_key,
 )
+from tideline.redis_client import COMMANDS, translate
 from tideline.settings import Control
 
 CANARY = "canary-4f1c"
@@ -402,3 +403,56 @@ def test_the_grants_that_docs_name_suffice(
 def test_errors_never_quote_the_library() -> None:
     for error in (redis.ConnectionError(f"at {CANARY}"), redis.ResponseError(f"ERR {CANARY}")):
         assert CANARY not in str(translate(error))
+
+
+@pytest.mark.parametrize("password", ["pässwörd", "пароль", "p€ss"])
+@pytest.mark.parametrize("given", ["url", "setting"])
+def test_passwords_in_any_charset(
+    password: str, given: str, valkey: ValkeyServer, client: redis.Redis, pipeline: str
+) -> None:
+    client.acl_setuser(
+        "tü",
+        enabled=True,
+        reset=True,
+        passwords=[f"+{password}"],
+        keys=["tideline:*"],
+        commands=COMMANDS.split(),
+    )
+    login = f"{quote('tü')}:{quote(password)}" if given == "url" else quote("tü")
+    values = {"url": f"redis://{login}@127.0.0.1:{valkey.port}/0"}
+    if given == "setting":
+        values["password"] = password
+    try:
+        Asker(Control.model_validate(values), pipeline, timeout_s=PATIENCE_S).ping()
+    finally:
+        client.acl_deluser("tü")
+
+
+def test_tls_is_verified(valkey: ValkeyServer, pipeline: str, tmp_path: Path) -> None:
+    """With what the url says of it, and by the machine's authorities else, which are not ours."""
+    own, other = make_authority(tmp_path), make_authority(tmp_path, "other")
+    password = urlsplit(valkey.url()).password
+
+    def ping(port: int, query: str = "") -> None:
+        url = f"rediss://:{password}@127.0.0.1:{port}/0{query}"
+        asker = Asker(Control.model_validate({"url": url}), pipeline, timeout_s=PATIENCE_S)
+        asker.ping()
+        asker.close()
+
+    def refused(port: int, query: str, words: str) -> None:
+        with pytest.raises(Misconfigured, match=f"no verified TLS to redis: .*{words}") as caught:
+            ping(port, query)
+        assert "ssl_ca_certs" in str(caught.value.hint)
+        assert str(password) not in repr(caught.value)
+
+    with TlsFront(tmp_path, own, valkey.port) as front:
+        ping(front.port, f"?ssl_ca_certs={quote(str(own.file))}")
+        ping(front.port, "?ssl_cert_reqs=none")
+        refused(front.port, "", "unable to get local issuer")
+        refused(front.port, f"?ssl_ca_certs={quote(str(other.file))}", "unable to get local issuer")
+    with TlsFront(tmp_path, own, valkey.port, address="127.0.0.2") as front:
+        refused(front.port, f"?ssl_ca_certs={quote(str(own.file))}", "IP address mismatch")
+        ping(front.port, f"?ssl_check_hostname=false&ssl_ca_certs={quote(str(own.file))}")
+    with pytest.raises(Misconfigured, match="ssl_ca_certs"):
+        ping(valkey.port, "?ssl_ca_certs=/no/such.pem")
+    refused(valkey.port, "", "")

@@ -25,7 +25,7 @@ from tests.fixtures.capture import Pipeline, PipelineFactory, poll
 from tests.fixtures.mysql_servers import WATERMARK_DATABASE, MysqlDatabase
 from tests.fixtures.services import Database
 from tideline.contract.errors import Misconfigured
-from tideline.control import connect
+from tideline.redis_client import connect
 
 PASSWORD = "canary-d3f7"
 ROOT = Path(__file__).resolve().parents[2]

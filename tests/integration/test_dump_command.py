@@ -13,6 +13,7 @@ from console.dump import make_request, run
 from console.services.valkey import ValkeyServer
 from tests.fixtures.capture import PATIENCE_S, poll
 from tests.fixtures.core import first_manifest
+from tests.fixtures.ends import Ends
 from tests.fixtures.services import Database
 from tests.fixtures.settings import SettingsFactory
 from tideline.contract.manifest import OpenState
@@ -77,7 +78,8 @@ def test_waited_for_until_done(
         queue.answer(Answer(request.request_id, state, tables=(TableProgress("public.a", state),)))
     assert not waiting.done()
     done = TableProgress("public.a", RequestState.DONE, chunks=2, rows=15)
-    queue.answer(Answer(request.request_id, RequestState.DONE, manifest_number=9, tables=(done,)))
+    end = Answer(request.request_id, RequestState.DONE, manifest_number=9, tables=(done,))
+    queue.answer(Ends(settings).record(end))
     assert waiting.result(PATIENCE_S) == 0
     assert "done: 1 tables, 15 rows, manifest 9" in capsys.readouterr().out
 
@@ -94,14 +96,37 @@ def test_failed_or_refused(
     waiting = start(settings, request)
     next_message(queue)
     table = TableProgress("public.b", state, error="it has no key")
-    queue.answer(
-        Answer(request.request_id, state, tables=(table,), error="1 of 2", hint="add [a] key")
-    )
+    end = Answer(request.request_id, state, tables=(table,), error="1 of 2", hint="add [a] key")
+    queue.answer(Ends(settings).record(end))
     assert waiting.result(PATIENCE_S) == 1
     err = capsys.readouterr().err
     assert f"the request is {state.value}: 1 of 2" in err
     assert "public.b: it has no key" in err
     assert "hint: add [a] key" in err
+
+
+def test_a_forged_end_is_not_believed(
+    settings: Settings,
+    queue: RequestQueue,
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Whoever may ask may write answers; this one wrote it before there was a request."""
+    monkeypatch.setattr(dump, "REPEAT_AFTER_S", 0.3)
+    monkeypatch.setattr("console.recorded.DOUBT_S", 0.1)
+    request = make_request(["public.a"], request_id="forged1")
+    forged = TableProgress("public.a", RequestState.DONE, rows=1)
+    queue.answer(Answer("forged1", RequestState.DONE, manifest_number=3, tables=(forged,)))
+    waiting = start(settings, request)
+    for _ in range(3):
+        assert next_message(queue).request == request, "it is asked for as without an answer"
+    assert not waiting.done()
+    true = TableProgress("public.a", RequestState.DONE, rows=15)
+    end = Answer("forged1", RequestState.DONE, manifest_number=3, tables=(true,))
+    Ends(settings).record(end)  # The queue still says the other one: the chain's words count.
+    assert waiting.result(PATIENCE_S) == 0
+    assert "done: 1 tables, 15 rows, manifest 3" in capsys.readouterr().out
 
 
 def test_an_unanswered_request_is_repeated(
@@ -121,7 +146,7 @@ def test_an_unanswered_request_is_repeated(
     queue.answer(Answer(request.request_id, RequestState.RUNNING))
     valkey.flush()
     assert next_message(queue).request == request
-    queue.answer(Answer(request.request_id, RequestState.DONE))
+    queue.answer(Ends(settings).record(Answer(request.request_id, RequestState.DONE)))
     assert waiting.result(PATIENCE_S) == 0
 
 
@@ -134,7 +159,7 @@ def test_a_redis_that_goes_away_meanwhile(
     next_message(first)
     valkey.restart()
     second = RequestQueue(settings.control, settings.pipeline, "w2", timeout_s=PATIENCE_S)
-    second.answer(Answer(request.request_id, RequestState.DONE))
+    second.answer(Ends(settings).record(Answer(request.request_id, RequestState.DONE)))
     assert waiting.result(PATIENCE_S) == 0
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from pydantic import SecretStr
 
+from capture.sources.finding import Session
 from capture.sources.mysql.connect import connect
+from capture.sources.mysql.preflight_facts import read_server
 from console.services.binlog_server import BinlogServer
+from tests.fixtures.certificates import Authority, make_authority, serve_tls
 from tests.fixtures.mysql_servers import Flavour, ServerFactory
-from tests.fixtures.mysql_tls import Authority, make_authority, serve_tls
 from tideline.contract.errors import Misconfigured
 from tideline.settings import Source
 
@@ -86,3 +89,44 @@ def test_an_authority_that_cannot_be_read_is_named(mysql8: BinlogServer, tmp_pat
             file.write_text(text)
         with pytest.raises(Misconfigured, match="ssl-ca"):
             cipher(mysql8, f"ssl-ca={quote(str(file), safe='')}")
+
+
+@pytest.mark.parametrize("password", ["pässwörd", "пароль", "p€ss"])
+def test_passwords_in_any_charset(
+    password: str, flavour: Flavour, mysql_server: BinlogServer, tmp_path: Path
+) -> None:
+    """As UTF-8, like the servers' own clients send them."""
+    name = f"user_{uuid.uuid4().hex[:8]}"
+    mysql_server.run(f"CREATE USER '{name}'@'127.0.0.1' IDENTIFIED BY '{password}'")
+    file = tmp_path / "password"
+    file.write_text(f"{password}\n", encoding="utf-8")
+    in_url = mysql_server.url(name, password)
+    other = mysql_server.url(name, "another")
+    try:
+        for source in (
+            Source(url=SecretStr(in_url)),
+            Source(url=SecretStr(other), password=SecretStr(password)),
+            Source(url=SecretStr(other), password_file=file),
+        ):
+            connect(source, application_name="test").close()
+        with pytest.raises(Misconfigured, match="refuses us"):
+            connect(Source(url=SecretStr(other)), application_name="test")
+    finally:
+        mysql_server.run(f"DROP USER '{name}'@'127.0.0.1'")
+
+
+@pytest.mark.parametrize(
+    ("query", "encrypted", "verified"),
+    [("ssl-mode=DISABLED", False, False), ("ssl-mode=REQUIRED", True, False), ("", True, True)],
+)
+def test_doctor_knows_how_the_session_is_secured(
+    query: str, encrypted: bool, verified: bool, mysql8: BinlogServer, tmp_path: Path
+) -> None:
+    if verified:
+        query = f"ssl-mode=VERIFY_CA&ssl-ca={quote(str(mysql8.data / 'ca.pem'), safe='')}"
+    source = Source(url=SecretStr(f"{mysql8.url().partition('?')[0]}?{query}"))
+    connection = connect(source, application_name="test")
+    try:
+        assert read_server(connection).session == Session(True, encrypted, verified)
+    finally:
+        connection.close()

@@ -248,11 +248,12 @@ def test_the_settings_of_who_needs_them_are_accepted(
     settings = make_settings({"pipeline": "shop"})
     assert settings.control.address() == "redis://:given-valkey_password@valkey:6379/0"
     if name == "worker":
-        expected = "postgresql://tideline:given-source_password@source:5432/shop"
+        expected = "postgresql://tideline:given-source_password@source:5432/shop?sslmode=disable"
         assert settings.source.dsn() == expected
         assert settings.capture.metrics_address == "0.0.0.0"
     else:
-        assert settings.source.dsn() == "postgresql://tideline@source:5432/shop"
+        expected = "postgresql://tideline@source:5432/shop?sslmode=disable"
+        assert settings.source.dsn() == expected
         assert settings.capture.metrics_port == 0
     if name == "airflow-scheduler":
         assert settings.merge.jars is not None

@@ -12,6 +12,7 @@ from simulation.mutants import MUTANTS
 from tests.lengths import in_long_folder
 from tideline.contract.layout import table_path
 from tideline.contract.schema import parse_table
+from tideline.redis_client import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
@@ -158,3 +159,7 @@ def test_nobody_is_told_to_install_a_strangers_distribution() -> None:
 )
 def test_what_counts_as_a_strangers(text: str, is_told: bool) -> None:
     assert bool(_STRANGERS.search(text)) == is_told
+
+
+def test_the_queues_grants_are_the_ones_that_the_program_names() -> None:
+    assert f" ~tideline:* {COMMANDS}\n" in (ROOT / "docs" / "GRANTS.md").read_text()

@@ -37,6 +37,27 @@ def test_every_room_is_under_the_import_rules() -> None:
     assert rooms() == set(tool["importlinter"]["root_packages"])
 
 
+OPENS = re.compile(r"\b(psycopg2\.connect|pymysql\.connect|Redis\.from_url|Redis\(|S3Store\()")
+
+
+def test_one_place_opens_each_kind_of_connection() -> None:
+    """There TLS is verified. The demo's and the tests' servers are on loopback, and their own."""
+    folders = ("tideline", "capture", "console", "plugins", "spark_jobs", "dags")
+    files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
+    found = {
+        (str(file.relative_to(ROOT)), name)
+        for file in files
+        if not {"services", "demo"} & set(file.parts)
+        for name in OPENS.findall(file.read_text())
+    }
+    assert found == {
+        ("capture/sources/postgres/connect.py", "psycopg2.connect"),
+        ("capture/sources/mysql/connect.py", "pymysql.connect"),
+        ("tideline/redis_client.py", "Redis.from_url"),
+        ("tideline/store/objects.py", "S3Store("),
+    }
+
+
 def test_every_package_is_in_the_wheel() -> None:
     tool = project()["tool"]
     assert isinstance(tool, dict)

@@ -14,12 +14,14 @@ from pydantic import SecretStr, ValidationError
 from tideline.contract.errors import InvariantBroken, Misconfigured
 from tideline.settings import (
     MysqlAddress,
+    PostgresTls,
     Settings,
     Source,
     Store,
     load_settings,
     make_settings,
 )
+from tideline.settings.addresses import redis_doubt
 
 GOOD: dict[str, Any] = {
     "pipeline": "shop",
@@ -173,6 +175,91 @@ def test_what_a_mysql_url_refuses(url: str, reason: str) -> None:
     for text in (url, url.replace("mysql:", "mariadb:")):
         with pytest.raises(Misconfigured, match=rf"source\.url: .*{reason}"):
             make_settings(values(source={"url": text}))
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("postgresql://tide@a:5432,b:5432/shop", "name one host"),
+        ("postgresql://tide@a,b/shop", "name one host"),
+        ("postgresql://tide@db:x/shop", "port from 1 to 65535"),
+        ("postgresql://tide@db:0/shop", "port from 1 to 65535"),
+        (f"postgresql://tide@db/shop?password={SECRET}", r"before the \?"),
+        ("postgresql://tide@db/shop?host=other", r"before the \?"),
+        ("postgresql://tide@db/shop?sslmode=VERIFY_IDENTITY", "sslmode of disable, allow, prefer"),
+        ("postgresql://tide@db/shop?sslmode=require&sslmode=disable", "twice"),
+        ("postgresql://tide@db/shop?sslmode=disable&sslrootcert=/ca.pem", "does not look at"),
+        ("postgresql://tide@db/shop?sslmode=require&sslrootcert=system", "verify-full only"),
+        ("postgresql://tide@db/shop?sslrootcert=", "a file's path"),
+        (f"postgresql://tide:{SECRET}℀@db/shop", "percent-encoded"),
+    ],
+)
+def test_what_a_postgres_url_refuses(url: str, reason: str) -> None:
+    with pytest.raises(Misconfigured, match=rf"source\.url: .*{reason}") as caught:
+        make_settings(values(source={"url": url}))
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_tls_of_postgres_is_verified_unless_the_url_says_otherwise() -> None:
+    def asked(query: str) -> PostgresTls:
+        return Source(url=SecretStr(f"postgresql://tide@127.0.0.1/shop{query}")).postgres_tls()
+
+    assert asked("") == PostgresTls("verify-full", None)
+    assert asked("?sslrootcert=%2Fca.pem") == PostgresTls("verify-full", "/ca.pem")
+    assert asked("?sslmode=disable&application_name=x") == PostgresTls("disable", None)
+    with pytest.raises(InvariantBroken):
+        Source(url=SecretStr("mysql://tide@db")).postgres_tls()
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("redis://127.0.0.1/0?foo=1", "may have db"),
+        ("redis://127.0.0.1/0?ssl_ca_certs=/ca.pem", "may have db"),
+        (f"redis://127.0.0.1/0?password={SECRET}", "may have db"),
+        ("rediss://127.0.0.1/0?ssl_cert_reqs=maybe", "none, optional, required"),
+        ("rediss://127.0.0.1/0?ssl_check_hostname=sometimes", "ssl_check_hostname"),
+        ("redis://127.0.0.1/?db=x", "a number in db"),
+        ("redis://127.0.0.1:70000/0", "port from 1 to 65535"),
+        ("http://127.0.0.1", "must be redis://"),
+        (f"redis://:{SECRET}℀@127.0.0.1", "percent-encoded"),
+    ],
+)
+def test_what_a_url_of_the_queue_refuses(url: str, reason: str) -> None:
+    with pytest.raises(Misconfigured, match=rf"control\.url: .*{reason}") as caught:
+        make_settings(values(control={"url": url}))
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("url", "doubt"),
+    [
+        ("redis://127.0.0.1/0", None),
+        ("redis://localhost", None),
+        ("redis://[::1]:6379/0", None),
+        ("unix:///run/valkey.sock?db=1", None),
+        ("rediss://db.example/0?ssl_ca_certs=/ca.pem", None),
+        ("redis://db.example/0", "not encrypted"),
+        ("redis://10.0.0.7/0", "not encrypted"),
+        ("rediss://db.example/0?ssl_cert_reqs=none", "not verified"),
+        ("rediss://db.example/0?ssl_cert_reqs=optional", "not verified"),
+        ("rediss://db.example/0?ssl_check_hostname=False", "not verified"),
+    ],
+)
+def test_who_could_read_along_at_the_queue(url: str, doubt: str | None) -> None:
+    make_settings(values(control={"url": url}))
+    found = redis_doubt(url)
+    assert (found is None) if doubt is None else (found is not None and doubt in found[0])
+
+
+@pytest.mark.parametrize(
+    "url", [f"s3a://AKIA:{SECRET}@bucket/x", "s3://AKIA@bucket", f"s3a://bucket/x?sig={SECRET}"]
+)
+def test_a_warehouse_without_credentials(url: str) -> None:
+    with pytest.raises(Misconfigured, match=r"warehouse\.url: must not hold credentials") as caught:
+        make_settings(values(warehouse={"url": url}))
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    make_settings(values(warehouse={"url": "abfss://container@account.dfs.core.windows.net/x"}))
 
 
 def test_keys_of_the_other_kind_of_source_are_named() -> None:
@@ -372,12 +459,48 @@ def test_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_settings() == settings
 
 
-@pytest.mark.parametrize("text", [b"pipeline = ", b"\xff\xfe", b"a = 1\na = 2"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(b"pipeline = ", b"\xff\xfe", b"a = 1\na = 2", b"\x00"),
+        pytest.param(b"a = " + b"[" * 5_000, id="brackets"),
+        pytest.param(b"a = " + b"{b=" * 5_000, id="braces"),
+        pytest.param(b"a = " + b"1" * 5_000, id="digits"),
+        b"a = 2026-13-41",
+    ],
+)
 def test_a_file_that_is_no_toml(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "some.toml"
     path.write_bytes(text)
     with pytest.raises(Misconfigured, match=r"some\.toml cannot be read"):
         load_settings(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TIDELINE_SOURCE__TABLES", "[" * 100_000),
+        ("TIDELINE_SOURCE__TABLES", "1" * 5_000),
+        ("TIDELINE_CAPTURE", "[" * 100_000),
+        ("TIDELINE_CAPTURE__CHUNK_ROWS", "1" * 5_000),
+        ("TIDELINE_CAPTURE__CHUNK_ROWS", "1e999"),
+        ("TIDELINE_SOURCE__URL", "postgresql://tide@db/\udcff"),
+    ],
+)
+def test_odd_values_of_the_environment(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(Misconfigured):
+        make_settings(GOOD)
+
+
+def test_a_password_that_is_not_utf8(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDELINE_SOURCE__PASSWORD", "\udcff\udcfe")
+    settings = make_settings(GOOD)
+    with pytest.raises(Misconfigured, match=r"source\.password is not UTF-8"):
+        settings.source.dsn()
+    assert settings.source.secrets()
 
 
 def test_no_file(tmp_path: Path) -> None:

@@ -24,10 +24,11 @@ from pydantic_settings import (
 from tideline.contract.errors import Misconfigured
 from tideline.contract.patterns import check_patterns
 from tideline.contract.schema import TableId
+from tideline.settings.addresses import MysqlAddress, PostgresTls
 from tideline.settings.base import Effect
 from tideline.settings.nearest import nearest_key
 from tideline.settings.sections import Capture, Control, Merge, Retention, Store, Warehouse
-from tideline.settings.source import MysqlAddress, Source
+from tideline.settings.source import Source
 from tideline.settings.tables import OnChange, TableSettings, settings_of
 from tideline.settings.upkeep import Maintain, Openlineage, Slo
 
@@ -40,6 +41,7 @@ __all__ = [
     "MysqlAddress",
     "OnChange",
     "Openlineage",
+    "PostgresTls",
     "Retention",
     "Settings",
     "Slo",
@@ -121,12 +123,13 @@ def load_settings(config: str | Path | None = None) -> Settings:
     """
     path = settings_path(config)
     try:
-        values = tomllib.loads(path.read_text())
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise Misconfigured(
             f"no settings file at {path}", hint=f"name one with --config or {CONFIG_VARIABLE}"
         ) from None
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
+        # Not only TOMLDecodeError: a number of thousands of digits is a ValueError of Python's own.
         raise Misconfigured(
             f"{path} cannot be read: {error}", hint="it is TOML: texts stand in quotes"
         ) from None
@@ -140,8 +143,8 @@ def make_settings(values: Mapping[str, Any], *, origin: str = "settings") -> Set
         raise Misconfigured(f"the environment has {len(lines)} mistakes:", lines=tuple(lines))
     try:
         return Settings(**values)
-    except SettingsError as error:
-        # The library names the field and keeps the value to itself.
+    except (SettingsError, RecursionError) as error:
+        # The libraries name the field, if anything, and keep the value to themselves.
         raise Misconfigured(
             f"a setting from the environment cannot be read: {error}",
             hint="""lists are JSON there, as in TIDELINE_SOURCE__TABLES='["public.*"]';"""

@@ -17,13 +17,13 @@ def secret_of(given: SecretStr | None, file: Path | None, *, key: str) -> str | 
 
     Raises Misconfigured for a file that cannot be read or is empty. It is read with each call.
     """
+    variable = f"TIDELINE_{key.replace('.', '__').upper()}"
     if given is not None:
-        return given.get_secret_value()
+        return _as_text(given.get_secret_value(), key, variable)
     if file is None:
         return None
-    variable = f"TIDELINE_{key.replace('.', '__').upper()}"
     try:
-        secret = file.read_text().strip()
+        secret = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise Misconfigured(
@@ -32,6 +32,15 @@ def secret_of(given: SecretStr | None, file: Path | None, *, key: str) -> str | 
         ) from None
     if not secret:
         raise Misconfigured(f"{key}_file is empty", hint=f"write it, or set {variable}")
+    return secret
+
+
+def _as_text(secret: str, key: str, variable: str) -> str:
+    """``secret``, which no byte of the environment made impossible to send."""
+    try:
+        secret.encode()
+    except UnicodeEncodeError:
+        raise Misconfigured(f"{key} is not UTF-8", hint=f"write {variable} as UTF-8") from None
     return secret
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from tideline.settings.addresses import check_redis, split_url
 from tideline.settings.base import Count, Days, Effect, MiB, Seconds, Section
 from tideline.settings.secrets import hidden, known, secret_of, with_password
 
@@ -40,7 +40,7 @@ class Store(Section):
     @field_validator("url")
     @classmethod
     def _known_scheme(cls, url: str) -> str:
-        parts = urlsplit(url)
+        parts = split_url(url)
         directory = url.startswith("file:///") and parts.path.strip("/")
         bucket = parts.scheme == "s3" and parts.netloc
         if not directory and not bucket and parts.scheme != "memory":
@@ -52,7 +52,7 @@ class Store(Section):
     @field_validator("endpoint")
     @classmethod
     def _known_endpoint(cls, endpoint: str | None) -> str | None:
-        parts = urlsplit(endpoint or "https://unset")
+        parts = split_url(endpoint or "https://unset")
         if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
             raise ValueError("must be https://host:port, or http:// of a trusted network")
         return endpoint or None  # An empty variable of the environment is Amazon's, too.
@@ -86,7 +86,8 @@ class Control(Section):
     effect = Effect.RESTART
 
     url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
-    """`redis://…`, or `rediss://…` with TLS."""
+    """`redis://host:port/0`; or `rediss://…` with TLS, verified: `?ssl_ca_certs=/path/to/ca.pem`
+    names an authority of its own ([DEPLOYMENT](DEPLOYMENT.md#tls))."""
     password: SecretStr | None = None
     """The password, if it is not in the url; better in TIDELINE_CONTROL__PASSWORD."""
     password_file: Path | None = None
@@ -95,6 +96,12 @@ class Control(Section):
     """Larger requests are refused."""
     answer_ttl_s: Seconds = 86_400.0
     """How long an answer stays readable in the queue; the chain keeps the newest ones."""
+
+    @field_validator("url")
+    @classmethod
+    def _known_address(cls, url: SecretStr) -> SecretStr:
+        check_redis(url.get_secret_value())
+        return url
 
     def address(self) -> str:
         """The url with the password from the url, the setting or the file put in.
@@ -120,8 +127,14 @@ class Warehouse(Section):
     @field_validator("url")
     @classmethod
     def _no_trailing_slash(cls, url: str) -> str:
-        if not urlsplit(url).scheme:
+        parts = split_url(url)
+        if not parts.scheme:
             raise ValueError("must be a url such as file:///absolute/path")
+        user, _, _ = parts.netloc.rpartition("@")
+        query = parts.query if parts.scheme != "file" else ""
+        if ":" in user or query or (user and parts.scheme.startswith("s3")):
+            # It stands in plans, and in what is printed. (Azure's containers stand before an @.)
+            raise ValueError("must not hold credentials: Spark's settings and [store] have those")
         return url.rstrip("/")
 
 

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal, get_args
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import Annotated, Literal
+from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
 from tideline.contract.errors import InvariantBroken
+from tideline.settings.addresses import (
+    MysqlAddress,
+    PostgresTls,
+    check_mysql,
+    check_postgres,
+    mysql_address,
+    postgres_tls,
+    split_url,
+)
 from tideline.settings.base import Effect, Seconds, Section
 from tideline.settings.secrets import hidden, known, secret_of, with_password
 
 SourceKind = Literal["postgres", "mysql", "mariadb"]
-SslMode = Literal["DISABLED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"]
 
 _KINDS: Mapping[str, SourceKind] = {
     "postgresql": "postgres",
@@ -23,24 +30,6 @@ _KINDS: Mapping[str, SourceKind] = {
     "mysql": "mysql",
     "mariadb": "mariadb",
 }
-_MYSQL_PORT = 3306
-_MYSQL_QUERY = ("ssl-mode", "ssl-ca")
-
-
-@dataclass(frozen=True, slots=True)
-class MysqlAddress:
-    """Where a MySQL or MariaDB is and how it is reached.
-
-    ``ssl_mode`` has the meaning of the MySQL client's ``--ssl-mode``, ``ssl_ca`` that of its
-    ``--ssl-ca`` (None: the machine's own authorities).
-    """
-
-    host: str
-    port: int
-    user: str
-    password: str = field(repr=False)
-    ssl_mode: SslMode
-    ssl_ca: Path | None
 
 
 class Source(Section):
@@ -49,9 +38,10 @@ class Source(Section):
     effect = Effect.LIVE
 
     url: Annotated[SecretStr, Effect.RESTART]
-    """``postgresql://user@host:port/database``, or ``mysql://user@host:port/`` and ``mariadb://…``
-    with ``?ssl-mode=…&ssl-ca=…``. A database in the latter two is not looked at: ``tables`` names
-    them, and the log covers all."""
+    """``postgresql://user@host:port/database``, with ``?sslmode=…&sslrootcert=…`` and what else of
+    libpq; or ``mysql://user@host:port/`` and ``mariadb://…`` with ``?ssl-mode=…&ssl-ca=…``, where
+    a database is not looked at: ``tables`` names them, and the log covers all. TLS is verified
+    unless the url says otherwise ([DEPLOYMENT](DEPLOYMENT.md#tls))."""
     password: SecretStr | None = None
     """The password, if it is not in the url; better in TIDELINE_SOURCE__PASSWORD."""
     password_file: Path | None = None
@@ -94,16 +84,16 @@ class Source(Section):
     @classmethod
     def _known_scheme(cls, url: SecretStr) -> SecretStr:
         text = url.get_secret_value()
-        kind = _KINDS.get(urlsplit(text).scheme)
+        kind = _KINDS.get(split_url(text).scheme)
         if kind is None:
             raise ValueError(
                 "must be postgresql://user@host:port/database, mysql://user@host:port/ or "
                 "mariadb://user@host:port/"
             )
         if kind == "postgres":
-            _check_postgres(text)
+            check_postgres(text)
         else:
-            _check_mysql(text)
+            check_mysql(text)
         return url
 
     @field_validator("slot", "publication")
@@ -133,18 +123,13 @@ class Source(Section):
         """
         if self.kind == "postgres":
             raise InvariantBroken("a PostgreSQL source has no MySQL address")
-        parts = urlsplit(self.url.get_secret_value())
-        query = _mysql_query(parts.query)
-        password = self._password()
-        authority = query.get("ssl-ca")
-        return MysqlAddress(
-            host=unquote(parts.hostname or ""),
-            port=parts.port or _MYSQL_PORT,
-            user=unquote(parts.username or ""),
-            password=unquote(parts.password or "") if password is None else password,
-            ssl_mode=_ssl_mode(query.get("ssl-mode", "VERIFY_IDENTITY")),
-            ssl_ca=None if authority is None else Path(authority),
-        )
+        return mysql_address(self.url.get_secret_value(), self._password())
+
+    def postgres_tls(self) -> PostgresTls:
+        """What TLS the url asks for. Raises InvariantBroken for another kind of source."""
+        if self.kind != "postgres":
+            raise InvariantBroken("only a PostgreSQL source has an sslmode")
+        return postgres_tls(self.url.get_secret_value())
 
     def dsn(self) -> str:
         """The url with the password from the url, the setting or the file put in.
@@ -160,48 +145,6 @@ class Source(Section):
 
     def _password(self) -> str | None:
         return secret_of(self.password, self.password_file, key="source.password")
-
-
-def _check_postgres(url: str) -> None:
-    parts = urlsplit(url)
-    if not parts.hostname or not parts.path.strip("/"):
-        raise ValueError("must name a host and a database: postgresql://user@host:port/database")
-
-
-def _check_mysql(url: str) -> None:
-    parts = urlsplit(url)
-    if not parts.hostname or not parts.username:
-        raise ValueError(f"must name a host and a user: {parts.scheme}://user@host:port/")
-    try:
-        port = parts.port
-    except ValueError:
-        port = 0
-    if port == 0:
-        raise ValueError("must have a port from 1 to 65535, or none")
-    query = _mysql_query(parts.query)
-    mode = _ssl_mode(query.get("ssl-mode", "VERIFY_IDENTITY"))
-    if "ssl-ca" in query and mode in ("DISABLED", "REQUIRED"):
-        raise ValueError(f"has an ssl-ca, which ssl-mode={mode} does not look at")
-    if query.get("ssl-ca") == "":
-        raise ValueError("must have a file's path in ssl-ca")
-
-
-def _mysql_query(text: str) -> dict[str, str]:
-    found = parse_qsl(text, keep_blank_values=True)
-    query = dict(found)
-    if set(query) - set(_MYSQL_QUERY):
-        raise ValueError(f"may have {' and '.join(_MYSQL_QUERY)} behind the ?, and nothing else")
-    if len(query) < len(found):
-        raise ValueError("has a key twice behind the ?")
-    return query
-
-
-def _ssl_mode(text: str) -> SslMode:
-    for mode in get_args(SslMode):
-        if text.upper() == mode:
-            found: SslMode = mode
-            return found
-    raise ValueError(f"must have an ssl-mode of {', '.join(get_args(SslMode))}")
 
 
 def _only_of(

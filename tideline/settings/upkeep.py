@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
 from tideline.contract.maintenance import VACUUM_HOURS_MIN
+from tideline.settings.addresses import split_url
 from tideline.settings.base import Count, Effect, MiB, Seconds, Section
 
 
@@ -46,7 +46,7 @@ class Openlineage(Section):
     @field_validator("url")
     @classmethod
     def _known_scheme(cls, url: str | None) -> str | None:
-        parts = urlsplit(url or "https://unset")
+        parts = split_url(url or "https://unset")
         if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
             raise ValueError("must be https://host:port, or http:// of a trusted network")
         return url

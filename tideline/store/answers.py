@@ -24,6 +24,8 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"(?:<Code>|\(code: )([A-Za-z.]{1,60})(?:</Code>|\))")
 """In an error's body, and in obstore's words for one key of a deletion."""
 _CONNECTION = re.compile(r"kind: (Timeout|Connect|Request|Interrupted|Decode)\b")
+_TLS = re.compile(r"InvalidCertificate\(\s*([A-Za-z]+)|InvalidMessage\(\s*InvalidContentType")
+"""In what the client's TLS says of a server; the word is the kind of its complaint."""
 _OS_ERROR = re.compile(r"os error (\d{1,4})")
 
 _REPEATED_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 507, 508})
@@ -57,6 +59,13 @@ def interpret(
         return Misconfigured(f"not a key that the store takes: {about}")
     if isinstance(error, FileNotFoundError) and is_missing_bucket(error, writing=True):
         return missing_bucket(url, request)
+    if tls := _TLS.search(text):
+        return Misconfigured(
+            f"no verified TLS to the store: {request} in {url}: {tls[1] or 'it speaks no TLS'}",
+            hint="SSL_CERT_FILE names a file with the store's authority; the certificate must be"
+            " for the host of store.endpoint; http:// goes without encryption, on a trusted"
+            " network",
+        )
     if "Received redirect without LOCATION" in text:
         return Misconfigured(
             f"the store sends {about} elsewhere", hint="set store.region to the bucket's region"

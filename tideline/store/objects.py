@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlsplit
 import stamina
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import LocalStore, MemoryStore, S3Store
+from stamina.instrumentation import set_on_retry_hooks
 
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.settings import Store
@@ -34,6 +35,9 @@ LISTED_MAX = 1_000
 """Objects in an answer to a listing: S3's own limit."""
 _WAIT_FIRST_S = 0.05
 _WAIT_MAX_S = 5.0
+
+# The library's own lines quote its arguments, and go to standard output among what is asked for.
+set_on_retry_hooks([])
 
 _T = TypeVar("_T")
 _memories: dict[str, MemoryStore] = {}

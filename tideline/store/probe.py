@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from threading import Barrier, Thread
+from typing import TypeVar
 
 from tideline.contract import layout
 from tideline.contract.errors import Misconfigured
 from tideline.settings import Store
 from tideline.store.objects import ObjectStore, open_store
+
+T = TypeVar("T")
 
 
 def probe_store(settings: Store, pipeline: str) -> None:
@@ -36,8 +41,7 @@ def probe_clients(first: ObjectStore, second: ObjectStore, pipeline: str) -> Non
         barrier.wait()
         return store.create(key, data)
 
-    with ThreadPoolExecutor(2, thread_name_prefix="probe") as pool:
-        won = list(pool.map(create, (first, second), offers))
+    won = at_once([partial(create, first, offers[0]), partial(create, second, offers[1])])
     if all(won) or first.create(key, b"third"):
         raise Misconfigured(
             f"the store {first.url} lets two writers create the same object",
@@ -53,3 +57,19 @@ def probe_clients(first: ObjectStore, second: ObjectStore, pipeline: str) -> Non
     with contextlib.suppress(Misconfigured):
         # A bucket that denies deletion is a good bucket: all that is lost is room.
         first.delete(key)
+
+
+def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
+    """What ``calls`` return, each in a thread of its own; raises what the first of them raised.
+    Unlike a pool's, the threads keep no process alive that is to end meanwhile."""
+    futures: list[Future[T]] = [Future() for _ in calls]
+
+    def run(call: Callable[[], T], future: Future[T]) -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised again by who waits
+            future.set_exception(error)
+
+    for call, future in zip(calls, futures, strict=True):
+        Thread(target=run, args=(call, future), name="probe", daemon=True).start()
+    return [future.result() for future in futures]

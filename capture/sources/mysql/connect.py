@@ -105,7 +105,7 @@ def connect(
             host=address.host,
             port=address.port,
             user=address.user,
-            password=address.password,
+            password=address.password.encode(),  # A text it would take for Latin-1.
             charset="utf8mb4",
             autocommit=True,
             connect_timeout=patience_s,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from capture.sources.choices import Choices, no_choice
-from capture.sources.finding import Finding, error, ok, warning
+from capture.sources.finding import Finding, check_session, error, ok, warning
 from capture.sources.mysql.catalog import Flavour
 from capture.sources.mysql.catalog_problems import Policy
 from capture.sources.mysql.names import quoted
@@ -114,9 +114,7 @@ def check_server(server: ServerFacts, plan: Plan) -> Iterator[Finding]:
     if server.flavour != plan.flavour:
         right = f"let source.url begin with {server.flavour}://"
         yield error("flavour", f"the server is {_NAMES[server.flavour]}", right)
-    if not (server.encrypted or server.local):
-        fix = "take ssl-mode=DISABLED or REQUIRED out of source.url"
-        yield warning("encryption", "the connection to the source is not encrypted", fix)
+    yield from check_session(server.session, mode="ssl-mode", verifies="VERIFY_IDENTITY")
     yield _grant(server, "REPLICATION SLAVE", "stream the log", server.may_stream)
     yield _grant(server, "REPLICATION CLIENT", "see where the log stands", server.may_see_log)
 

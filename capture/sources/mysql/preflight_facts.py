@@ -7,11 +7,13 @@ tested without a server.
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from capture.sources.choices import Choices, no_choice
+from capture.sources.finding import Session
 from capture.sources.mysql.catalog import Flavour, list_tables, read_tables
 from capture.sources.mysql.catalog_problems import Policy
 from capture.sources.mysql.connect import flavour, version_of
@@ -19,6 +21,7 @@ from capture.sources.mysql.names import qualified
 from capture.sources.mysql.prepared import listed
 from capture.sources.mysql.probes import may, rows_if_allowed
 from capture.sources.mysql.watermarks import COLUMNS, CREATE_TABLE
+from capture.sources.sockets import stays_here
 from tideline.contract.position import MysqlPosition
 from tideline.contract.schema import TableId
 
@@ -53,7 +56,6 @@ VARIABLES = (
 """Global variables that are judged; a server has only some of them."""
 
 _MASTER_STATUS_UNTIL = (8, 2, 0)
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _PROBE_LOCK_WAIT_S = 2
 _GTIDS = """
 SELECT GTID_SUBSET(@@GLOBAL.gtid_purged, %s), GTID_SUBSET(%s, @@GLOBAL.gtid_executed)
@@ -81,8 +83,7 @@ class ServerFacts:
     version_text: str
     variables: Mapping[str, str]
     user: str
-    encrypted: bool
-    local: bool
+    session: Session
     replica: bool
     may_stream: bool
     may_see_log: bool
@@ -155,8 +156,7 @@ def read_server(connection: Any) -> ServerFacts:
             version_text=text,
             variables=variables,
             user=_user(cursor),
-            encrypted=_value(cursor, "SHOW SESSION STATUS LIKE 'Ssl\\_cipher'") != "",
-            local=connection.unix_socket is not None or connection.host in _LOOPBACK,
+            session=_session(connection),
             replica=_is_replica(cursor, kind, version),
             may_stream=_may_stream(cursor, kind),
             may_see_log=status is not None,
@@ -164,6 +164,15 @@ def read_server(connection: Any) -> ServerFacts:
             ignore_db=_names(status, 3),
             prepared=_prepared(cursor),
         )
+
+
+def _session(connection: Any) -> Session:
+    tls = connection._sock if isinstance(connection._sock, ssl.SSLSocket) else None
+    return Session(
+        here=stays_here(connection._sock.fileno()),
+        encrypted=tls is not None,
+        verified=tls is not None and tls.context.verify_mode is ssl.CERT_REQUIRED,
+    )
 
 
 def read_mark_table(connection: Any, table: TableId) -> MarkTableFacts:

@@ -15,6 +15,7 @@ import psycopg2
 import psycopg2.errors
 import psycopg2.extensions
 
+from capture.sources.postgres.tls import arguments, no_tls
 from capture.sources.postgres.types import PINNED
 from capture.sources.sockets import (
     KEEPALIVE_COUNT,
@@ -99,7 +100,7 @@ def connect(
     With ``answer_s`` a statement that has no answer after so many seconds ends the connection.
     Raises Unavailable when the server is away or busy, Misconfigured when it refuses us.
     """
-    dsn = source.dsn()
+    dsn, tls = source.dsn(), source.postgres_tls()
     patience_s = max(2, round(source.connect_timeout_s))
     try:
         connection = psycopg2.connect(
@@ -112,9 +113,10 @@ def connect(
             ),
             connection_factory=factory,
             **_KEEPALIVES,
+            **arguments(tls),
         )
     except psycopg2.OperationalError as error:
-        raise translate(error) from None
+        raise no_tls(str(error), tls) or translate(error) from None
     except psycopg2.Error:
         raise _not_an_address() from None
     if factory is None:

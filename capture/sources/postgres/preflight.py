@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from capture.sources.choices import Choices, no_choice
-from capture.sources.finding import Finding, error, ok, warning
+from capture.sources.finding import Finding, check_session, error, ok, warning
 from capture.sources.postgres.catalog import list_tables, read_tables
 from capture.sources.postgres.names import quoted
 from capture.sources.postgres.preflight_facts import (
@@ -119,9 +119,7 @@ def check_server(server: ServerFacts, names: Names) -> Iterator[Finding]:
         yield error("wal_level", f"wal_level is {server.wal_level}", fix + _RESTART)
     yield from _check_encoding(server)
     yield _check_replication(server, names)
-    if not (server.encrypted or server.local):
-        fix = "add ?sslmode=verify-full to source.url"
-        yield warning("encryption", "the connection to the source is not encrypted", fix)
+    yield from check_session(server.session, mode="sslmode", verifies="verify-full")
     yield ok("synchronous_commit", f"synchronous_commit is {server.synchronous_commit}")
 
 

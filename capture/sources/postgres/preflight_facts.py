@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from capture.sources.finding import Session
 from capture.sources.postgres.names import qualified
+from capture.sources.sockets import stays_here
 from tideline.contract.schema import TableId
 
 
@@ -21,6 +23,7 @@ class ServerFacts:
     ``prepared`` names prepared transactions that are older than seconds.
     """
 
+    session: Session
     version_num: int
     version: str
     wal_level: str
@@ -32,8 +35,6 @@ class ServerFacts:
     superuser: bool
     rds: bool
     may_create: bool
-    encrypted: bool
-    local: bool
     slots_max: int
     slots_used: int
     senders_max: int
@@ -109,7 +110,12 @@ class SlotFacts:
 
 
 def read_server(connection: Any) -> ServerFacts:
-    return ServerFacts(*_rows(connection, _SERVER)[0])
+    session = Session(
+        here=stays_here(connection.fileno()),
+        encrypted=connection.info.ssl_in_use,
+        verified=connection.info.dsn_parameters.get("sslmode") in _VERIFIED,
+    )
+    return ServerFacts(session, *_rows(connection, _SERVER)[0])
 
 
 def read_relations(connection: Any) -> list[RelationFacts]:
@@ -148,6 +154,7 @@ def _rows(connection: Any, query: str, *values: object) -> list[tuple[Any, ...]]
         return list(cursor.fetchall())
 
 
+_VERIFIED = ("verify-ca", "verify-full")
 _SERVER = """
 SELECT current_setting('server_version_num')::int, current_setting('server_version'),
        current_setting('wal_level'), pg_is_in_recovery(), current_setting('server_encoding'),
@@ -155,8 +162,6 @@ SELECT current_setting('server_version_num')::int, current_setting('server_versi
        coalesce((SELECT pg_has_role(session_user, o.oid, 'member') FROM pg_roles o
                  WHERE o.rolname = 'rds_replication'), false),
        has_database_privilege(current_database(), 'CREATE'),
-       coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false),
-       coalesce(inet_server_addr() <<= '127.0.0.0/8' OR inet_server_addr() = '::1', true),
        current_setting('max_replication_slots')::int,
        (SELECT count(*) FROM pg_replication_slots)::int,
        current_setting('max_wal_senders')::int,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from structlog.testing import capture_logs
 from capture.live import LOOK_S, LiveSettings
 from tideline.contract.errors import Misconfigured
 from tideline.contract.schema import TableId
-from tideline.settings import Settings, make_settings
+from tideline.settings import Settings, load_settings, make_settings
 
 REQUIRED = {
     "pipeline": "shop",
@@ -129,3 +130,20 @@ def test_a_change_before_the_first_look_is_seen() -> None:
 def test_without_a_file_nothing_changes() -> None:
     live: Any = LiveSettings(make())
     assert not live.changed()
+
+
+@pytest.mark.parametrize("value", ["[" * 5_000, "1" * 5_000, '"\\ud800"', "0x" + "f" * 5_000])
+def test_a_file_that_no_parser_takes_changes_nothing(value: str, tmp_path: Path) -> None:
+    """Whatever an editor, or somebody with ill will, has left there: the worker goes on."""
+    path, now = tmp_path / "tideline.toml", [0.0]
+    live = LiveSettings(
+        make(), modified=lambda: now[0], load=lambda: load_settings(path), clock=lambda: now[0]
+    )
+    path.write_text(f"pipeline = {value}")
+    now[0] += LOOK_S
+    with capture_logs() as logs:
+        assert not live.changed()
+    assert [line["event"] for line in logs] == [
+        "the settings file has mistakes: nothing of it is used"
+    ]
+    assert live.current == make()

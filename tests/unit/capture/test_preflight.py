@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from capture.sources.finding import Finding
+from capture.sources.finding import Finding, Session
 from capture.sources.postgres.names import publication_name, qualified, quoted, slot_name
 from capture.sources.postgres.preflight import (
     Names,
@@ -37,8 +37,6 @@ GOOD = ServerFacts(
     superuser=False,
     rds=False,
     may_create=True,
-    encrypted=True,
-    local=False,
     slots_max=10,
     slots_used=0,
     senders_max=10,
@@ -46,6 +44,7 @@ GOOD = ServerFacts(
     slot_keep_mb=1024,
     synchronous_commit="on",
     prepared=(),
+    session=Session(here=False, encrypted=True, verified=True),
 )
 SLOT = SlotFacts(
     plugin="pgoutput",
@@ -100,7 +99,8 @@ def test_a_good_server() -> None:
         ({"encoding": "LATIN1"}, ("encoding", "warning")),
         ({"encoding": "SQL_ASCII"}, ("encoding", "error")),
         ({"replication": False}, ("replication", "error")),
-        ({"encrypted": False}, ("encryption", "warning")),
+        ({"session": Session(False, False, False)}, ("encryption", "warning")),
+        ({"session": Session(False, True, False)}, ("encryption", "warning")),
         ({"slots_used": 10}, ("slots", "error")),
         ({"senders_used": 10}, ("senders", "error")),
         ({"slot_keep_mb": -1}, ("slot_keep", "warning")),
@@ -114,7 +114,7 @@ def test_one_thing_wrong(changed: dict[str, object], expected: tuple[str, str]) 
 @pytest.mark.parametrize(
     "changed",
     [
-        {"encrypted": False, "local": True},
+        {"session": Session(True, False, False)},
         {"replication": False, "rds": True},
         {"replication": False, "superuser": True},
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -18,10 +19,15 @@ from console.dump import (
     watch,
 )
 from console.recorded import Record, open_answers, recorded_answer
+from tests.unit.contract.documents import first_manifest
 from tideline.contract.errors import Unavailable
 from tideline.contract.manifest import OpenRequest, OpenState, TableDump
 from tideline.contract.request import Answer, DumpRequest, KeyRange, RequestState, TableProgress
 from tideline.control import Asker
+from tideline.settings import Store
+from tideline.store.chain import Chain as RealChain
+from tideline.store.ended import confirmed
+from tideline.store.objects import open_store
 
 REQUEST = DumpRequest("r1", ("public.a",))
 RUNNING = Answer("r1", RequestState.RUNNING)
@@ -67,12 +73,17 @@ class Queue:
 
 
 class Chain:
-    """What the chain says from a time on."""
+    """What the chain says from a time on; ``ends_at``: when it has the ends that are told."""
 
-    def __init__(self, clock: Clock, said: dict[float, Answer]) -> None:
+    def __init__(self, clock: Clock, said: dict[float, Answer], ends_at: float = 0.0) -> None:
         self._clock = clock
         self._said = said
+        self._ends_at = ends_at
         self.looks = 0
+
+    def confirmed(self, answer: Answer | None) -> Answer | None:
+        believed = answer is None or not answer.state.final or self._clock.now >= self._ends_at
+        return answer if believed else None
 
     def answer(self, request_id: str) -> Answer | None:
         self.looks += 1
@@ -91,6 +102,41 @@ def test_answers_are_followed_and_the_chain_left_alone(clock: Clock) -> None:
     chain = Chain(clock, {})
     assert followed(queue, chain) == (DONE, [RUNNING, DONE])
     assert (chain.looks, queue.asked_at) == (0, [])
+
+
+def test_a_forged_end_is_not_believed(clock: Clock) -> None:
+    """Whoever may ask may write answers. It counts as none: the chain is looked at, the request
+    sent again, and the end believed once the chain has it."""
+    queue = Queue(clock, lambda now: DONE)
+    assert followed(queue, Chain(clock, {}, ends_at=21.0)) == (DONE, [DONE])
+    assert clock.now >= 21.0
+    assert len(queue.asked_at) > 2
+
+
+def test_the_chain_says_it_is_not_so(clock: Clock) -> None:
+    queue = Queue(clock, lambda now: DONE)
+    failed = replace(DONE, state=RequestState.FAILED)
+    chain = Chain(clock, {0.0: RUNNING, 30.0: failed}, ends_at=1e9)
+    assert followed(queue, chain) == (failed, [RUNNING, failed])
+
+
+def end_of(state: RequestState, number: int | None) -> Answer:
+    return Answer("r1", state, manifest_number=number, tables=DONE.tables)
+
+
+def test_an_end_is_the_chains() -> None:
+    store = open_store(Store(url=f"memory://{uuid.uuid4().hex}"))
+    chain = RealChain(store, "shop")
+    done = end_of(RequestState.DONE, 1)
+    other = Answer("r2", RequestState.REFUSED, manifest_number=1, error="why")
+    chain.append(first_manifest(finished=(done,), refused=(other,)))
+    forged = replace(done, tables=())
+    assert confirmed(chain, forged) == done, "the chain's words, not the queue's"
+    assert confirmed(chain, other) == other
+    wrong = [(RequestState.FAILED, 1), (RequestState.DONE, 2), (RequestState.DONE, None)]
+    for state, number in [*wrong, (RequestState.DONE, -1), (RequestState.DONE, 0)]:
+        assert confirmed(chain, end_of(state, number)) is None
+    assert confirmed(chain, Answer("r3", RequestState.DONE, manifest_number=1)) is None
 
 
 def test_a_flushed_redis_is_made_up_for_by_the_chain(clock: Clock) -> None:

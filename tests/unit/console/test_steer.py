@@ -46,8 +46,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("console.steer.clock.sleep", lambda s: now.__setitem__(0, now[0] + s))
 
 
-def told(monkeypatch: pytest.MonkeyPatch, worker: Worker, command: Command) -> int:
+def told(
+    monkeypatch: pytest.MonkeyPatch, worker: Worker, command: Command, *, in_chain: bool = True
+) -> int:
+    """``in_chain``: the chain has what the queue says."""
     monkeypatch.setattr(steer, "Asker", lambda control, pipeline: worker)
+    heard = (lambda self, answer: answer) if in_chain else (lambda self, answer: None)
+    monkeypatch.setattr("console.steer.Record.confirmed", heard)
     return run(SETTINGS, command)
 
 
@@ -93,6 +98,14 @@ def test_a_redis_that_goes_away_meanwhile(monkeypatch: pytest.MonkeyPatch) -> No
 def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Unavailable, match="no worker answered"):
         told(monkeypatch, Worker(RequestState.DONE, answers_at=99), PAUSE)
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_forged_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Worker(RequestState.DONE)
+    with pytest.raises(Unavailable, match="no worker answered"):
+        told(monkeypatch, worker, PAUSE, in_chain=False)
+    assert len(worker.sent) > 1
 
 
 @pytest.mark.parametrize(

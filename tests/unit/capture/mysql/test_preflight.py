@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from capture.sources.finding import Finding
+from capture.sources.finding import Finding, Session
 from capture.sources.mysql.cascades import is_cascading
 from capture.sources.mysql.preflight import Plan, check_position, check_server
 from capture.sources.mysql.preflight_facts import MarkTableFacts, PlaceFacts, ServerFacts
@@ -38,8 +38,7 @@ MYSQL = ServerFacts(
         "server_uuid": "u-1",
     },
     user="'tideline'@'%'",
-    encrypted=True,
-    local=False,
+    session=Session(here=False, encrypted=True, verified=True),
     replica=False,
     may_stream=True,
     may_see_log=True,
@@ -121,8 +120,9 @@ def test_one_setting(
     ("changed", "expected"),
     [
         ({"version": (5, 7, 44)}, [("version", "error")]),
-        ({"encrypted": False}, [("encryption", "warning")]),
-        ({"encrypted": False, "local": True}, []),
+        ({"session": Session(False, False, False)}, [("encryption", "warning")]),
+        ({"session": Session(False, True, False)}, [("encryption", "warning")]),
+        ({"session": Session(True, False, False)}, []),
         ({"may_stream": False}, [("replication_slave", "error")]),
         ({"may_see_log": False}, [("replication_client", "error")]),
     ],

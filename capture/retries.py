@@ -1,0 +1,26 @@
+"""What the log says of a store that is asked again and again."""
+
+from __future__ import annotations
+
+import structlog
+from stamina.instrumentation import RetryDetails, set_on_retry_hooks
+
+TOLD_AFTER_S = 1.0
+"""A request that is answered before is no news."""
+
+log = structlog.get_logger("tideline.store")
+
+
+def tell_retries() -> None:
+    """Have each request that waits for longer than `TOLD_AFTER_S` told, at each of its repeats."""
+    set_on_retry_hooks([_tell])
+
+
+def _tell(details: RetryDetails) -> None:
+    waited_s = details.waited_so_far + details.wait_for
+    if waited_s >= TOLD_AFTER_S:
+        log.warning(
+            "the store does not answer; it is asked again",
+            reason=str(details.caused_by),
+            waited_s=round(waited_s, 1),
+        )

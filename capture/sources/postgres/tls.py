@@ -1,0 +1,89 @@
+"""TLS to PostgreSQL: whose certificates are believed, and what a failed handshake means.
+
+libpq has no authorities of its own: without a file it refuses to verify, and ``system`` asks the
+OpenSSL that it was built with. The one in the driver's wheel looks into a folder of the machine
+where that was made, which is nowhere: so it is told this machine's file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tideline.contract.errors import Misconfigured
+from tideline.settings import PostgresTls
+
+_BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
+    "/etc/ssl/ca-bundle.pem",  # SUSE
+    "/etc/ssl/cert.pem",  # Alpine, macOS
+)
+"""The machine's authorities in one file, where OpenSSL of Python knows them as a folder only."""
+_UNVERIFIED = re.compile(
+    r"certificate verify failed|unknown ca|certificate expired|bad certificate|certificate unknown"
+    r"|certificate required|unsupported protocol|handshake failure|wrong version number"
+)
+_UNREADABLE = re.compile(
+    r'root certificate file|could not (?:load|read) |private key file|certificate file "'
+)
+_OTHER_HOST = re.compile(r"does not match host name|host name from server certificate")
+_OTHERWISE = (
+    "sslrootcert=/path/to/ca.pem in source.url names the server's own authority,"
+    " ?sslmode=disable goes without encryption, on this machine or a trusted network"
+)
+
+
+def arguments(tls: PostgresTls) -> Mapping[str, Any]:
+    """libpq's, for what the url says and for what it does not: ``PGSSLMODE`` counts for nothing.
+    Authorities, where it names none, are those that libpq itself was given (``PGSSLROOTCERT``,
+    ``~/.postgresql/root.crt``), else the machine's; these, too, where it says ``system``."""
+    given = tls.root_certificate not in (None, "system") or (not tls.root_certificate and _given())
+    if tls.mode != "verify-full" or given:
+        return {"sslmode": tls.mode}
+    return {"sslmode": tls.mode, "sslrootcert": _machine()}
+
+
+def _given() -> bool:
+    if os.environ.get("PGSSLROOTCERT"):
+        return True
+    try:
+        return Path("~/.postgresql/root.crt").expanduser().exists()
+    except (OSError, RuntimeError):  # A user without a home, or one that is not ours to see.
+        return False
+
+
+def _machine() -> str:
+    """The file with the machine's authorities, which ``SSL_CERT_FILE`` may name; ``system`` where
+    there is none, or ``SSL_CERT_DIR`` names a folder."""
+    named = os.environ.get("SSL_CERT_FILE")
+    if named or os.environ.get("SSL_CERT_DIR"):
+        return named or "system"
+    known = (ssl.get_default_verify_paths().cafile, *_BUNDLES)
+    return next((file for file in known if file and Path(file).is_file()), "system")
+
+
+def no_tls(text: str, tls: PostgresTls) -> Misconfigured | None:
+    """Our error where ``text``, libpq's words on a connection that failed, says that there is no
+    session as ``tls`` wants it; None when it says something else."""
+    words = " ".join(text.split())
+    if "server does not support SSL" in words:
+        hint = f"turn TLS on at the server (ssl = on); {_OTHERWISE}"
+    elif "no pg_hba.conf entry" in words and "no encryption" in words:
+        hint = f"the server wants TLS: take sslmode={tls.mode} out of source.url"
+    elif "certificate" in words and _UNREADABLE.search(words):
+        hint = "correct sslrootcert (or sslcert, sslkey) in source.url, and make the file readable"
+    elif _OTHER_HOST.search(words):
+        hint = (
+            "let source.url name the host that the certificate is for;"
+            " ?sslmode=verify-ca&sslrootcert=/path/to/ca.pem takes any host of that authority"
+        )
+    elif _UNVERIFIED.search(words):
+        hint = _OTHERWISE
+    else:
+        return None
+    return Misconfigured(f"no verified TLS to the source: {words}", hint=hint)

@@ -1,0 +1,53 @@
+"""A worker that is told to stop, and hears it whatever it is waiting for."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_LOOK_S = 0.1
+GRACE_S = 2.0
+"""For what is under way to end by itself: then nothing is left half done."""
+
+T = TypeVar("T")
+
+
+def stop_on_signals(stopping: threading.Event) -> None:
+    """Set ``stopping`` on SIGTERM, SIGINT, and SIGHUP, which a terminal sends that is closed; what
+    `nohup` or a shell had ignored stays ignored. Nothing in any thread but the main one."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in _SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN or number is signal.SIGTERM:
+            signal.signal(number, lambda *_: stopping.set())
+
+
+def unless_stopped(stopping: threading.Event, call: Callable[[], T]) -> T | None:
+    """What ``call`` returns or raises; None once ``stopping`` was set for `GRACE_S` before that.
+
+    ``call`` runs in a thread of its own, which is left behind then, to end with the process: as if
+    that had been killed there. A server that does not answer would keep it for a minute, and who
+    stops containers waits for half of one.
+    """
+    done: list[T] = []
+    failed: list[BaseException] = []
+    over = threading.Event()
+
+    def run() -> None:
+        try:
+            done.append(call())
+        except BaseException as error:  # noqa: BLE001 - raised again by who waits
+            failed.append(error)
+        finally:
+            over.set()
+
+    threading.Thread(target=run, name="start", daemon=True).start()
+    while not over.wait(_LOOK_S):
+        if stopping.is_set() and not over.wait(GRACE_S):
+            return None
+    if failed:
+        raise failed[0]
+    return done[0]

@@ -1,0 +1,195 @@
+"""A stop is heard whatever the worker is waiting for."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from stamina.instrumentation import set_on_retry_hooks
+from structlog.testing import capture_logs
+
+from capture.retries import tell_retries
+from capture.stopping import stop_on_signals, unless_stopped
+from tests.fixtures.settings import as_toml
+from tests.unit.store.scripted_s3 import Fault, ScriptedS3
+from tideline.contract.errors import Unavailable
+from tideline.store.objects import open_store
+
+PATIENCE_S = 120.0
+PROGRAM = Path(sys.executable).with_name("tideline")
+
+
+class Mute:
+    """A store that takes connections and says nothing on them; ``broken``: it closes them at once,
+    so that requests are tried again. ``asked``: a client has come for the n-th time."""
+
+    def __init__(self, *, broken: bool, times: int) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
+        self.asked = threading.Event()
+        self._broken, self._times = broken, times
+        self._held: list[socket.socket] = []
+        threading.Thread(target=self._take, daemon=True).start()
+
+    def _take(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._server.accept()
+                self._held.append(client)
+                if self._broken:
+                    client.close()
+                if len(self._held) >= self._times:
+                    self.asked.set()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        for one in (self._server, *self._held):
+            one.close()
+
+
+@contextmanager
+def worker(store: Mute, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """One that has begun to ask ``store``, and would for an hour."""
+    values = {
+        "pipeline": "p",
+        "source": {"url": "postgresql://tideline@127.0.0.1:1/shop"},
+        "store": {
+            "url": "s3://bucket/lake",
+            "endpoint": f"http://127.0.0.1:{store.port}",
+            "region": "us-east-1",
+            "access_key_id": "id",
+            "secret_access_key": "canary-11",
+            "retry_s": 3600.0,
+            "timeout_s": 3600.0,
+        },
+        "warehouse": {"url": folder.as_uri()},
+    }
+    path = folder / "tideline.toml"
+    path.write_text(as_toml(values))
+    # Under nohup this process, and then that one, would ignore SIGHUP.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    process = subprocess.Popen(
+        [str(PROGRAM), "capture", "--config", str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    signal.signal(signal.SIGHUP, before)
+    try:
+        assert store.asked.wait(PATIENCE_S), process.poll()
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        store.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda one: one.name)
+@pytest.mark.parametrize("broken", [False, True], ids=["silent", "broken"])
+def test_stopped_while_the_store_is_probed(
+    number: signal.Signals, broken: bool, tmp_path: Path
+) -> None:
+    """Whoever stops containers waits for half a minute; the store would be asked for an hour. The
+    store may be one that gives no answer, or none that one can use."""
+    with worker(Mute(broken=broken, times=8 if broken else 1), tmp_path) as process:
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, output
+    assert "stopped before it began" in output
+    assert "Traceback" not in output
+    assert "stamina" not in output
+    assert "canary" not in output
+
+
+def test_what_ends_in_time_is_taken() -> None:
+    """A takeover that is under way is not left behind: it is released like any other."""
+    stopping, under_way = threading.Event(), threading.Event()
+
+    def call() -> str:
+        under_way.set()
+        assert stopping.wait(PATIENCE_S)
+        return "the lead"
+
+    def stop() -> None:
+        assert under_way.wait(PATIENCE_S)
+        stopping.set()
+
+    threading.Thread(target=stop, daemon=True).start()
+    assert unless_stopped(stopping, call) == "the lead"
+
+
+def test_what_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capture.stopping.GRACE_S", 0.01)
+    stopping, never = threading.Event(), threading.Event()
+    stopping.set()
+    assert unless_stopped(stopping, never.wait) is None
+    never.set()
+
+
+def test_errors_come_through() -> None:
+    def fails() -> None:
+        raise Unavailable("away")
+
+    with pytest.raises(Unavailable, match="away"):
+        unless_stopped(threading.Event(), fails)
+
+
+@pytest.mark.usefixtures("restored")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_each_signal_is_a_stop(number: signal.Signals) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    stopping = threading.Event()
+    stop_on_signals(stopping)
+    signal.raise_signal(number)
+    assert stopping.is_set()
+
+
+@pytest.mark.usefixtures("restored")
+@pytest.mark.parametrize("ignored", [signal.SIGHUP, signal.SIGINT], ids=lambda one: one.name)
+def test_what_nohup_or_a_shell_ignores_stays_ignored(ignored: signal.Signals) -> None:
+    signal.signal(ignored, signal.SIG_IGN)
+    stopping = threading.Event()
+    stop_on_signals(stopping)
+    signal.raise_signal(ignored)
+    assert not stopping.is_set()
+    signal.raise_signal(signal.SIGTERM)
+    assert stopping.is_set()
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_a_store_that_is_asked_again_is_told_in_our_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither on standard output, where a command's JSON goes, nor with the library's arguments."""
+    with ScriptedS3() as server, capture_logs() as logs:
+        server.faults.extend([Fault()] * 1_000)
+        store = open_store(server.settings(retry_s=0.3))
+        with pytest.raises(Unavailable):
+            store.get("k")
+        assert len(server.requests) > 1
+        assert (logs, capsys.readouterr().out) == ([], "")
+        monkeypatch.setattr("capture.retries.TOLD_AFTER_S", 0.1)
+        tell_retries()
+        try:
+            with pytest.raises(Unavailable):
+                store.get("k")
+        finally:
+            set_on_retry_hooks([])
+    assert {line["event"] for line in logs} == {"the store does not answer; it is asked again"}
+    assert all(line["waited_s"] >= 0.1 for line in logs)
+    assert "get k: status 500" in logs[0]["reason"]

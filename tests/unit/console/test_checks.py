@@ -1,0 +1,66 @@
+"""What doctor says of connections that somebody could read, or stand in for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from console import checks
+from console.checks import check_control, check_store
+from tideline.settings import make_settings
+
+
+def names(found: list[Any]) -> list[tuple[str, str]]:
+    return [(one.name, one.level) for one in found]
+
+
+def settings(**sections: Any) -> Any:
+    return make_settings(
+        {
+            "pipeline": "p",
+            "source": {"url": "postgresql://u@h/d"},
+            "store": {"url": "s3://b/x"},
+            "warehouse": {"url": "file:///w"},
+            **sections,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "warned"),
+    [
+        ("redis://127.0.0.1/0", False),
+        ("rediss://db.example/0", False),
+        ("redis://db.example/0", True),
+        ("rediss://db.example/0?ssl_cert_reqs=none", True),
+    ],
+)
+def test_the_queue(url: str, warned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Answers:
+        def __init__(self, *_: Any) -> None: ...
+
+        def ping(self) -> None: ...
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(checks, "Asker", Answers)
+    expected = [("control", "ok")] + [("control_encryption", "warning")] * warned
+    assert names(check_control(settings(control={"url": url}))) == expected
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "warned"),
+    [
+        (None, False),
+        ("https://s3.example", False),
+        ("http://127.0.0.1:9000", False),
+        ("http://localhost:9000", False),
+        ("http://s3.example:9000", True),
+        ("http://10.0.0.7", True),
+    ],
+)
+def test_the_store(endpoint: str | None, warned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "probe_store", lambda *_: None)
+    expected = [("store", "ok")] + [("store_encryption", "warning")] * warned
+    assert names(check_store(settings(store={"url": "s3://b/x", "endpoint": endpoint}))) == expected

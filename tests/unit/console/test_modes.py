@@ -1,0 +1,77 @@
+"""Who else may read the passwords, or write the settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console import modes
+from console.modes import check_modes
+from tests.fixtures.settings import as_toml
+from tideline.settings import load_settings
+
+VALUES: dict[str, dict[str, Any]] = {
+    "source": {"url": "postgresql://u@h/d"},
+    "store": {"url": "memory://"},
+    "warehouse": {"url": "file:///w"},
+}
+
+
+def found(folder: Path, file_mode: int, secret_mode: int = 0o600, **sections: Any) -> list[str]:
+    """What is said of a settings file with ``sections``, whose secrets' files have that mode."""
+    values = {name: {**VALUES.get(name, {}), **one} for name, one in {**VALUES, **sections}.items()}
+    path = folder / "tideline.toml"
+    path.write_text(as_toml({"pipeline": "p", **values}))
+    path.chmod(file_mode)
+    for file in folder.glob("*.secret"):
+        file.chmod(secret_mode)
+    findings = list(check_modes(load_settings(path), path))
+    assert all(one.level == "warning" and "chmod" in str(one.fix) for one in findings)
+    assert "canary" not in repr(findings)
+    return [one.message.partition(",")[0] for one in findings]
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        {"source": {"password": "canary"}},
+        {"source": {"url": "postgresql://u:canary@h/d"}},
+        {"control": {"password": "canary"}},
+        {"control": {"url": "redis://:canary@h/0"}},
+        {"store": {"access_key_id": "i", "secret_access_key": "canary"}},
+        {"openlineage": {"api_key": "canary"}},
+    ],
+)
+def test_settings_with_a_secret_in_them(tmp_path: Path, secret: dict[str, Any]) -> None:
+    for mode in (0o644, 0o604):
+        words = "everybody on this machine may read the settings file"
+        assert found(tmp_path, mode, **secret) == [words]
+    for mode in (0o600, 0o640):
+        assert found(tmp_path, mode, **secret) == []
+
+
+def test_settings_without_one(tmp_path: Path) -> None:
+    """Everybody may read them, but a stranger could point them elsewhere."""
+    assert found(tmp_path, 0o644) == []
+    assert found(tmp_path, 0o646) == ["everybody on this machine may write the settings file"]
+
+
+def test_files_of_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("source.password_file", "control.password_file", "store.secret_access_key_file")
+    sections: dict[str, Any] = {"store": {"access_key_id": "i"}}
+    for name in names:
+        section, _, key = name.partition(".")
+        file = tmp_path / f"{section}.secret"
+        file.write_text("canary")
+        sections[section] = {**sections.get(section, {}), key: str(file)}
+    assert found(tmp_path, 0o644, 0o640, **sections) == []
+    said = [f"everybody on this machine may read {name}" for name in names]
+    assert found(tmp_path, 0o644, 0o644, **sections) == said
+    monkeypatch.setattr(modes, "_MOUNTED", (str(tmp_path),))
+    assert found(tmp_path, 0o644, 0o444, **sections) == [], "an engine's mount has a mode for all"
+
+
+def test_a_file_that_is_another_containers(tmp_path: Path) -> None:
+    assert found(tmp_path, 0o644, source={"password_file": "/nowhere/secret"}) == []
