@@ -188,7 +188,7 @@ def test_every_name_is_captured_and_shown(
         assess.run(pipeline.settings, form)
         if form != "csv":
             assert_seen(capsys.readouterr().out)
-    doctor.run(pipeline.settings)
+    doctor.run(pipeline.settings, pipeline.config)
     plan.run(pipeline.settings, [], as_json=False)
     inspect.state(pipeline.settings)
     inspect.parts(pipeline.settings, table=None, last=1_000)

@@ -362,7 +362,9 @@ class TestKeptProofs:
         backup = tmp_path / "backup"
         shutil.copytree(target, backup)
         apply(history, history.last_number)
-        proven = msgspec.structs.replace(proof, target_version=proof.target_version + 1)
+        version = proof.target_version
+        assert version is not None
+        proven = msgspec.structs.replace(proof, target_version=version + 1)
         self.store(history, proven)
         assert self.kept(history).invalid is None
         shutil.rmtree(target)

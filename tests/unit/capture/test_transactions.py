@@ -353,6 +353,8 @@ class TestMarksOfOthers:
             written(MarkKind.LOW, "t", 1, key=MarkKey("inc")),
             written(MarkKind.HEARTBEAT, "t", CLOCK_MAX_US),
         ],
+        # Signatures differ in every process, and names of cases may not.
+        ids=lambda content: f"{len(content)} bytes",
     )
     def test_what_only_looks_like_ours_is_counted_and_stops_nothing(self, content: bytes) -> None:
         """Wrong kinds, tokens, clocks and signatures; one is of a session before."""
