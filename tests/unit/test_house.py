@@ -103,7 +103,6 @@ def test_an_unexpected_skip_fails_in_ci(tmp_path: Path, ci: str, code: int) -> N
 OWN_WORDS = {"app", "errors", "init", "output", "simulate"}
 """Modules of `console` that print what is ours alone, or through whom the others print."""
 
-
 _PRINTS = r"print|typer\.s?echo|sys\.std(out|err)\.write|.*\.print"
 
 
@@ -117,9 +116,7 @@ def test_commands_print_through_one_place() -> None:
         for path in modules
         for call in ast.walk(ast.parse(path.read_text()))
         if isinstance(call, ast.Call)
-        and re.fullmatch(
-            r"print|typer\.s?echo|sys\.std(out|err)\.write|.*\.print", ast.unparse(call.func)
-        )
+        and re.fullmatch(_PRINTS, ast.unparse(call.func))
     }
     # A table's cells are made printable where they come from; costs are figures.
     assert around == {("tables.py", "make_console().print"), ("cost.py", "make_console().print")}
