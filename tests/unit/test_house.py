@@ -115,8 +115,7 @@ def test_commands_print_through_one_place() -> None:
         (path.name, ast.unparse(call.func))
         for path in modules
         for call in ast.walk(ast.parse(path.read_text()))
-        if isinstance(call, ast.Call)
-        and re.fullmatch(_PRINTS, ast.unparse(call.func))
+        if isinstance(call, ast.Call) and re.fullmatch(_PRINTS, ast.unparse(call.func))
     }
     # A table's cells are made printable where they come from; costs are figures.
     assert around == {("tables.py", "make_console().print"), ("cost.py", "make_console().print")}
