@@ -59,7 +59,6 @@ INSERT INTO {table} (incarnation, kind, token, clock_us)
 VALUES (%s, %s, %s, %s)
 ON DUPLICATE KEY UPDATE kind = VALUES(kind), token = VALUES(token), clock_us = VALUES(clock_us)
 """
-_TIMED = (MarkKind.HIGH, MarkKind.HEARTBEAT)
 _SIGNED = ":"
 """Between token and signature."""
 CLOCK = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)"
@@ -113,7 +112,8 @@ class WrittenMarks:
         """See `Marks.write`."""
         try:
             with self._lock, self._connection.cursor() as cursor:
-                clock_us = read_clock(cursor) if kind in _TIMED else 0
+                # All marks of the chain's own row have it: `last_clock` reads whichever was last.
+                clock_us = 0 if kind is MarkKind.PULSE else read_clock(cursor)
                 signature = self._key.sign(kind, token, clock_us)
                 told = (self._row, kind.value, f"{token}{_SIGNED}{signature}", clock_us)
                 cursor.execute(self._write, told)
