@@ -24,6 +24,10 @@ _NO_TLS = (
         "SSLV3_ALERT_HANDSHAKE_FAILURE",
     ),
 )
+_TLS_HINT = (
+    "?ssl_ca_certs=/path/to/ca.pem in control.url names the server's own authority; the certificate"
+    " must be for the host of control.url, and its server must have TLS"
+)
 COMMANDS = "+@stream +@sortedset +@string +@transaction +@connection +del +eval +pttl"
 """What askers and worker need, in the words of Redis's access lists, on the keys ``tideline:*``."""
 
@@ -90,12 +94,10 @@ def translate(error: Exception) -> TidelineError:
             f" of its own: ACL SETUSER tideline on >PASSWORD ~tideline:* {COMMANDS}",
         )
     if (words := _no_tls(error)) is not None:
-        return Misconfigured(
-            f"no verified TLS to redis: {words}",
-            hint="?ssl_ca_certs=/path/to/ca.pem in control.url names the server's own authority;"
-            " the certificate must be for the host of control.url, and its server must have TLS",
-        )
+        return Misconfigured(f"no verified TLS to redis: {words}", hint=_TLS_HINT)
     if isinstance(error, redis.TimeoutError):
+        if "handshake" in str(error.__cause__ or error.__context__):
+            return Unavailable("redis did not answer to TLS in time", hint=_TLS_HINT)
         return Unavailable("redis did not answer in time", hint="see control.url")
     if isinstance(error, redis.ConnectionError | OSError):
         return Unavailable(
