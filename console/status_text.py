@@ -41,7 +41,7 @@ def print_status(status: Status) -> None:
         ],
     )
     if chain.clocks_apart is not None:
-        print(f"{chain.clocks_apart}: set both right; until then freshness is not known")
+        say(f"{chain.clocks_apart}: set both right; until then freshness is not known")
     _print_tables(status.tables)
     _print_beginnings(status)
     _print_freshness(status)

@@ -257,7 +257,8 @@ class AirflowServices:
         errors = self.api.import_errors()
         if errors:
             traces = "\n".join(f"{file}:\n{trace[-2000:]}" for file, trace in errors.items())
-            raise Misconfigured(f"airflow cannot import DAG files:\n{traces}")
+            lines = tuple(traces.splitlines())
+            raise Misconfigured("airflow cannot import DAG files:", lines=lines)
         missing = sorted(set(DAGS) - set(self.api.dags()))
         return ", ".join(missing) or None
 
