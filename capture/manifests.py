@@ -18,6 +18,7 @@ from tideline.contract.manifest import (
     Part,
     tables_in,
 )
+from tideline.contract.request import Answer
 from tideline.store.chain import Link
 
 
@@ -64,10 +65,8 @@ class Manifests:
             truncates=sealed.truncates,
             floors=sealed.floors,
             accepted=sealed.accepted,
-            finished=tuple(
-                replace(answer, manifest_number=self.next_number) for answer in sealed.finished
-            ),
-            refused=sealed.refused,
+            finished=self._ended_here(sealed.finished),
+            refused=self._ended_here(sealed.refused),
             checks=tuple(checks),
         )
         for table in tables_in(manifest):
@@ -79,6 +78,10 @@ class Manifests:
         """An empty manifest; ``uploading``: the prefixes of parts that no manifest names yet."""
         beat = replace(self._following(), uploading=tuple(uploading))
         return self._with_state(beat, changed=False)
+
+    def _ended_here(self, answers: Iterable[Answer]) -> tuple[Answer, ...]:
+        """The answers with the manifest that has them: askers look there whether they are true."""
+        return tuple(replace(answer, manifest_number=self.next_number) for answer in answers)
 
     def appended(self, link: Link) -> None:
         """``link`` is in the chain, the next one follows it."""

@@ -58,7 +58,7 @@ class MarkKind(Enum):
 class Mark:
     """A mark of this session, read back from the log; its source has seen to it that nobody else
     wrote it. ``clock_us`` is the source's when HIGH or HEARTBEAT was about to be written, µs UTC:
-    what had been committed by then is before the mark. The others carry 0."""
+    what had been committed by then is before the mark. Of the others it says nothing."""
 
     kind: MarkKind
     token: str

@@ -100,7 +100,7 @@ class Stage:
         code = traffic.stop(_TRAFFIC_STOP_S)
         report = read_report(self._report)
         if code != 0 or report is None or not report.finished:
-            raise Unavailable(f"the traffic ended with {code}: {traffic.log_tail()}")
+            raise traffic.ended(code)
         return report
 
     def start_worker(self) -> None:
@@ -131,9 +131,7 @@ class Stage:
         while not ready():
             for child in (self._worker, self._traffic):
                 if child is not None and not child.running and child.returncode != 0:
-                    raise Unavailable(
-                        f"{child.name} ended with {child.returncode}: {child.log_tail()}"
-                    )
+                    raise child.ended(child.returncode)
             if time.monotonic() > end:
                 raise Unavailable(f"{what}: not in {timeout_s:g} s")
             time.sleep(poll_s)

@@ -141,7 +141,7 @@ class AirflowServices:
         finally:
             child.stop()
         if code != 0:
-            raise Unavailable(f"`airflow {words[0]}` ended with {code}: {child.log_tail()}")
+            raise child.ended(code)
 
     def environment(self) -> dict[str, str]:
         """The environment of every component, and of ``airflow`` commands by hand."""
@@ -236,10 +236,9 @@ class AirflowServices:
     def _wait(self, ready: Callable[[], str | None], what: str) -> None:
         end = time.monotonic() + READY_TIMEOUT_S
         while (missing := ready()) is not None:
-            for name, child in self._children.items():
+            for child in self._children.values():
                 if not child.running:
-                    words = f"airflow {name} ended with {child.returncode}: {child.log_tail()}"
-                    raise Unavailable(words)
+                    raise child.ended(child.returncode)
             if time.monotonic() > end:
                 raise Unavailable(f"airflow: {what} in {READY_TIMEOUT_S:g} s: {missing}")
             time.sleep(_POLL_S)
@@ -257,7 +256,8 @@ class AirflowServices:
         errors = self.api.import_errors()
         if errors:
             traces = "\n".join(f"{file}:\n{trace[-2000:]}" for file, trace in errors.items())
-            raise Misconfigured(f"airflow cannot import DAG files:\n{traces}")
+            lines = tuple(traces.splitlines())
+            raise Misconfigured("airflow cannot import DAG files:", lines=lines)
         missing = sorted(set(DAGS) - set(self.api.dags()))
         return ", ".join(missing) or None
 

@@ -265,7 +265,8 @@ class BinlogServer(ABC):
         if done.returncode != 0:
             output = (done.stdout + done.stderr).replace(password, "…").strip()
             shutil.rmtree(self._home, ignore_errors=True)
-            raise Misconfigured(f"no data folder for {self._name}: {output[-800:]}")
+            told = tuple(output[-800:].splitlines())
+            raise Misconfigured(f"no data folder for {self._name}:", lines=told)
         (self._home / "made").touch()
 
     def _write(self, name: str, text: str) -> Path:

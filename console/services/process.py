@@ -164,10 +164,18 @@ class Child:
         end = time.monotonic() + timeout_s
         while not ready():
             if not self.running:
-                raise Unavailable(f"{self.name} ended with {self.returncode}: {self.log_tail()}")
+                raise self.ended(self.returncode)
             if time.monotonic() > end:
-                raise Unavailable(f"{self.name} not ready in {timeout_s:g} s: {self.log_tail()}")
+                late = f"{self.name} not ready in {timeout_s:g} s:"
+                raise Unavailable(late, lines=self._log_lines())
             time.sleep(_POLL_S)
+
+    def ended(self, code: int | None) -> Unavailable:
+        """The error for a child that should not have ended so: its log's end, line by line."""
+        return Unavailable(f"{self.name} ended with {code}:", lines=self._log_lines())
+
+    def _log_lines(self) -> tuple[str, ...]:
+        return tuple(self.log_tail().splitlines())
 
     def log_tail(self) -> str:
         """The end of its log, for an error message."""

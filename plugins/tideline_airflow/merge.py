@@ -190,7 +190,7 @@ def _failure(failed: Sequence[TableReceipt], among: int) -> AirflowException:
 def _strayed(plan: Plan) -> str:
     """The tables whose targets have applied another chain, each with what cures it."""
     said = "; ".join(f"{table}: {plan.held[table]}" for table in plan.strayed)
-    return f"{len(plan.strayed)} tables are held until they are built anew: {said}"
+    return f"{len(plan.strayed)} tables are held until they are built anew: {log_line(said)}"
 
 
 def _announce(receipt: Receipt, context: Any) -> None:

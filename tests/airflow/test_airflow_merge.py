@@ -396,6 +396,24 @@ def test_a_target_of_another_chain_fails_the_task_behind_all_else(
     assert len(submit.calls) == len(tables or ())
 
 
+def test_a_strayed_table_is_told_in_one_line_whatever_its_name(
+    submit: Submit, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = "public.a\x1b[2J\n::group::"
+
+    def strayed(_: object, plan_id: str, tables: Sequence[str] | None = None) -> Plan:
+        return replace(plan(plan_id, tables), held={table: f"{table} strayed"}, strayed=(table,))
+
+    monkeypatch.setattr(TidelineHook, "plan", strayed)
+    one = MergeOperator(task_id="merge", tables=None, config=str(config))
+    with pytest.raises(AirflowFailException) as raised:
+        one.execute(TaskContext(one).values)
+    told = str(raised.value)
+    assert r"public.a\x1b[2J\n" in told
+    assert told.isprintable()
+    assert "::group::" not in told
+
+
 def test_what_was_dumped_is_merged(submit: Submit, config: Path) -> None:
     dumped = {"request_id": "r", "manifest_number": 4, "tables": {"public.items": 3}}
     one = MergeOperator(task_id="merge", tables=dumped, config=str(config))

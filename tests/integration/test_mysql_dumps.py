@@ -266,6 +266,23 @@ class TestRequests:
         check_equal(items.settings, mysql_database, [name(items)])
 
 
+@pytest.mark.parametrize("flavour", ["mariadb", "mysql8"])
+@pytest.mark.parametrize("point", ["after-low:1", "after-high:1"])
+def test_a_worker_that_died_behind_a_mark_is_followed(
+    point: str, items: Pipeline[MysqlDatabase]
+) -> None:
+    """The next one looks what the table of marks knows; the last mark may be of any kind."""
+    items.drain()
+    worker = items.start(stop=point)
+    with items.asking() as asker:
+        asker.ask(DumpRequest("again", (name(items),)))
+        worker.wait_stopped()
+    worker.kill()
+    items.drain()
+    assert items.final_answer("again").state is RequestState.DONE
+    check_equal(items.settings, items.database, [name(items)])
+
+
 class TestMarks:
     """Our table of marks in other hands."""
 

@@ -332,7 +332,7 @@ def test_stop_ends_what_ignores_sigterm_and_what_it_started(tmp_path: Path) -> N
 def test_a_program_that_dies_shows_its_log(tmp_path: Path) -> None:
     child = Child("dies", ["/bin/sh", "-c", "echo broken pipework; exit 3"], run_folder=tmp_path)
     child.start()
-    with pytest.raises(Unavailable, match=r"dies ended with 3: broken pipework"):
+    with pytest.raises(Unavailable, match=r"dies ended with 3:\n  broken pipework"):
         child.wait_until(lambda: False, timeout_s=_LIMIT_S)
 
 

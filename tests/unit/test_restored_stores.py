@@ -21,10 +21,12 @@ from tideline.contract.layout import beside_url, table_path
 from tideline.contract.manifest import OpenState
 from tideline.contract.plan import STANDING_PROPERTY, Stamp, app_id
 from tideline.contract.schema import parse_table
+from tideline.contract.verification import Proof, TableProof, Verification
 from tideline.planner import applied_state
 from tideline.planner.consumers import known_consumers, register_warehouse
 from tideline.planner.merges import Planning
 from tideline.planner.rebuilds import begin_rebuild, next_step
+from tideline.planner.verified import store_verification
 from tideline.store.objects import open_store
 
 T = "public.t"
@@ -108,6 +110,17 @@ def test_nothing_is_merged_into_a_target_of_the_lost_chain(
         None,
         True,
     )
+
+
+def test_no_proof_of_a_target_of_the_lost_chain_counts(lost: History) -> None:
+    """Not even one that the backup has, of rows that were there before it."""
+    now = restored(lost, 7, 8, 9)
+    app = app_id("shop", "one", T, 0)
+    proof = TableProof(T, Proof.EQUAL, 1, 2, 2, target_version=0, app_id=app)
+    store_verification(now.settings, Verification("v", "shop", "one", "v", (proof,)))
+    found = applied_state(now.settings)[T].proof
+    assert found is not None
+    assert found.broken == "its target has applied another chain than the store's"
 
 
 def test_what_was_applied_before_the_backup_is_of_the_restored_chain_too(tmp_path: Path) -> None:

@@ -257,7 +257,13 @@ def test_who_could_read_along_at_the_queue(url: str, doubt: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", [f"s3a://AKIA:{SECRET}@bucket/x", "s3://AKIA@bucket", f"s3a://bucket/x?sig={SECRET}"]
+    "url",
+    [
+        f"s3a://AKIA:{SECRET}@bucket/x",
+        f"s3a://AKIA:with/{SECRET}@bucket/x",
+        "s3://AKIA@bucket",
+        f"s3a://bucket/x?sig={SECRET}",
+    ],
 )
 def test_a_warehouse_without_credentials(url: str) -> None:
     with pytest.raises(Misconfigured, match=r"warehouse\.url: must not hold credentials") as caught:
@@ -299,6 +305,7 @@ def test_the_watermark_database_is_a_plain_name(name: str) -> None:
         ({"url": "file:///"}, "file:///absolute/path"),
         ({"url": "s3:///prefix"}, "s3://bucket/prefix"),
         ({"url": f"s3://key:{SECRET}@bucket"}, "must not hold credentials"),
+        ({"url": f"s3://key:with/{SECRET}@bucket"}, "must not hold credentials"),
         ({"url": "s3://b", "endpoint": f"http://key:{SECRET}@host"}, "store.endpoint: must be"),
         ({"url": "s3://b", "endpoint": "host:9000"}, "store.endpoint: must be"),
         ({"url": "s3://b", "access_key_id": "AKIA"}, "belong together"),

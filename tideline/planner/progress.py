@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -24,6 +25,8 @@ from tideline.settings import Settings
 from tideline.settings.tables import TableSettings
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore, open_store
+
+_STRAYED = "its target has applied another chain than the store's"
 
 
 class TableProgress(msgspec.Struct, frozen=True):
@@ -109,12 +112,14 @@ def _progress(
     table: TableState,
 ) -> TableProgress:
     target = target_of(settings, tail, name, table)
+    problem = foreign_owner(target, tail, name)
+    # What another chain's numbers say counts for nothing, nor what was proven of them.
+    astray = "" if problem else strayed(past, tail, name, target)
     proof = last_proof(settings, store, tail, name, table)
+    if astray and proof is not None and proof.broken is None:
+        proof = replace(proof, broken=_STRAYED)
     holds = proof is not None and proof.broken is None
     table = table if proof is None else proof.settled(table)
-    problem = foreign_owner(target, tail, name)
-    # What another chain's numbers say counts for nothing.
-    astray = "" if problem else strayed(past, tail, name, target)
     if astray:
         problem = astray
     elif target.went_back:

@@ -45,7 +45,8 @@ class Store(Section):
         bucket = parts.scheme == "s3" and parts.netloc
         if not directory and not bucket and parts.scheme != "memory":
             raise ValueError("must be file:///absolute/path or s3://bucket/prefix")
-        if "@" in parts.netloc:
+        # A secret with a slash ends what is taken for the host; no bucket has a colon.
+        if "@" in parts.netloc or (bucket and ":" in parts.netloc):
             raise ValueError("must not hold credentials: they go into access_key_id and so on")
         return url.rstrip("/")
 
@@ -132,7 +133,9 @@ class Warehouse(Section):
             raise ValueError("must be a url such as file:///absolute/path")
         user, _, _ = parts.netloc.rpartition("@")
         query = parts.query if parts.scheme != "file" else ""
-        if ":" in user or query or (user and parts.scheme.startswith("s3")):
+        # A secret with a slash ends what is taken for the host; no bucket has a colon.
+        in_s3 = parts.scheme.startswith("s3") and (user or ":" in parts.netloc)
+        if ":" in user or query or in_s3:
             # It stands in plans, and in what is printed. (Azure's containers stand before an @.)
             raise ValueError("must not hold credentials: Spark's settings and [store] have those")
         return url.rstrip("/")

@@ -57,9 +57,9 @@ from tideline.contract.schema import TableId
 from tideline.settings import Settings
 
 _ANSWER_MIN_S = SENT_EARLY_S + 5.0
+"""Nothing that a session waits for takes longer than a wait for what was sent early."""
 _CLOCK_BACK_US = 60_000_000
 """A server's clock may be set back by so much without its log being another one."""
-"""Nothing that a session waits for takes longer than a wait for what was sent early."""
 
 
 class MysqlSource:
@@ -124,14 +124,16 @@ class MysqlSource:
         less than the chain: the server was restored from a copy, and its log goes on differently
         from there, under the old names, offsets and GTIDs."""
         written = last_clock(cursor, self._ours, tail.incarnation)
-        read = tail.source_time_us
+        # A chain from before clocks were bounded may have heard of a time that never came.
+        read = tail.through_us
         if written is None or read is None or written >= read - _CLOCK_BACK_US:
             return
         raise SourceLost(
             f"the chain has read marks that were written {(read - written) / 1e6:.0f} s after the"
             f" last one that {self._ours} has: the log is not the one that it was",
             hint="was the source restored from a backup? What came between is in the warehouse"
-            f" only: {ANEW}",
+            f" only: {ANEW}. If not, its clock was set back, or somebody else wrote to that table:"
+            f" remove the row of incarnation {tail.incarnation} from it",
         )
 
     def _logged(self, cursor: Any) -> set[str]:

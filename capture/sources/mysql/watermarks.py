@@ -87,13 +87,13 @@ def check_form(cursor: Any, table: TableId) -> bool:
 
 def last_clock(cursor: Any, table: TableId, incarnation: str) -> int | None:
     """The server's clock (µs UTC) when the last mark of ``incarnation`` was written; None where the
-    table has none."""
+    table has none, or one that tells of no time: nobody can say by then whose it is."""
     cursor.execute(
         f"SELECT clock_us FROM {qualified(table)} WHERE incarnation = %s",  # noqa: S608
         (incarnation,),
     )
     row = cursor.fetchone()
-    return None if row is None else int(row[0])
+    return int(row[0]) if row is not None and int(row[0]) > 0 else None
 
 
 class WrittenMarks:
@@ -112,7 +112,8 @@ class WrittenMarks:
         """See `Marks.write`."""
         try:
             with self._lock, self._connection.cursor() as cursor:
-                # All marks of the chain's own row have it: `last_clock` reads whichever was last.
+                # Low marks, too: they stand in the row of the others, and `last_clock` reads it. A
+                # lane's row is its own, and a pulse must not take longer.
                 clock_us = 0 if kind is MarkKind.PULSE else read_clock(cursor)
                 signature = self._key.sign(kind, token, clock_us)
                 told = (self._row, kind.value, f"{token}{_SIGNED}{signature}", clock_us)

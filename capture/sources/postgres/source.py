@@ -6,7 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing, suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import psycopg2
 import psycopg2.extensions
@@ -63,6 +64,8 @@ _MAKE_SLOT = """
 SELECT lsn::text FROM pg_catalog.pg_create_logical_replication_slot(%s, 'pgoutput')
 """
 
+_T = TypeVar("_T")
+
 log = structlog.get_logger("tideline.postgres")
 
 
@@ -110,7 +113,7 @@ class PostgresSource:
                     return self._announce_slot(cursor)
                 if tail.position == _MAKING:
                     return self._make_slot(cursor, on_waiting)
-                return self._resume(cursor, _postgres(tail.position), written)
+                return self._resume(cursor, _postgres(tail.position), written, on_waiting)
             except psycopg2.Error as error:
                 raise query_failed(error) from None
 
@@ -240,7 +243,13 @@ class PostgresSource:
         identity = SourceIdentity("postgres", str(system_id), int(timeline), str(database))
         return identity, parse_lsn(written)
 
-    def _resume(self, cursor: Any, position: PostgresPosition, written: int) -> PostgresPosition:
+    def _resume(
+        self,
+        cursor: Any,
+        position: PostgresPosition,
+        written: int,
+        on_waiting: Callable[[str], None],
+    ) -> PostgresPosition:
         slot = self._read_slot(cursor)
         if slot is None:
             raise SourceLost(
@@ -263,17 +272,28 @@ class PostgresSource:
         if pid is not None:
             self._end_holder(cursor, pid)
         if parse_lsn(confirmed) < position.end_lsn:
-            self._check_same_log(position)
+            self._check_same_log(position, on_waiting)
         return position
 
-    def _check_same_log(self, position: PostgresPosition) -> None:
+    def _check_same_log(
+        self, position: PostgresPosition, on_waiting: Callable[[str], None]
+    ) -> None:
         """Raise SourceLost where the chain's ``position`` is not one of the server's log; the slot
         has not confirmed it, as it keeps the last transaction. It may have a lot to decode: nothing
-        limits how long that takes."""
+        limits how long that takes, and ``on_waiting`` is told meanwhile."""
         with closing(self._connect("look")) as connection, connection.cursor() as cursor:
             try:
-                same = a_transaction_ends_at(
-                    cursor, self._slot, self._publication, position.end_lsn
+                same = self._patiently(
+                    cursor,
+                    partial(
+                        a_transaction_ends_at,
+                        cursor,
+                        self._slot,
+                        self._publication,
+                        position.end_lsn,
+                    ),
+                    lambda: f"the server looks through its log up to {position}",
+                    on_waiting,
                 )
             except psycopg2.Error as error:
                 raise replication_failed(error) from None
@@ -312,7 +332,12 @@ class PostgresSource:
         )
         patient = cursor.connection.cursor(cursor_factory=psycopg2.extensions.cursor)
         try:
-            self._execute(patient, _MAKE_SLOT, on_waiting)
+            self._patiently(
+                patient,
+                lambda: patient.execute(_MAKE_SLOT, (self._slot,)),
+                self._holder_of_slot,
+                on_waiting,
+            )
         except (
             psycopg2.errors.ObjectNotInPrerequisiteState,
             psycopg2.errors.ConfigurationLimitExceeded,
@@ -324,13 +349,25 @@ class PostgresSource:
             ) from None
         return PostgresPosition(parse_lsn(patient.fetchone()[0]))
 
-    def _execute(self, cursor: Any, query: str, on_waiting: Callable[[str], None]) -> None:
-        """Run ``query``, however long it takes, and tell what it waits for meanwhile."""
+    def _holder_of_slot(self) -> str:
+        with closing(self._connect("slot")) as connection:
+            return f"the replication slot waits for {blocker(connection.cursor())}"
+
+    def _patiently(
+        self,
+        cursor: Any,
+        ask: Callable[[], _T],
+        why: Callable[[], str],
+        on_waiting: Callable[[str], None],
+    ) -> _T:
+        """What ``ask`` returns, which waits for ``cursor``, however long; tell ``why`` meanwhile.
+        What ``on_waiting`` raises ends the statement."""
+        done: list[_T] = []
         failures: list[psycopg2.Error] = []
 
         def run() -> None:
             try:
-                cursor.execute(query, (self._slot,))
+                done.append(ask())
             except psycopg2.Error as error:
                 failures.append(error)
 
@@ -339,8 +376,7 @@ class PostgresSource:
         running.join(_PATIENCE_S)
         while running.is_alive():
             try:
-                with closing(self._connect("slot")) as connection:
-                    on_waiting(f"the replication slot waits for {blocker(connection.cursor())}")
+                on_waiting(why())
             except TidelineError:
                 cursor.connection.cancel()
                 running.join(_TERMINATE_S)
@@ -348,6 +384,7 @@ class PostgresSource:
             running.join(_PATIENCE_S)
         if failures:
             raise failures[0]
+        return done[0]
 
     def _check_slot(self, cursor: Any, slot: tuple[Any, ...]) -> None:
         plugin, database = slot[:2]

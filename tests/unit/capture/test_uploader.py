@@ -29,6 +29,7 @@ from tideline.contract.manifest import (
 from tideline.contract.position import PostgresPosition
 from tideline.contract.request import Answer, RequestState
 from tideline.store.chain import Chain, Link
+from tideline.store.ended import confirmed
 
 PATIENCE_S = 60.0
 STATE = OpenState(tables={TABLE: TableState(schema=SCHEMA.fingerprint)})
@@ -390,6 +391,14 @@ class TestState:
         assert manifest.state is not None
         assert [one.manifest_number for one in manifest.state.recent] == [3]
         assert [one.manifest_number for one in manifest.finished] == [3]
+
+    def test_so_do_refusals(self, rig: Rig) -> None:
+        """Askers believe an end where the manifest that it names has it, and no other."""
+        refused = Answer("r", RequestState.REFUSED, error="no captured table matches 'x'")
+        manifest = rig.run(sealed(1), sealed(1, refused=(refused,)))[-1]
+        (told,) = manifest.refused
+        assert told == replace(refused, manifest_number=3)
+        assert confirmed(rig.chain, told) == told
 
 
 class TestRelease:

@@ -11,8 +11,10 @@ import pytest
 
 from capture.sources.mysql import source as module
 from capture.sources.mysql.source import MysqlSource
+from capture.sources.mysql.watermarks import last_clock, watermark_table
 from tests.unit.contract.documents import first_manifest
 from tideline.contract.errors import SourceLost
+from tideline.contract.manifest import Manifest
 from tideline.settings import make_settings
 
 READ_US = 1_700_000_000_000_000
@@ -35,14 +37,46 @@ MINUTE_US = 60_000_000
 def test_marks_that_are_older_than_what_was_read(
     monkeypatch: pytest.MonkeyPatch, written: int | None, read: int | None, lost: bool
 ) -> None:
+    check(monkeypatch, written, first_manifest(source_time_us=read), lost=lost)
+
+
+def test_a_time_to_come_that_was_once_believed_counts_for_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Chains from before clocks were bounded may have heard of one."""
+    tail = first_manifest(source_time_us=READ_US + 1_440 * MINUTE_US, written_at_us=READ_US)
+    check(monkeypatch, READ_US, tail, lost=False)
+
+
+class Cursor:
+    def __init__(self, row: tuple[int] | None) -> None:
+        self._row = row
+
+    def execute(self, query: str, values: tuple[str]) -> None:
+        assert values == ("5f0c",)
+
+    def fetchone(self) -> tuple[int] | None:
+        return self._row
+
+
+@pytest.mark.parametrize(
+    ("row", "said"), [(None, None), ((READ_US,), READ_US), ((0,), None), ((-1,), None)]
+)
+def test_a_row_that_tells_of_no_time(row: tuple[int] | None, said: int | None) -> None:
+    """Somebody else wrote it: no worker is stopped by that."""
+    assert last_clock(Cursor(row), watermark_table("tideline"), "5f0c") == said
+
+
+def check(
+    monkeypatch: pytest.MonkeyPatch, written: int | None, tail: Manifest, *, lost: bool
+) -> None:
     asked: list[str] = []
 
-    def last_clock(cursor: object, table: object, incarnation: str) -> int | None:
+    def stand_in(cursor: object, table: object, incarnation: str) -> int | None:
         asked.append(incarnation)
         return written
 
-    monkeypatch.setattr(module, "last_clock", last_clock)
-    tail = first_manifest(source_time_us=read)
+    monkeypatch.setattr(module, "last_clock", stand_in)
     settings = make_settings(
         {
             "pipeline": "shop",
