@@ -48,7 +48,7 @@ def test_the_form_that_steers_lists_what_runs(line: WholeLine) -> None:
         "description_md"
     ]
     [listed] = [row for row in described.splitlines() if run_id in row]
-    assert listed.endswith("running: public.orders"), listed
+    assert listed.endswith("running: `public.orders`"), listed
     request_id = listed.split("`")[1]
     chosen = {"action": "tune", "requests": [request_id, ""], "delay_ms": "0"}
     line.succeeds("tideline_steer", line.api.trigger("tideline_steer", chosen))

@@ -94,6 +94,10 @@ class Server:
                 (one for one in NAMES if one.name in wanted),
                 lambda n: takes(f"ALTER TABLE wide ADD COLUMN {self.quote(n)} {text}"),
             )
+            # MySQL 8 takes it for all columns, and the table is left out (test_mysql_catalog).
+            if takes("SELECT u.a FROM (SELECT t.`*` FROM (SELECT 1 AS a, 2 AS `*`) t) u"):
+                run("ALTER TABLE wide DROP COLUMN `*`")
+                columns = [one for one in columns if one.name != "*"]
             _count(no_tables, no_columns)
             found = Made(schema, [t.name for t in tables], [c.name for c in columns])
             for name in found.names:

@@ -209,6 +209,18 @@ def test_what_cannot_be_captured(
         assert one(mysql_database).facts.problem is None
 
 
+def test_a_column_that_its_server_reads_as_all_columns(mysql_database: MysqlDatabase) -> None:
+    """MySQL 8; the others read it, and a chunk's rows are as wide as its columns."""
+    mysql_database.run("CREATE TABLE t (a INT PRIMARY KEY, `*` INT)", "INSERT INTO t VALUES (1, 2)")
+    facts = one(mysql_database).facts
+    read = mysql_database.rows(f"SELECT t.`*` FROM {mysql_database.name}.t t")  # noqa: S608
+    if mysql_database.flavour == "mysql8":
+        assert facts.problem == "its server reads a column named * as all columns"
+        assert facts.hint is not None and "RENAME COLUMN `*` TO" in facts.hint
+    else:
+        assert (facts.problem, read) == (None, [(2,)])
+
+
 @pytest.mark.parametrize("engine", ["MEMORY", "ARCHIVE", "BLACKHOLE", "MyISAM", "Aria"])
 def test_engines(engine: str, mysql_database: MysqlDatabase) -> None:
     try:

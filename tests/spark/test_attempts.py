@@ -138,7 +138,9 @@ def test_a_table_that_cannot_begin_has_its_receipt_and_the_others_theirs(
     class Run:
         """A run of which one table's session cannot be made."""
 
-        def __init__(self, spark: Any, plan: Any, table: TablePlan, on_point: Any) -> None:
+        def __init__(
+            self, spark: Any, plan: Any, table: TablePlan, on_point: Any, made_from: Any
+        ) -> None:
             if table.table == "public.a":
                 raise ConnectionRefusedError(111, "no Java there")
             self.table = table
@@ -176,7 +178,9 @@ def test_so_many_tables_are_merged_side_by_side(
     class Run:
         """A table's merge that the first ``expected`` ones begin before any of them ends."""
 
-        def __init__(self, spark: Any, plan: Any, table: TablePlan, on_point: Any) -> None:
+        def __init__(
+            self, spark: Any, plan: Any, table: TablePlan, on_point: Any, made_from: Any
+        ) -> None:
             self.at = int(table.table.removeprefix("public.t"))
             self.table = table
 

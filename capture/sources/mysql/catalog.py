@@ -22,7 +22,7 @@ from typing import Any, Literal
 from capture.core.events import TableFacts
 from capture.sources.choices import Choice, Choices, no_choice
 from capture.sources.mysql.cascades import read_cascades
-from capture.sources.mysql.catalog_problems import Key, Policy, Suspect, problem_of
+from capture.sources.mysql.catalog_problems import ASTERISK, Key, Policy, Suspect, problem_of
 from capture.sources.mysql.catalog_types import ColumnRow, read_column
 from capture.sources.mysql.columns import MysqlColumn, MysqlTable
 from tideline.contract.description import describe
@@ -146,6 +146,9 @@ def read_tables(
     rows = _rows_of(cursor, _TABLES, wanted)
     columns = _rows_of(cursor, _COLUMNS, wanted)
     keys = _rows_of(cursor, _KEYS, wanted)
+    asterisks = {table for table, rows in columns.items() if any(r[0] == ASTERISK for r in rows)}
+    if asterisks and not _reads_asterisk_as_all(cursor):
+        asterisks.clear()
     parents = read_cascades(cursor, tables, flavour=flavour)
     found = []
     for table, ((kind, engine, estimate, comment),) in rows.items():
@@ -155,6 +158,7 @@ def read_tables(
             tuple(columns.get(table, ())),
             tuple(keys.get(table, ())),
             comment or "",
+            table in asterisks,
         )
         above = parents.get(table, ())
         facts, described, index = _table(table, parts, above, cascades, choices(table))
@@ -190,6 +194,12 @@ def _settle_session(cursor: Any) -> None:
         cursor.execute(_SHOW_HIDDEN_KEYS)
 
 
+def _reads_asterisk_as_all(cursor: Any) -> bool:
+    """MySQL before 9 takes a selected column of this name for all of the table's, quoted or not."""
+    cursor.execute("SELECT t.`*` FROM (SELECT 1 AS a, 2 AS `*`) t")
+    return len(cursor.fetchone()) > 1
+
+
 def _rows_of(
     cursor: Any, query: str, wanted: Collection[TableId]
 ) -> dict[TableId, list[tuple[Any, ...]]]:
@@ -212,6 +222,7 @@ class _Parts:
     columns: tuple[tuple[Any, ...], ...]
     keys: tuple[tuple[Any, ...], ...]
     comment: str
+    asterisk: bool
 
 
 @functools.lru_cache(maxsize=4096)
@@ -226,7 +237,9 @@ def _table(
     index = _index_of(choice.key, keys)
     described = MysqlTable(table, tuple(one for one in columns if one is not None), key)
     refused = parents if policy == "refuse" else ()
-    suspect = Suspect(described, rows, parts.kind, parts.engine, keys, refused, choice)
+    suspect = Suspect(
+        described, rows, parts.kind, parts.engine, keys, refused, choice, parts.asterisk
+    )
     problem, hint = problem_of(suspect) or (None, None)
     facts = TableFacts(
         table=str(table),

@@ -22,6 +22,7 @@ one, is empty after a restart, which the log holds as a statement."""
 UNTRANSACTIONAL = ("myisam", "aria")
 """Those without transactions, and so without snapshots."""
 
+ASTERISK = "*"
 SPARKS_OWN = "_metadata"
 """Spark's name for what it knows of a file: Delta cannot merge into a table with such a column."""
 
@@ -53,6 +54,8 @@ class Suspect:
     keys: Sequence[Key]
     parents: Sequence[TableId]
     choice: Choice
+    asterisk: bool = False
+    """Whether it has a column `ASTERISK`, and its server reads that as all columns."""
 
 
 def problem_of(suspect: Suspect) -> Problem | None:
@@ -212,6 +215,11 @@ def _columns_problem(suspect: Suspect) -> Problem | None:
             f"columns have names that Tideline ({RESERVED_PREFIX}…) or Spark ({SPARKS_OWN}) keeps"
             f" for itself: {_few(kept)}",
             f"{alter} RENAME COLUMN {quoted(kept[0])} TO …; -- {_REFUSED}",
+        )
+    if suspect.asterisk:
+        return (
+            f"its server reads a column named {ASTERISK} as all columns",
+            f"{alter} RENAME COLUMN {quoted(ASTERISK)} TO …; -- {_REFUSED}",
         )
     return None
 
