@@ -1,5 +1,5 @@
 # One image for every part of Tideline: the worker, Airflow's components and Spark.
-FROM python:3.11-slim-bookworm
+FROM python:3.11-slim-bookworm@sha256:0bee7276f83efd4a1ee05bbbf4281d95ed28e079220a9457f25a93e3f1e3c31b
 
 # procps: spark-submit looks for its children with ps. tini: reaps what they leave.
 RUN apt-get update \
@@ -10,7 +10,12 @@ RUN apt-get update \
         /opt/tideline/cache
 
 WORKDIR /opt/tideline
-COPY pyproject.toml constraints.txt README.md ./
+COPY requirements requirements
+# By hash, and first what builds the others: nothing is fetched while something is built.
+RUN pip install --no-cache-dir --require-hashes --requirement requirements/build.txt \
+    && pip install --no-cache-dir --require-hashes --no-deps --no-build-isolation \
+        --requirement requirements/image.txt
+COPY pyproject.toml README.md ./
 COPY tideline tideline
 COPY capture capture
 COPY spark_jobs spark_jobs
@@ -19,7 +24,7 @@ COPY benchmarks benchmarks
 COPY simulation simulation
 COPY dags dags
 COPY plugins plugins
-RUN pip install --no-cache-dir --constraint constraints.txt '.[capture,spark,planner,airflow]' ./plugins
+RUN pip install --no-cache-dir --no-deps --no-build-isolation . ./plugins
 
 USER tideline
 ENV TIDELINE_CACHE=/opt/tideline/cache \

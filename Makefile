@@ -9,7 +9,7 @@ LINT_PATHS := $(wildcard tideline capture spark_jobs console plugins dags simula
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers demo test tests long check quick-tests lint faults bench wheels constraints clean
+.PHONY: help setup servers demo test tests long check quick-tests lint faults bench wheels images constraints sbom licences clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,7 +17,7 @@ help: ## list the targets
 setup: $(READY) ## build .venv; fetch Java if it is missing, and Delta's jars
 	@$(BIN)/python -m console.services.prepare
 
-$(READY): pyproject.toml constraints.txt scripts/setup
+$(READY): pyproject.toml $(wildcard requirements/*.txt) scripts/setup
 	@scripts/setup $(VENV)
 	@touch $@
 
@@ -63,12 +63,21 @@ bench: setup ## measure, as JSON lines; NAME=… picks one, ROWS=… sets its si
 
 wheels: setup ## build what is installed elsewhere: dist/tideline_cdc-*.whl, dist/airflow_provider_tideline-*.whl
 	@rm -rf dist
-	@$(BIN)/uv build --quiet --wheel --out-dir dist .
-	@$(BIN)/uv build --quiet --wheel --out-dir dist plugins
+	@$(BIN)/hatchling build --target wheel --directory dist
+	@cd plugins && ../$(BIN)/hatchling build --target wheel --directory ../dist
 
-constraints: setup ## resolve requirements.in anew into constraints.txt
-	$(BIN)/uv pip compile requirements.in --python-version 3.11 --upgrade --no-header --no-annotate \
-		--no-emit-index-url --no-emit-find-links --output-file constraints.txt
+images: setup ## pin images to the digests that their registries have now; CHECK=1 only compares
+	@$(BIN)/python -m console.supply.images $(if $(CHECK),--check)
+
+constraints: setup ## resolve requirements/*.in anew: versions and hashes; constraints.txt has the versions
+	@scripts/lock $(BIN)/uv --upgrade
+
+sbom: setup ## write what all of this is made of: dist/sbom.cdx.json (CycloneDX)
+	@mkdir -p dist
+	@$(BIN)/python -m console.supply.sbom dist/sbom.cdx.json
+
+licences: setup ## list the licence of every package
+	@$(BIN)/python -m console.supply.licences
 
 clean: ## remove what was made here; the cache folder stays
 	rm -rf $(VENV) .run dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

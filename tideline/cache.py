@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
-from tideline.contract.errors import Misconfigured
+from tideline.contract.errors import CorruptData, Misconfigured
 
 CACHE_VARIABLE = "TIDELINE_CACHE"
 
@@ -36,3 +37,19 @@ def rename_into_place(partial: Path, target: Path) -> None:
     except OSError:
         if not target.is_dir():
             raise
+
+
+def check_sha256(path: Path, expected: str, *, hint: str) -> None:
+    """Raise CorruptData, with ``hint``, unless the file's SHA-256 is ``expected`` (64 hex digits).
+
+    What a registry or the cache gives is taken only if it is the file that was looked at when this
+    version was written.
+    """
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != expected:
+        raise CorruptData(
+            f"{path.name} is not the file that this version was made with: its sha256 is {found} "
+            f"and not {expected}, {path}",
+            hint=hint,
+        )

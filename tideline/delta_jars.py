@@ -1,5 +1,8 @@
 """Delta Lake's four jars, fetched once and kept in the cache; after that no network is needed.
 
+Each has to have the SHA-256 that stands here, when it is fetched and whenever it is taken from the
+cache: a jar runs with all that a merge may do.
+
 Spark's own resolution brings 33 jars of 174 MB, nearly all of which Spark has already. These four
 (12.7 MB) are what is missing.
 """
@@ -15,19 +18,32 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from tideline.cache import cache_folder, rename_into_place
+from tideline.cache import cache_folder, check_sha256, rename_into_place
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.java import java_home
 
 GROUP = "io.delta"
 ARTIFACT = "delta-spark_4.2_2.13"
 VERSION = "4.4.0"
-NAMES: tuple[str, ...] = (ARTIFACT, "delta-storage", "delta-kernel-api", "delta-kernel-defaults")
+SHA256: Mapping[str, str] = MappingProxyType(
+    {
+        ARTIFACT: "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
+        "delta-storage": "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
+        "delta-kernel-api": "ee9b5a14ac3b7efdff4d61a58478fe8eb0e5a3fbca43889dca7290795fe79a11",
+        "delta-kernel-defaults": "225c975199e4718b38ee5b7e6da7f19e9585024262b2cec2656b32151a856b0b",
+    }
+)
+"""Of ``VERSION``, in hex; a new version brings new ones (docs/SUPPLY_CHAIN.md)."""
+NAMES: tuple[str, ...] = tuple(SHA256)
 
 _NOT_WANTED = ("org.*", "com.*", "net.*", "jakarta.*", "javax.*", "io.unitycatalog")
 """Groups of what Delta depends on and Spark already has; Ivy's glob patterns."""
 
 _FETCH_TIMEOUT_S = 900
+_OTHER_FILE = (
+    "nothing was run with it; where it was taken from the cache, remove its folder and run make "
+    "setup, else ask whoever runs the mirror it came from"
+)
 
 _POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -51,7 +67,7 @@ def delta_jars() -> list[Path]:
     """The four jars for ``spark.jars``, fetched when the cache has them not.
 
     Through Maven when ``mvn`` is on PATH, else through Spark's Ivy. Unavailable when neither can
-    fetch them; Misconfigured without Java.
+    fetch them; Misconfigured without Java; CorruptData when one is another file than it should be.
     """
     target = jars_folder()
     if not target.is_dir():
@@ -60,7 +76,8 @@ def delta_jars() -> list[Path]:
 
 
 def find_jars(folder: Path) -> list[Path]:
-    """The four jars in ``folder``; Unavailable naming the ones that are not there."""
+    """The four jars in ``folder``; Unavailable naming the ones that are not there, CorruptData one
+    that is another file."""
     found = [_jar(folder, name) for name in NAMES]
     missing = [name for name, path in zip(NAMES, found, strict=True) if path is None]
     if missing:
@@ -68,7 +85,10 @@ def find_jars(folder: Path) -> list[Path]:
             f"Delta's jars are missing in {folder}: {', '.join(missing)}",
             hint="remove that folder and run make setup",
         )
-    return [path for path in found if path is not None]
+    jars = [path for path in found if path is not None]
+    for name, jar in zip(NAMES, jars, strict=True):
+        check_sha256(jar, SHA256[name], hint=_OTHER_FILE)
+    return jars
 
 
 def _jar(folder: Path, name: str) -> Path | None:
@@ -101,7 +121,9 @@ def _fetch(target: Path) -> None:
 def _with_maven(work: Path, fetched: Path, java: Path) -> None:
     pom = work / "pom.xml"
     pom.write_text(_POM.format(group=GROUP, artifact=ARTIFACT, version=VERSION))
-    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+    # Maven only warns of a wrong checksum, and -q hides that; --strict-checksums ends it instead.
+    command = ["mvn", "--strict-checksums", "-q", "-B", "-f", str(pom)]
+    command += ["dependency:copy-dependencies"]
     _run([*command, f"-DoutputDirectory={fetched}"], work, java)
 
 

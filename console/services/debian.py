@@ -2,7 +2,9 @@
 
 Servers that no wheel brings come from here: MariaDB from the machine's own release, MySQL 9 from
 Debian's unstable suite with all the libraries it was linked against. The machine's own package
-lists, keys and mirrors are used; its state is never changed.
+lists, keys and mirrors are used; its state is never changed. What apt fetches is checked by it: the
+lists by their signature, each package by its hash in them. Settings of the machine that let
+unsigned lists pass do not count.
 """
 
 from __future__ import annotations
@@ -21,6 +23,13 @@ _TIMEOUT_S = 900
 _SOURCES = (Path("/etc/apt/sources.list.d"), Path("/etc/apt/sources.list"))
 _NEEDLESS = ("perl", "libperl")
 """Beginnings of packages that only maintainer scripts use."""
+
+SIGNED: tuple[str, ...] = (
+    *("-o", "APT::Get::AllowUnauthenticated=false"),
+    *("-o", "Acquire::AllowInsecureRepositories=false"),
+)
+"""apt's options without which the machine's own settings could let unsigned lists pass."""
+_OLD = "Acquire::Check-Valid-Until=false"
 
 Fetch = Callable[[Path], None]
 
@@ -60,14 +69,26 @@ def suite_folder(name: str, package: str, suite: str) -> Path:
             *_private_options(work),
             *("-o", "Dir::Etc::SourceList=/dev/null", "-o", f"Dir::Etc::SourceParts={sources}"),
             *("-o", f"Dir::State::status={work / 'status'}", "-o", "Acquire::Languages=none"),
-            # Old snapshots of the archive are welcome: the signature still counts.
-            *("-o", "Acquire::Check-Valid-Until=false"),
         ]
-        _run(["apt-get", *options, "update", "-q"], work)
+        _update(options, work)
         install = ["install", "-q", "-y", "--no-install-recommends", "--download-only", package]
         _run(["apt-get", *options, *install], work)
 
     return _unpacked(name, fetch)
+
+
+def _update(options: Sequence[str], work: Path) -> None:
+    """Fetch the lists; ones whose time is over only where the mirror has no newer ones.
+
+    A mirror that shows an old snapshot of the archive can hide newer packages, not alter one.
+    """
+    try:
+        _run(["apt-get", *options, "update", "-q"], work)
+    except Unavailable as error:
+        if "is expired" not in str(error):
+            raise
+        print("setup: the mirror has an old snapshot of the archive, signed and out of date")
+        _run(["apt-get", "-o", _OLD, *options, "update", "-q"], work)
 
 
 def install(package: str) -> None:
@@ -197,11 +218,12 @@ def _codename() -> str:
 
 
 def _run(command: list[str], work: Path) -> None:
+    program, *words = command
     try:
         subprocess.run(
-            command,
+            [program, *SIGNED, *words],
             cwd=work,
-            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from console.services.debian import SIGNED
 from console.services.truststore import authorities, keystore
 from tideline.cache import cache_folder, rename_into_place
 from tideline.contract.errors import Misconfigured
@@ -30,8 +31,8 @@ def ensure_java() -> Path:
             f"no Java {JAVA_VERSION_MIN} or newer, and no apt-get to fetch it with", hint=HINT
         )
     if os.geteuid() == 0:
-        _run(["apt-get", "update", "-q"])
-        _run(["apt-get", "install", "-q", "-y", "--no-install-recommends", PACKAGE])
+        _run(["apt-get", *SIGNED, "update", "-q"])
+        _run(["apt-get", *SIGNED, "install", "-q", "-y", "--no-install-recommends", PACKAGE])
     else:
         _unpack()
     return java_home()
@@ -46,7 +47,7 @@ def _unpack() -> None:
     target = unpacked_folder()
     partial = Path(tempfile.mkdtemp(prefix="java.", dir=cache_folder()))
     try:
-        _run(["apt-get", "download", "-q", PACKAGE], cwd=partial)
+        _run(["apt-get", *SIGNED, "download", "-q", PACKAGE], cwd=partial)
         for package in partial.glob("*.deb"):
             _run(["dpkg", "-x", str(package), str(partial)])
             package.unlink()
@@ -97,6 +98,6 @@ def _run(command: list[str], cwd: Path | None = None) -> None:
     except subprocess.SubprocessError as error:
         reason = getattr(error, "stderr", "") or str(error)
         raise Misconfigured(
-            f"Java could not be fetched: {' '.join(command[:2])}: {reason.strip()[-300:]}",
+            f"Java could not be fetched: {command[0]}: {reason.strip()[-300:]}",
             hint=HINT,
         ) from error

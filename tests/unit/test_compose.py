@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 
 from capture.health import Health
+from capture.sources.postgres.setup import setup_sql
 from capture.web import serve
 from console.services import airflow, commands
 from console.services.binlog_server import SETTINGS
@@ -33,16 +34,17 @@ from tideline.settings import Capture, Merge, Source, make_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICE_KEYS = {
-    "build", "command", "depends_on", "environment", "healthcheck", "image", "mem_limit", "ports",
-    "profiles", "restart", "secrets", "stop_grace_period", "volumes",
+    "build", "cap_drop", "command", "depends_on", "environment", "healthcheck", "image",
+    "mem_limit", "ports", "profiles", "read_only", "restart", "secrets", "security_opt",
+    "stop_grace_period", "tmpfs", "user", "volumes",
 }  # fmt: skip
 VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?:(?P<kind>:-|:\?)(?P<text>[^}]*))?\}")
 SECRET = re.compile(r"PASSWORD$|SECRET|FERNET|ACCESS_KEY$|SQL_ALCHEMY_CONN")
 """Variables that hold a secret; with ``_FILE`` or ``_CMD`` behind it, one says where it is."""
 GIVEN: dict[str, set[str]] = {
-    "source": {"source_password"},
-    "mariadb": {"source_password"},
-    "mysql": {"source_password"},
+    "source": {"source_owner_password", "source_password"},
+    "mariadb": {"source_owner_password", "source_password"},
+    "mysql": {"source_owner_password", "source_password"},
     "valkey": {"valkey_password"},
     "worker": {"source_password", "valkey_password"},
     "airflow-db": {"airflow_database_password"},
@@ -142,7 +144,7 @@ def test_the_urls_of_the_example_are_ones_that_settings_accept() -> None:
 
 
 def test_the_grants_are_those_that_the_tests_run_with() -> None:
-    lines = (ROOT / "scripts" / "grant-capture.sh").read_text().splitlines()
+    lines = (ROOT / "scripts" / "grant-capture-mysql.sh").read_text().splitlines()
     granted = [line.rstrip(";") for line in lines if line.startswith("GRANT")]
     names = {"user": "tideline", "database": "shop", "watermarks": "tideline"}
     assert granted == [grant.format(**names) for grant in GRANTS]
@@ -150,6 +152,74 @@ def test_the_grants_are_those_that_the_tests_run_with() -> None:
         text = (ROOT / page).read_text().replace("'tideline'@'…'", "tideline").replace("`", "")
         shown = [line.partition(";")[0] for line in text.splitlines() if "TO tideline;" in line]
         assert [line for line in shown if line in granted] == granted, page
+
+
+def test_no_source_is_captured_by_who_owns_it(services: dict[str, Service]) -> None:
+    """The owner's password goes to the server alone; the capturing role's is another one."""
+    owners = {"source": "POSTGRES", "mariadb": "MARIADB_ROOT", "mysql": "MYSQL_ROOT"}
+    for name, prefix in owners.items():
+        given = services[name]["environment"]
+        assert given[f"{prefix}_PASSWORD_FILE"] == "/run/secrets/source_owner_password"
+        [script] = [one for one in services[name]["volumes"] if "initdb.d" in one]
+        assert script.endswith(":ro") and os.path.exists(ROOT / script.partition(":")[0])
+    assert services["source"]["environment"]["POSTGRES_USER"] == "postgres"
+    holders = {name for name, secrets in GIVEN.items() if "source_owner_password" in secrets}
+    assert holders == owners.keys()
+
+
+def test_the_statements_for_postgresql_are_those_that_init_prints() -> None:
+    """But for tables, which come later: all of them are published, and may be read."""
+    text = (ROOT / "scripts" / "grant-capture-postgres.sh").read_text()
+    ran = [line for line in text.splitlines() if line.startswith(("CREATE", "GRANT", "ALTER"))]
+    url = "postgresql://tideline@source:5432/shop"
+    places = {"store": {"url": "file:///s"}, "warehouse": {"url": "file:///w"}}
+    source = {"url": url, "tables": ["public.*"]}
+    wanted = setup_sql(make_settings({"pipeline": "shop", "source": source, **places}))
+    printed = {line.partition(";")[0] for line in wanted.splitlines()}
+    assert {
+        line.rstrip(";")
+        .replace(" PASSWORD :'password'", "")
+        .replace(" FOR TABLES IN SCHEMA public", "")
+        for line in ran
+    } <= {one.replace('"', "") for one in printed}
+
+
+WRITES = {
+    "worker": {"/var/lib/tideline"},
+    "airflow-migrate": {"/var/lib/airflow"},
+    "airflow-api-server": {"/var/lib/airflow", "/var/lib/airflow-users"},
+    "airflow-scheduler": {"/var/lib/airflow", "/var/lib/tideline"},
+    "airflow-dag-processor": {"/var/lib/airflow"},
+    "airflow-triggerer": {"/var/lib/airflow"},
+    "valkey": {"/data"},
+    "source": {"/var/lib/postgresql", "/var/run/postgresql"},
+    "airflow-db": {"/var/lib/postgresql", "/var/run/postgresql"},
+}
+"""Where a container whose own files cannot be written may write, beside /tmp."""
+
+
+def test_no_container_has_rights_that_it_does_not_need(
+    services: dict[str, Service], s3: dict[str, Any]
+) -> None:
+    for name, service in {**services, "s3": s3["services"]["s3"]}.items():
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert "privileged" not in service and "/var/run/docker" not in json.dumps(service), name
+        # What runs as root has the few rights that it gives up root with.
+        root = "user" not in service and service["image"] != "tideline"
+        assert ("cap_add" in service) == root == (name == "s3"), name
+    assert (ROOT / "Dockerfile").read_text().count("\nUSER tideline\n") == 1
+
+
+def test_a_container_writes_only_into_its_own_places(services: dict[str, Service]) -> None:
+    assert {name for name, one in services.items() if one.get("read_only")} == WRITES.keys()
+    for name, places in WRITES.items():
+        service = services[name]
+        mounts = [volume.split(":") for volume in service.get("volumes", ())]
+        disks = {there for _, there, *how in mounts if how != ["ro"]}
+        memory = {one.partition(":")[0] for one in service["tmpfs"]}
+        assert not disks & memory, name
+        assert disks | memory == places | {"/tmp"}, name
 
 
 def test_volumes_are_declared_and_used(compose: dict[str, Any], s3: dict[str, Any]) -> None:
@@ -180,7 +250,9 @@ def test_each_container_gets_the_secrets_that_it_needs_and_no_other(
     assert {name: set(one.get("secrets", ())) for name, one in services.items()} == GIVEN
     assert set.union(*GIVEN.values()) == compose["secrets"].keys()
     for name, service in services.items():
-        read = set(re.findall(r"/run/secrets/(\w+)", json.dumps(service)))
+        scripts = re.findall(r'"\./(scripts/[\w-]+\.sh):', json.dumps(service))
+        text = json.dumps(service) + "".join((ROOT / one).read_text() for one in scripts)
+        read = set(re.findall(r"/run/secrets/(\w+)", text))
         # Whoever asks the control queue by the settings reads its password there.
         assert read == GIVEN[name], f"{name} is given what it does not read, or the other way round"
 
@@ -219,11 +291,14 @@ def interpolated_names(value: str) -> str:
 def test_the_example_names_every_variable_that_must_be_given(compose: dict[str, Any]) -> None:
     """And only those: a secret that nobody reads is asked of nobody."""
     wanted = {match["name"] for one in compose["x-must-be-given"] if (match := VARIABLE.match(one))}
-    assert wanted == {one["environment"] for one in compose["secrets"].values()}
+    secrets = {one["environment"] for one in compose["secrets"].values()}
+    # Only the sources of the profiles have an owner whose password is known here, and their images
+    # refuse an empty one by themselves.
+    assert wanted == secrets - {"SOURCE_OWNER_PASSWORD"}
     lines = (ROOT / ".env.example").read_text().splitlines()
     given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-    assert wanted == given.keys() - {"COMPOSE_PROFILES"}
-    assert not any(given[name] for name in wanted), "an example secret would be used as it is"
+    assert secrets == given.keys() - {"COMPOSE_PROFILES"}
+    assert not any(given[name] for name in secrets), "an example secret would be used as it is"
     text = (ROOT / "docker-compose.yml").read_text()
     assert wanted == {match["name"] for match in VARIABLE.finditer(text) if match["kind"] == ":?"}
 
@@ -400,6 +475,6 @@ def test_the_image_gets_every_package_and_what_airflow_loads() -> None:
     packages = {
         path.parent.name for path in ROOT.glob("*/__init__.py") if path.parent.name != "tests"
     }
-    assert packages | {"dags", "plugins", "pyproject.toml", "constraints.txt"} <= sources
+    assert packages | {"dags", "plugins", "pyproject.toml", "requirements"} <= sources
     for source in sources:
         assert os.path.exists(ROOT / source), source

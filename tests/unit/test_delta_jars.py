@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
 
 from tideline import delta_jars
-from tideline.contract.errors import Misconfigured, Unavailable
+from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
+
+JAR = "jar\n"
+FETCHES = (
+    'for word in "$@"; do case "$word" in -DoutputDirectory=*) out=${word#*=};; esac; done\n'
+    'case " $* " in *" --strict-checksums "*) ;; *) echo "checksums only warn" >&2; exit 1;; esac\n'
+)
+"""The beginning of an `mvn` that fetches into ``$out``."""
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("TIDELINE_CACHE", str(folder))
+    right = hashlib.sha256(JAR.encode()).hexdigest()
+    monkeypatch.setattr(delta_jars, "SHA256", dict.fromkeys(delta_jars.NAMES, right))
     return folder
+
+
+def fetching(changed: str = "") -> str:
+    """An `mvn` that brings all that Delta needs and more, with another file for ``changed``."""
+    names = " ".join([*delta_jars.NAMES, "spark-core"])
+    return (
+        f'{FETCHES}for name in {names}; do echo jar > "$out/$name-{delta_jars.VERSION}.jar"; done\n'
+        + (f'echo more >> "$out/{changed}-{delta_jars.VERSION}.jar"' if changed else "")
+    )
 
 
 def programs(folder: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> None:
@@ -35,7 +54,7 @@ def test_what_the_cache_holds_is_not_fetched_again(
     folder = cache / f"delta-{delta_jars.VERSION}"
     folder.mkdir(parents=True)
     for name in delta_jars.NAMES:
-        (folder / f"{name}-{delta_jars.VERSION}.jar").touch()
+        (folder / f"{name}-{delta_jars.VERSION}.jar").write_text(JAR)
     monkeypatch.setenv("PATH", "/nowhere")
     assert [
         path.name.removesuffix(f"-{delta_jars.VERSION}.jar") for path in delta_jars.delta_jars()
@@ -45,17 +64,33 @@ def test_what_the_cache_holds_is_not_fetched_again(
 def test_maven_fetches_more_and_four_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = " ".join([*delta_jars.NAMES, "spark-core"])
-    script = (
-        'for word in "$@"; do case "$word" in -DoutputDirectory=*) out=${word#*=};; esac; done\n'
-        f'for name in {names}; do echo jar > "$out/$name-{delta_jars.VERSION}.jar"; done'
-    )
-    programs(tmp_path / "bin", monkeypatch, mvn=script)
+    programs(tmp_path / "bin", monkeypatch, mvn=fetching())
     found = delta_jars.delta_jars()
     assert len(found) == 4
     assert sorted(path.name for path in delta_jars.jars_folder().iterdir()) == sorted(
         path.name for path in found
     )
+
+
+@pytest.mark.parametrize("name", delta_jars.NAMES)
+def test_another_jar_than_the_one_looked_at_is_not_kept(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    programs(tmp_path / "bin", monkeypatch, mvn=fetching(changed=name))
+    with pytest.raises(CorruptData, match=f"{name}-{delta_jars.VERSION}.jar is not the file"):
+        delta_jars.delta_jars()
+    assert list(cache.iterdir()) == []
+
+
+def test_a_jar_that_was_changed_in_the_cache_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs(tmp_path / "bin", monkeypatch, mvn=fetching())
+    jar = delta_jars.delta_jars()[0]
+    jar.write_bytes(b"jaR\n")
+    with pytest.raises(CorruptData, match=jar.name) as caught:
+        delta_jars.delta_jars()
+    assert "remove its folder and run make setup" in str(caught.value.hint)
 
 
 def test_a_failed_fetch_leaves_nothing_and_says_why(
@@ -83,7 +118,8 @@ def test_without_maven_spark_resolves_them(tmp_path: Path, monkeypatch: pytest.M
         seen.append(command)
         (work / "ivy" / "jars").mkdir(parents=True)
         for name in delta_jars.NAMES:
-            (work / "ivy" / "jars" / f"io.delta_{name}-{delta_jars.VERSION}.jar").touch()
+            jar = work / "ivy" / "jars" / f"io.delta_{name}-{delta_jars.VERSION}.jar"
+            jar.write_text(JAR)
 
     programs(tmp_path / "bin", monkeypatch)
     monkeypatch.setattr(delta_jars, "_run", run)

@@ -1,0 +1,1 @@
+"""What Tideline is made of: images by digest, packages by hash, and the lists that say so."""
