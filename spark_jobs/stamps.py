@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec.structs import replace
-
 from spark_jobs import parts
 from spark_jobs.formats.delta import DeltaTable
 from spark_jobs.formats.delta_version import Snapshot
@@ -52,19 +50,6 @@ def stamp_of(plan: Plan, table: TablePlan, snapshot: Snapshot, since: SinceOurs)
         pending=pending and mode_of(table).pends,
         looked_at=None if table.create else snapshot.version,
         digest=table.b_digest,
-    )
-
-
-def standing_stamp(stamp: Stamp, table: TablePlan, changed: tuple[str, ...]) -> Stamp:
-    """What a commit says that moves no rows, where others have changed data since ours."""
-    return replace(
-        stamp,
-        b=table.a,
-        seq=table.a_seq,
-        digest=table.a_digest,
-        unproven=changed,
-        unproven_seq=table.a_seq,
-        complete_through_us=None,
     )
 
 

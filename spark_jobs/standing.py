@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from spark_jobs.formats.delta_version import Snapshot
 from tideline.contract.delta_log import SinceOurs
 from tideline.contract.errors import CorruptData, Misconfigured
-from tideline.contract.plan import Plan, TablePlan, newest_generation
+from tideline.contract.plan import Plan, Stamp, TablePlan, newest_generation
 
 
 def check_owner(plan: Plan, table: TablePlan, snapshot: Snapshot) -> None:
@@ -79,3 +81,16 @@ def check_not_set_back(table: TablePlan, since: SinceOurs) -> None:
             f"the target of {table.table} was set back behind what is applied (RESTORE)",
             hint=f"run `tideline dump {table.table}` and merge again",
         )
+
+
+def standing_stamp(stamp: Stamp, table: TablePlan, changed: tuple[str, ...]) -> Stamp:
+    """What a commit says that moves no rows, where others have changed data since ours."""
+    return replace(
+        stamp,
+        b=table.a,
+        seq=table.a_seq,
+        digest=table.a_digest,
+        unproven=changed,
+        unproven_seq=table.a_seq,
+        complete_through_us=None,
+    )

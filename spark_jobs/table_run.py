@@ -29,8 +29,15 @@ from spark_jobs.made_from import MadeFrom
 from spark_jobs.modes import mode_of
 from spark_jobs.modes.base import Counts, Overtaken, Work
 from spark_jobs.pending import Keys, pending_rows
-from spark_jobs.stamps import note, stamp_of, standing_stamp, unproven
-from spark_jobs.standing import astray, begins_here, check_mode, check_not_set_back, check_owner
+from spark_jobs.stamps import note, stamp_of, unproven
+from spark_jobs.standing import (
+    astray,
+    begins_here,
+    check_mode,
+    check_not_set_back,
+    check_owner,
+    standing_stamp,
+)
 from spark_jobs.table_receipts import Rows, applied_by_us, failed, refused
 from spark_jobs.target_columns import Ready, bring_along, ready_to_create
 from spark_jobs.timeliness import measure

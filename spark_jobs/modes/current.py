@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -10,6 +9,7 @@ from spark_jobs import parts
 from spark_jobs.fill import fill_moved, initial_rows, twins
 from spark_jobs.fold import Shape, fold
 from spark_jobs.modes.base import Counts, Work, made, merged
+from spark_jobs.standing import standing_stamp
 from spark_jobs.statement import delete_statement, key_bounds, merge_statement
 
 VIEW = "tideline_changes"
@@ -76,12 +76,5 @@ def drop_twins(work: Work, folded: DataFrame, shape: Shape) -> None:
     found.createOrReplaceTempView(_TWINS)
     work.target.repair(
         delete_statement(table, work.target.name, _TWINS),
-        replace(
-            work.stamp,
-            b=table.a,
-            seq=table.a_seq,
-            unproven=work.damage,
-            unproven_seq=table.a_seq,
-            complete_through_us=None,
-        ),
+        standing_stamp(work.stamp, table, work.damage),
     )

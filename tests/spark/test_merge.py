@@ -118,7 +118,7 @@ def test_a_plan_that_does_not_begin_where_the_target_stands_is_refused(
     table = history.plan().tables[0]
     for wrong in (
         msgspec.structs.replace(table, a=1, a_seq=1),
-        msgspec.structs.replace(early.tables[0], b=table.b),
+        msgspec.structs.replace(early.tables[0], b=table.b, b_digest=table.b_digest),
     ):
         refused = run(spark, msgspec.structs.replace(early, tables=(wrong,)))
         assert refused.outcome is Outcome.REFUSED

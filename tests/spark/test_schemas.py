@@ -218,7 +218,8 @@ def test_a_blocked_table_stops_before_its_event_and_a_dump_starts_a_generation(
     assert rows == [(1, "one"), (2, "two")]
     # A plan of the generation before, which stands where that ended, is run only now.
     (old,) = plan.tables
-    late = replace(old, a=old.b, a_seq=old.b_seq, b=old.b + 1, schema=retyped)
+    late = replace(old, a=old.b, a_seq=old.b_seq, a_digest=old.b_digest, b=old.b + 1, b_digest="")
+    late = replace(late, schema=retyped)
     (refused,) = run_plan(spark, replace(plan, tables=(late,))).tables
     assert (refused.outcome, "generation 1" in (refused.error or "")) == (Outcome.REFUSED, True)
     assert [(row["id"], row["a"]) for row in history.rows(spark, T)] == rows
