@@ -18,6 +18,7 @@ from tests.fixtures.troubled_store import TroubledStore
 from tests.fixtures.virtual_worker import PIPELINE, VirtualWorker
 from tests.unit.contract.documents import ORDERS, first_manifest, following
 from tideline.contract.manifest import STATE_DISTANCE_MAX, OpenState, TableState
+from tideline.contract.plan import Stamp
 from tideline.contract.position import PostgresPosition
 from tideline.contract.schema import TableSchema
 from tideline.cost import DAY_S, Cost, Pace, Prices, Traffic, cost_of
@@ -200,7 +201,10 @@ def test_a_merges_plan(backlog: int, tmp_path: Path, monkeypatch: pytest.MonkeyP
         last = replace(last, parts=parts)
         chain.append(last)
     owner = ("shop", last.incarnation, ORDERS)
-    target = Target(url, exists=True, owner=owner, applied=last.manifest_number - backlog)
+    applied = last.manifest_number - backlog
+    (at,) = chain.links(applied, applied)
+    stamp = Stamp("app", *owner[:2], "p0", 0, applied, at.manifest.last_seq, digest=at.digest)
+    target = Target(url, exists=True, owner=owner, applied=applied, standing=stamp)
     for module in (merges, pending):
         monkeypatch.setattr(module, "open_store", lambda _: store)
     for module in (starts, pending):
