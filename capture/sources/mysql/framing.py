@@ -36,10 +36,12 @@ _length_at = struct.Struct("<I").unpack_from
 class EventBuffer:
     """What was received and not yet taken. ``starts`` are the offsets of the whole events' headers
     in log order, ``stops`` (an array, by `stops`) the offsets behind them, checksums included.
+    ``checked`` is how many of them, from the first on, were compared with their checksums.
     It begins with ``packets``; without a socket there is nothing behind these."""
 
     def __init__(self, sock: Any, packets: bytes = b"") -> None:
         self.starts: list[int] = []
+        self.checked = 0
         self._sock = sock
         self._bytes = bytearray(_CAPACITY if sock is not None else len(packets) + _SLACK_BYTES)
         self._bytes[: len(packets)] = packets
@@ -138,6 +140,7 @@ class EventBuffer:
             self._parked = behind + bytes(view[self._framed : self._end])
         self._end = self._framed = self.starts[first] - LEAD_BYTES
         del self.starts[first:]
+        self.checked = min(self.checked, first)
 
     def unpark(self) -> None:
         """Go on with what was put aside."""
@@ -160,6 +163,7 @@ class EventBuffer:
         self._bytes[behind:size] = rest
         self._end, self._framed = size, begin
         del self.starts[first:]
+        self.checked = min(self.checked, first)
 
     def take(self, count: int, cut: int, padding: bytes) -> bytes:
         """Remove the first ``count`` events, which end at ``cut``: their bytes and ``padding``."""
@@ -171,6 +175,7 @@ class EventBuffer:
             self._bytes = bytearray(rest) + bytearray(_CAPACITY - len(rest))
         self._end = len(rest)
         self._framed -= cut
+        self.checked = max(0, self.checked - count)
         self.starts = [start - cut for start in self.starts[count:]]
         return taken
 

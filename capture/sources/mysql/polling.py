@@ -18,6 +18,7 @@ from capture.sources.mysql.connect import is_rival, stream_failed
 from capture.sources.mysql.event_codes import EVENT_KINDS, EventCode, Treatment
 from capture.sources.mysql.framing import HEADER_BYTES, LEAD_BYTES
 from capture.sources.mysql.images import PADDING
+from capture.sources.mysql.intact import check_events
 from capture.sources.mysql.log_state import LogState
 from capture.sources.mysql.rare import RareEvents
 from capture.sources.mysql.table_cache import TableCache, table_ids
@@ -142,6 +143,7 @@ class Poller:
                     source.on_rival()
                 raise error
             count = int(failed[0])
+        count = check_events(source, data, starts[:count], stops[:count])
         events = EventColumns(data, starts[:count], stops[:count] - source.checksum_bytes)
         packed = np.flatnonzero(_PACKED[events.codes])
         if len(packed):

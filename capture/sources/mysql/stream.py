@@ -74,7 +74,8 @@ class Accepted:
 
 class BinlogStream:
     """An open stream. ``file`` and ``at`` are where its next event begins, ``checksum_bytes`` what
-    stands behind every event; both follow the events that are read."""
+    stands behind every event; all follow the events that are read. ``awaits_description``: what
+    comes next describes the file, and whether its events have checksums."""
 
     def __init__(
         self,
@@ -83,7 +84,9 @@ class BinlogStream:
         *,
         end: Callable[[], None] | None = None,
         checksum: int = 0,
+        awaits_description: bool = False,
     ) -> None:
+        self.awaits_description = awaits_description
         self.file = position.file
         self.at = position.offset
         self.checksum_bytes = checksum
@@ -155,7 +158,8 @@ def over(connection: Any, position: MysqlPosition) -> BinlogStream:
     """The stream that the server sends over ``connection``."""
     sock = getattr(connection, SOCKET)
     sock.setblocking(False)
-    return BinlogStream(EventBuffer(sock), position, end=connection._force_close)
+    end = connection._force_close
+    return BinlogStream(EventBuffer(sock), position, end=end, awaits_description=True)
 
 
 def _prepared(

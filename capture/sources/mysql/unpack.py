@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from capture.sources.mysql.checksums import sealed
 from capture.sources.mysql.compressed import InnerEvent, expand_payload, expand_rows, inflate
 from capture.sources.mysql.event_codes import EventCode
 from capture.sources.mysql.framing import HEADER_BYTES, packet
@@ -38,7 +39,8 @@ def plain_packet(code: int, header: bytes, body: bytes, *, checksum_bytes: int) 
     else:
         number, body = expand_rows(code, body, expanded_bytes_max=EVENT_BYTES_MAX)
         plain = EventCode(number)
-    return packet(header[:4] + bytes([plain]) + header[5:] + body + bytes(checksum_bytes))
+    event = header[:4] + bytes([plain]) + header[5:] + body
+    return packet(sealed(event, checksum_bytes))
 
 
 def _plain_query(body: bytes) -> bytes:
@@ -52,7 +54,7 @@ class PayloadStream:
 
     def __init__(self, header: bytes, body: bytes, *, checksum_bytes: int) -> None:
         self._next_position = header[13:17]
-        self._checksum = bytes(checksum_bytes)
+        self._checksum_bytes = checksum_bytes
         self._events: Iterator[InnerEvent] = expand_payload(
             body, expanded_bytes_max=EXPANDED_BYTES_MAX
         )
@@ -68,7 +70,7 @@ class PayloadStream:
         for event in self._events:
             # Inner events do not say where they end: the payload's end is theirs.
             header = event.header[:13] + self._next_position + event.header[17:HEADER_BYTES]
-            packets.append(packet(header + event.body + self._checksum))
+            packets.append(packet(sealed(header + event.body, self._checksum_bytes)))
             size += len(packets[-1])
             if size >= STEP_BYTES:
                 break

@@ -33,6 +33,8 @@ from tideline.contract.errors import (
 from tideline.contract.position import MysqlPosition, SourcePosition
 from tideline.contract.steps import ColumnStep, StepKind
 
+FIRST = (EventCode.ROTATE, EventCode.FORMAT_DESCRIPTION)
+
 
 class Feed:
     """A socket that gives what it was made with, and then nothing."""
@@ -97,10 +99,12 @@ def reader_of(
     derives: bool = True,
 ) -> BinlogReader:
     """A reader that captures every table; nothing is replayed. ``derives``: they have generated
-    columns."""
+    columns. Without a beginning of a file it is in the middle of one without checksums."""
     start = MysqlPosition("binlog.000001", at)
-    connection = Connection(b"".join(packet(one) for one in sent))
-    state = LogState(over(connection, start), make_executed(flavour, ""))
+    events = list(sent)
+    stream = over(Connection(b"".join(map(packet, events))), start)
+    stream.awaits_description = bool(events) and events[0][4] in FIRST
+    state = LogState(stream, make_executed(flavour, ""))
 
     def refuse(place: MysqlPosition) -> Any:
         raise SourceLost("nothing is replayed")
