@@ -151,6 +151,9 @@ class Capture(Section):
     """Changes that are decoded together."""
     batch_bytes_max: Count = 8 * MiB
     """The same in bytes of the log."""
+    event_bytes_max: Annotated[int, Field(ge=MiB, le=1024 * MiB)] = 1024 * MiB
+    """Of one event of the source's log: a row, a statement. A larger one stops the worker by name:
+    it takes six times as much memory ([DEPLOYMENT](DEPLOYMENT.md#memory))."""
     upload_bytes_max: Count = 256 * MiB
     """Sealed but not yet durable bytes; above it, reading stops and the source keeps its log."""
     stop_timeout_s: Seconds = 30.0

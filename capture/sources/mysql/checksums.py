@@ -27,9 +27,17 @@ _CRC32 = 1
 
 def sealed(event: bytes, checksum_bytes: int) -> bytes:
     """``event`` (header and body) with its checksum behind it, if there is to be one."""
+    return event + seal(event, checksum_bytes=checksum_bytes)
+
+
+def seal(*event: bytes, checksum_bytes: int) -> bytes:
+    """The checksum of an event that is given in pieces; nothing if there is to be none."""
     if not checksum_bytes:
-        return event
-    return event + isal_zlib.crc32(event).to_bytes(CHECKSUM_BYTES, "little")
+        return b""
+    crc = 0
+    for piece in event:
+        crc = isal_zlib.crc32(piece, crc)
+    return crc.to_bytes(CHECKSUM_BYTES, "little")
 
 
 def is_sealed(event: bytes) -> bool:

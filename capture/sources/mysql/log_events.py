@@ -132,7 +132,7 @@ def _query(body: bytes, expanded_bytes_max: int | None) -> Query:
     sql_mode, collation = _statement_context(body[_QUERY.size : schema_at])
     text = body[text_at:]
     if expanded_bytes_max is not None:
-        text = inflate(text, expanded_bytes_max=expanded_bytes_max)
+        text = b"".join(inflate(text, expanded_bytes_max=expanded_bytes_max))
     schema = body[schema_at : text_at - 1].decode()
     return Query(text, schema, sql_mode, collation, error)
 
