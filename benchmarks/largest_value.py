@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -56,13 +57,22 @@ def _measured(what: str, settings: Settings, write: Callable[[int], None]) -> It
 
 def _peak(settings: Settings) -> int:
     context = multiprocessing.get_context("spawn")
-    with context.Pool(1) as pool:
-        return pool.apply(_read, (settings,))
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_read, args=(settings, theirs))
+    process.start()
+    theirs.close()
+    peak = int(ours.recv())
+    process.join()
+    return peak
 
 
-def _read(settings: Settings) -> int:
-    """Read the log until it is idle; the process's peak memory in bytes."""
+def _read(settings: Settings, answer: Connection) -> None:
+    """Read the log until it is idle; the process's peak memory in bytes is the answer."""
     run_until_idle(settings)
+    answer.send(_peak_of_this())
+
+
+def _peak_of_this() -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
