@@ -9,6 +9,7 @@ import structlog
 
 from benchmarks import (
     ladder,
+    largest_value,
     merge,
     merge_start,
     mysql_capture,
@@ -31,6 +32,7 @@ _ALL = {
         mysql_capture,
         mysql_dump,
         mysql_memory,
+        largest_value,
         merge,
         small_merges,
         merge_start,

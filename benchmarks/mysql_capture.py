@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
@@ -13,6 +15,10 @@ from benchmarks.equality import MYSQL_CLOCK, assert_equal
 from benchmarks.mysql_rig import SERVERS, MysqlRig, mysql_rig
 from benchmarks.result import Result, result
 from benchmarks.rig import Cost, run_until_idle
+from capture.core.events import Int64Array
+from capture.sources.mysql import intact
+from capture.sources.mysql.checksums import first_damaged
+from capture.sources.mysql.framing import Bytes
 from tideline.settings import Settings
 
 NAME = "mysql_capture"
@@ -48,7 +54,8 @@ def _workload(
     floor_and_goal: tuple[int, int],
 ) -> Iterator[Result]:
     null = min(_drain(server, begin), _drain(server, begin), key=lambda cost: cost.wall_s)
-    cost = run_until_idle(settings)
+    with _timed_checks() as checks:
+        cost = run_until_idle(settings)
     assert_equal(
         server.cursor,
         settings=settings,
@@ -78,11 +85,37 @@ def _workload(
     yield result(
         NAME,
         workload,
+        "client CPU per change for checksums",
+        value=(checks.cpu_s / changes * 1e6, "µs"),
+        baseline=(
+            "client CPU per change without them",
+            (cost.cpu_s - checks.cpu_s) / changes * 1e6,
+        ),
+        goal="≤ 0.03",
+    )
+    yield result(
+        NAME,
+        workload,
         "changes per second (wall)",
         value=(changes / cost.wall_s, "1/s"),
         baseline=("null drain of the same bytes", changes / null.wall_s),
         goal="as near the drain as can be",
     )
+
+
+@contextmanager
+def _timed_checks() -> Iterator[Cost]:
+    """The CPU of comparing events with their checksums, by the clock of the thread that does it."""
+    cost, compare = Cost(), first_damaged
+
+    def timed(data: Bytes, starts: Int64Array, stops: Int64Array) -> int | None:
+        begun = time.thread_time()
+        damaged = compare(data, starts, stops)
+        cost.cpu_s += time.thread_time() - begun
+        return damaged
+
+    with mock.patch.object(intact, "first_damaged", timed):
+        yield cost
 
 
 def _reader(server: MysqlRig, begin: tuple[str, int], **options: Any) -> BinLogStreamReader:

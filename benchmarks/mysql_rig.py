@@ -16,7 +16,7 @@ from console.services.valkey import ValkeyServer
 from tideline.settings import Settings, make_settings
 
 SERVERS: tuple[Literal["mariadb", "mysql"], ...] = ("mariadb", "mysql")
-_LARGE = {"innodb_buffer_pool_size": "512M", "max_binlog_size": "1G"}
+_LARGE = {"innodb_buffer_pool_size": "512M", "max_binlog_size": "1G", "max_allowed_packet": "1G"}
 _DATABASE = "shop"
 _COLUMNS = (
     "id bigint primary key",

@@ -218,6 +218,7 @@ class Session:
         for thread in (self._crew.uploader, self._crew.desk, dumpers, watcher):
             if thread.failure is not None:
                 raise thread.failure
+        self.core.intake.begin_turn()
         self._take_found(now)
         self._take_durable(reader, now)
         if self._position is not None:
@@ -303,7 +304,7 @@ class Session:
                 self._take_load(found, now)
             else:
                 self.core.on_chunk(found, now=now)
-        while not self._crew.desk.arrivals.empty():
+        while not self._crew.desk.arrivals.empty() and not self.core.intake.tired:
             arrived = self._crew.desk.arrivals.get()
             if isinstance(arrived, RequestRefused):
                 self.core.intake.on_refused(arrived)

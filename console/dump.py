@@ -131,10 +131,11 @@ def follow(
 ) -> Answer:
     """Poll until the request has ended; the final answer. ``show`` is given each one that is new.
 
-    Raises Unavailable when neither Redis nor the chain knew of it for `UNAVAILABLE_MAX_S`.
+    One that was refused for want of room is asked for again until there is room. Raises Unavailable
+    when neither Redis nor the chain knew of it for `UNAVAILABLE_MAX_S`.
     """
     seen: Answer | None = None
-    news_at = looked_at = reached_at = clock.monotonic()
+    news_at = looked_at = reached_at = asked_at = clock.monotonic()
     while True:
         now, away = clock.monotonic(), None
         try:
@@ -152,8 +153,11 @@ def follow(
         if answer is not None and answer != seen:
             seen, news_at = answer, now
             show(answer)
-            if answer.state.final:
+            if answer.state.final and not answer.again:
                 return answer
+        if answer is not None and answer.again and now - asked_at > REPEAT_AFTER_S:
+            asked_at = now
+            _ask_again(asker, request)
         if away is not None and now - reached_at > UNAVAILABLE_MAX_S:
             raise away
         clock.sleep(POLL_INTERVAL_S)

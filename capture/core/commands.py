@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from capture.core.events import CommandArrived, RequestRefused
-from capture.core.requests import FOLLOW_UP, REREAD, UNPROVEN
+from capture.core.requests import ERRORS_SHOWN, FOLLOW_UP, REREAD, UNPROVEN
 from tideline.contract.request import Action, Answer, Command, RequestState
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Commands:
         wanted = command.requests or ()
         unknown = [one for one in wanted if one not in self._core.requests]
         if unknown:
-            return f"not open: {', '.join(unknown)}"
+            return f"not open: {', '.join(unknown[:ERRORS_SHOWN])}"
         ours = [one for one in wanted if one.startswith(_OURS)]
         if ours and command.action is Action.CANCEL:
             return f"rows may stay wrong without {', '.join(ours)}: pause it instead"

@@ -1,4 +1,8 @@
-"""Dump requests: what comes from the queue, and what the worker asks of itself."""
+"""Dump requests: what comes from the queue, and what the worker asks of itself.
+
+All of it runs in the thread that reads the log, so what requests cost is counted (`Intake.tired`)
+and goes on in the next turn, and what they leave in the open state is bounded (`requests`).
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from capture.core.blocks import OWN_IDS
+from capture.core.choosing import Choice, Names
 from capture.core.events import RequestArrived, RequestRefused
 from capture.core.key_ranges import holds_nothing
-from capture.core.requests import REREAD
+from capture.core.requests import REREAD, size_of
 from capture.core.tables import VALUE
-from tideline.contract.errors import Misconfigured
 from tideline.contract.manifest import CapturedFrom, TableCondition
-from tideline.contract.patterns import check_patterns, matches
 from tideline.contract.receipt import PENDING, rereads_pending
 from tideline.contract.request import Answer, DumpRequest, RequestState
-from tideline.contract.schema import parse_table
 
 if TYPE_CHECKING:
     from capture.core.worker import Worker
@@ -25,6 +27,11 @@ _ROUNDS = 2
 """Of two looks at the catalog that end after a request came, the second began after it came."""
 _REFUSED_MAX = 1_000
 """Refused messages that are remembered; one that is forgotten and comes again is refused again."""
+WORK_MAX = 50_000
+"""Of a turn, in comparisons; about as much is done once it is reached, as one request takes."""
+_BYTES_PER_WORK = 20
+_ERROR_CHARACTERS_MAX = 1_000
+_AGAIN = "ask again, with the same id, once one of those that are open has ended"
 REREAD_KEYS_MAX = 10_000
 """Rows that changed their key during a dump and are read again one by one; above that the whole
 table is dumped again."""
@@ -38,6 +45,19 @@ class Intake:
         self._token = token
         self._unknown: dict[str, tuple[RequestArrived, int]] = {}
         self._refused: deque[str] = deque(maxlen=_REFUSED_MAX)
+        self._names = Names()
+        self._due: deque[str] = deque()
+        self._work = 0
+
+    @property
+    def tired(self) -> bool:
+        """Whether no request is to be given to it before the next turn."""
+        return bool(self._due) or self._work >= WORK_MAX
+
+    def begin_turn(self) -> None:
+        """Go on with what was left."""
+        self._work = 0
+        self._go_on()
 
     @property
     def waits(self) -> bool:
@@ -58,30 +78,53 @@ class Intake:
         if waits is not None:
             if waits[0].message_id != arrived.message_id:  # Not the same entry, reclaimed.
                 core.draft.messages.append(arrived.message_id)
-        elif self._may_be_new(request):
-            self._unknown[request.request_id] = (arrived, core.catalog.rounds)
         else:
-            self._decide(arrived)
+            choice = self._choose(request)
+            if choice.missing is None:
+                self._decide(arrived, choice)
+            elif len(self._unknown) >= core.limits.open_requests_max:
+                self._refuse_for_now(arrived, "as many requests wait for tables that are not known")
+            else:
+                self._unknown[request.request_id] = (arrived, core.catalog.rounds)
         return None
 
     def look_again(self) -> None:
         """After a look at the catalog: a table may have come since it was asked for. One that is
         not there after a look that began later is unknown."""
-        for request_id, (arrived, rounds) in list(self._unknown.items()):
-            known = not self._may_be_new(arrived.request)
-            if known or self._core.catalog.rounds - rounds >= _ROUNDS:
-                del self._unknown[request_id]
-                self._decide(arrived)
+        due = set(self._due)
+        self._due.extend(one for one in self._unknown if one not in due)
+        self._go_on()
 
-    def _decide(self, arrived: RequestArrived) -> None:
+    def _go_on(self) -> None:
+        while self._due and self._work < WORK_MAX:
+            request_id = self._due.popleft()
+            arrived, rounds = self._unknown[request_id]
+            choice = self._choose(arrived.request)
+            if choice.missing is None or self._core.catalog.rounds - rounds >= _ROUNDS:
+                del self._unknown[request_id]
+                self._decide(arrived, choice)
+
+    def _choose(self, request: DumpRequest) -> Choice:
+        self._names.update(self._core.tables.states)
+        choice = self._names.choose(request.tables)
+        self._work += choice.work
+        return choice
+
+    def _decide(self, arrived: RequestArrived, choice: Choice) -> None:
         core, request = self._core, arrived.request
-        tables, error = self._tables_for(request)
+        tables, error = self._tables_for(request, choice)
         if error is None and request.request_id.startswith(PENDING):
             error = self._comes_anyway(tables[0])
-        if error is None and len(core.requests) >= core.limits.open_requests_max:
-            error = f"{core.limits.open_requests_max} requests are open already; ask again later"
         if error is not None:
             self.on_refused(RequestRefused(arrived.message_id, request.request_id, error))
+            return
+        size = size_of(request)
+        self._work += size // _BYTES_PER_WORK + len(tables)
+        full = core.requests.full(size, len(tables), captured=len(core.tables.states), own=OWN_IDS)
+        if len(core.requests) >= core.limits.open_requests_max:
+            full = f"{core.limits.open_requests_max} requests are open already"
+        if full is not None:
+            self._refuse_for_now(arrived, full)
             return
         for table in tables:
             self._take_up(table)
@@ -90,16 +133,10 @@ class Intake:
         core.draft.messages.append(arrived.message_id)
         core.draft.urgent = core.draft.state_changed = True
 
-    def _may_be_new(self, request: DumpRequest) -> bool:
-        """Whether a sound request has a pattern that no table matches yet."""
-        try:
-            check_patterns(request.tables)
-        except Misconfigured:
-            return False
-        known = [parse_table(table) for table in self._core.tables.states]
-        return not all(
-            any(matches(table, (pattern,), ()) for table in known) for pattern in request.tables
-        )
+    def _refuse_for_now(self, arrived: RequestArrived, error: str) -> None:
+        """For want of room; of the same message that comes again as of any other."""
+        refused = RequestRefused(arrived.message_id, arrived.request.request_id, error)
+        self.refuse(refused, _AGAIN, again=True)
 
     def on_refused(self, refused: RequestRefused) -> None:
         """Record a message that is no request we can serve."""
@@ -111,37 +148,35 @@ class Intake:
         yet. What has been done is known by the ids of requests and commands."""
         return message_id in self._refused
 
-    def refuse(self, refused: RequestRefused, hint: str) -> None:
-        draft = self._core.draft
+    def refuse(self, refused: RequestRefused, hint: str, *, again: bool = False) -> None:
+        """Record it, with as much of the error as anybody reads: it may repeat what was asked."""
+        draft, error = self._core.draft, refused.error
+        if len(error) > _ERROR_CHARACTERS_MAX:
+            error = f"{error[:_ERROR_CHARACTERS_MAX]}…"
         self._refused.append(refused.message_id)
         draft.refused.append(
-            Answer(refused.request_id, RequestState.REFUSED, error=refused.error, hint=hint)
+            Answer(refused.request_id, RequestState.REFUSED, error=error, hint=hint, again=again)
         )
         draft.messages.append(refused.message_id)
         draft.urgent = True
 
-    def _tables_for(self, request: DumpRequest) -> tuple[list[str], str | None]:
+    def _tables_for(self, request: DumpRequest, choice: Choice) -> tuple[list[str], str | None]:
         core = self._core
         foreign = request.request_id.startswith(PENDING) and not rereads_pending(request)
         if foreign or request.request_id.startswith(OWN_IDS):
             begins = f"{request.request_id.partition(':')[0]}:"
             return [], f"ids that begin with {begins!r} are for requests of Tideline's own"
-        try:
-            check_patterns(request.tables)
-        except Misconfigured as error:
-            return [], error.message
-        known = {table: parse_table(table) for table in core.tables.states}
-        chosen = []
-        for pattern in request.tables:
-            hits = [text for text, table in known.items() if matches(table, (pattern,), ())]
-            if not hits:
-                return [], f"no captured table matches {pattern!r}"
-            served = [table for table in hits if self._serves(request, table)]
-            if not served:
+        if choice.error is not None:
+            return [], choice.error
+        if choice.missing is not None:
+            return [], f"no captured table matches {choice.missing!r}"
+        every = dict.fromkeys(table for hits in choice.hits for table in hits)
+        served = {table: self._serves(request, table) for table in every}
+        for hits in choice.hits:
+            if not any(map(served.__getitem__, hits)):
                 state = core.tables.states[hits[0]]
                 return [], f"table {hits[0]} {self._condition(hits[0], state.reason)}"
-            chosen.extend(served)
-        tables = list(dict.fromkeys(chosen))
+        tables = [table for table in every if served[table]]
         without = [] if request.whole else [one for one in tables if core.tables.keyless(one)]
         if without:
             return [], f"table {without[0]} has no key: only a dump of the whole table can be made"
@@ -219,7 +254,7 @@ class Intake:
     def reread(self, table: str, keys: list[tuple[str, ...]]) -> None:
         """Have these keys' rows read again, by a request that the same manifest makes durable."""
         core = self._core
-        if core.requests.reread_keys(table) + len(keys) > REREAD_KEYS_MAX:
+        if core.requests.reread_is_full(table, keys, keys_max=REREAD_KEYS_MAX):
             reason = "more rows changed their key during a dump than can be read again one by one"
             core.conditions.doubt(table, since=core.sequencer.last, reason=reason)
             return

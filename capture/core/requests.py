@@ -1,8 +1,12 @@
-"""Open requests: accepted, advanced chunk by chunk, ended. Values in, values out."""
+"""Open requests: accepted, advanced chunk by chunk, ended. Values in, values out.
+
+They stand in full in the open state, and so in each manifest that changes it: what they hold is
+bounded. `OpenRequests.full` says what askers may leave there, `reread_is_full` what the worker may.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -10,7 +14,14 @@ from msgspec.structs import replace
 
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import OpenRequest, OpenState, TableDump
-from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
+from tideline.contract.request import (
+    Answer,
+    DumpRequest,
+    RequestState,
+    TableProgress,
+    encode_answer,
+    encode_request,
+)
 
 OPEN = ("accepted", "running")
 FOLLOW_UP = "follow-up"
@@ -19,6 +30,16 @@ UNPROVEN = "unproven"
 """Begins the ids of dumps that prove a table whose rows may have changed unseen."""
 REREAD = "reread:"
 
+REQUEST_BYTES_MAX = 4 << 20
+"""Of all open requests that somebody asked for, as JSON: their keys are most of it."""
+DUMPS_MAX = 10_000
+"""Of tables in open requests, and as many more as tables are captured."""
+REREAD_BYTES_MAX = 4 << 20
+"""Of all keys that are to be read again."""
+RECENT_BYTES_MAX = 1 << 20
+"""Of the answers that are remembered; the newest always is."""
+_KEY_BYTES = 8
+"""Of a key, and of each of its texts, besides the text: quotes, commas, brackets."""
 ERRORS_SHOWN = 10
 """Of the tables of a request that failed, in its own error; each table has its own beside."""
 
@@ -37,6 +58,8 @@ class OpenRequests:
         self.chunk_rows = state.chunk_rows
         self.delay_ms = state.delay_ms
         self._open = {item.request.request_id: item for item in state.requests}
+        self._at = {item.request.request_id: _places(item.dumps) for item in state.requests}
+        self._sizes = {item.request.request_id: size_of(item.request) for item in state.requests}
         self._recent = {answer.request_id: answer for answer in state.recent}
         self._keep = keep
         self._reread_last = False
@@ -67,6 +90,28 @@ class OpenRequests:
     def accept(self, request: DumpRequest, tables: Iterable[str], *, asked_seq: int = 0) -> None:
         dumps = tuple(TableDump(table) for table in tables)
         self._open[request.request_id] = OpenRequest(request, dumps, asked_seq=asked_seq)
+        self._at[request.request_id] = _places(dumps)
+        self._sizes[request.request_id] = size_of(request)
+
+    def full(self, size: int, tables: int, *, captured: int, own: tuple[str, ...]) -> str | None:
+        """Why a request of ``size`` bytes for so many ``tables`` cannot be accepted now, if so;
+        ``captured`` tables are there. The worker's ``own`` requests, by the beginnings of their
+        ids, do not count: nobody can make more of them."""
+        others = [one for one in self._open if not one.startswith(own)]
+        asked = sum(map(self._sizes.__getitem__, others))
+        if asked and asked + size > REQUEST_BYTES_MAX:
+            return f"requests of {asked} bytes are open already, at most {REQUEST_BYTES_MAX} may be"
+        dumps, most = sum(len(self._at[one]) for one in others), DUMPS_MAX + captured
+        if dumps and dumps + tables > most:
+            return f"dumps of {dumps} tables are open already, at most {most} may be"
+        return None
+
+    def reread_is_full(self, table: str, keys: Sequence[tuple[str, ...]], *, keys_max: int) -> bool:
+        """Whether ``keys`` of ``table`` are too many, or too much, to be put on re-read lists."""
+        if self.reread_keys(table) + len(keys) > keys_max:
+            return True
+        listed = sum(size for one, size in self._sizes.items() if one.startswith(REREAD))
+        return listed + _bytes_of(keys) > REREAD_BYTES_MAX
 
     def due(self) -> Iterator[tuple[OpenRequest, TableDump]]:
         """The dumps that are open and not paused, those to go on with first: by priority, then
@@ -127,18 +172,28 @@ class OpenRequests:
 
     def fail(self, request_id: str, error: str) -> list[str]:
         """End the dumps of a request that are open with ``error``; their tables."""
-        ended = [dump for dump in self._open[request_id].dumps if dump.state in OPEN]
-        for dump in ended:
-            self.update(request_id, replace(dump, state="failed", error=error))
-        return [dump.table for dump in ended]
+        item = self._open[request_id]
+        dumps = tuple(
+            replace(dump, state="failed", error=error) if dump.state in OPEN else dump
+            for dump in item.dumps
+        )
+        self._open[request_id] = replace(item, dumps=dumps)
+        return [dump.table for dump in item.dumps if dump.state in OPEN]
 
     def dump(self, request_id: str, table: str) -> TableDump | None:
         """The dump of ``table`` in an open request, if it has not ended."""
-        item = self._open.get(request_id)
-        for dump in item.dumps if item else ():
-            if dump.table == table and dump.state in OPEN:
-                return dump
-        return None
+        at = self._at.get(request_id, _NOWHERE).get(table)
+        if at is None:
+            return None
+        dump = self._open[request_id].dumps[at]
+        return dump if dump.state in OPEN else None
+
+    def _of(self, table: str) -> Iterator[tuple[OpenRequest, TableDump]]:
+        """The dumps of ``table`` that are open, oldest first."""
+        for request_id in list(self._open):
+            dump = self.dump(request_id, table)
+            if dump is not None:
+                yield self._open[request_id], dump
 
     def keys_asked(self, request_id: str) -> tuple[tuple[str, ...], ...]:
         """The keys that an open request names, of which it reads some chunk by chunk."""
@@ -153,11 +208,8 @@ class OpenRequests:
     def dumping(self, table: str) -> bool:
         """Whether a dump of ``table`` is under way, so that it may miss a row that moves now."""
         return any(
-            dump.table == table
-            and not item.request.verifies
-            and (dump.state == "running" or (item.request.keys is not None and dump.state in OPEN))
-            for item in self._open.values()
-            for dump in item.dumps
+            not item.request.verifies and (dump.state == "running" or item.request.keys is not None)
+            for item, dump in self._of(table)
         )
 
     def reread(self, table: str, keys: tuple[tuple[str, ...], ...], new_id: str) -> str | None:
@@ -170,6 +222,7 @@ class OpenRequests:
             if _is_reread(item) and item.request.tables == (table,):
                 request = replace(item.request, keys=(*(item.request.keys or ()), *keys))
                 self._open[request_id] = replace(item, request=request)
+                self._sizes[request_id] += _bytes_of(keys)
                 return None
         self.accept(DumpRequest(new_id, (table,), keys=keys, requested_by="tideline"), [table])
         return new_id
@@ -186,26 +239,25 @@ class OpenRequests:
         item = self._open.get(request_id)
         if item is None:
             raise InvariantBroken(f"request {request_id} is not open")
-        dumps = tuple(dump if old.table == dump.table else old for old in item.dumps)
-        self._open[request_id] = replace(item, dumps=dumps)
+        at = self._at[request_id].get(dump.table)
+        if at is not None:
+            dumps = (*item.dumps[:at], dump, *item.dumps[at + 1 :])
+            self._open[request_id] = replace(item, dumps=dumps)
 
     def restart(self, table: str) -> bool:
         """Begin every open whole-table dump of ``table`` anew; whether there was one."""
         found = False
-        for item in self._open.values():
-            for dump in item.dumps:
-                if item.request.whole and dump.table == table and dump.state in OPEN:
-                    self.update(item.request.request_id, TableDump(table))
-                    found = True
+        for item, _ in self._of(table):
+            if item.request.whole:
+                self.update(item.request.request_id, TableDump(table))
+                found = True
         return found
 
     def dumps_all(self, table: str, *, asked_since: int | None = None) -> bool:
         """Whether a dump of the whole ``table`` is open (that was asked for after a sequence)."""
         return any(
-            item.request.whole and dump.table == table and dump.state in OPEN
-            for item in self._open.values()
-            if item.asked_seq >= (asked_since or 0)
-            for dump in item.dumps
+            item.request.whole and item.asked_seq >= (asked_since or 0)
+            for item, _ in self._of(table)
         )
 
     def awaits_dump(self, table: str, why: str = "") -> bool:
@@ -213,23 +265,17 @@ class OpenRequests:
         open and has not begun."""
         return any(
             item.request.whole
-            and dump.table == table
-            and dump.state in OPEN
             and item.request.request_id.startswith(why)
-            for item in self._open.values()
-            for dump in item.dumps
-            if dump.first_low_seq is None
+            and dump.first_low_seq is None
+            for item, dump in self._of(table)
         )
 
     def fail_table(self, table: str, error: str) -> bool:
         """End every open dump of ``table`` with ``error``; whether there was one."""
         found = False
-        for item in self.open:
-            for dump in item.dumps:
-                if dump.table == table and dump.state in OPEN:
-                    failed = replace(dump, state="failed", error=error)
-                    self.update(item.request.request_id, failed)
-                    found = True
+        for item, dump in self._of(table):
+            self.update(item.request.request_id, replace(dump, state="failed", error=error))
+            found = True
         return found
 
     def take_ended(self) -> list[Answer]:
@@ -239,15 +285,34 @@ class OpenRequests:
             if any(dump.state in OPEN for dump in item.dumps):
                 continue
             answer = answer_of(item)
-            del self._open[item.request.request_id]
+            for of in (self._open, self._at, self._sizes):
+                del of[item.request.request_id]
             self.remember(answer)
             answers.append(answer)
         return answers
 
     def remember(self, answer: Answer) -> None:
         self._recent[answer.request_id] = answer
-        while len(self._recent) > self._keep:
-            del self._recent[next(iter(self._recent))]
+        size = sum(len(encode_answer(one)) for one in self._recent.values())
+        while len(self._recent) > self._keep or (size > RECENT_BYTES_MAX and len(self._recent) > 1):
+            size -= len(encode_answer(self._recent.pop(next(iter(self._recent)))))
+
+
+_NOWHERE: Mapping[str, int] = {}
+
+
+def _places(dumps: Iterable[TableDump]) -> dict[str, int]:
+    """Where the dump of each table stands among those of its request."""
+    return {dump.table: place for place, dump in enumerate(dumps)}
+
+
+def size_of(request: DumpRequest) -> int:
+    """The bytes of ``request`` as JSON."""
+    return len(encode_request(request))
+
+
+def _bytes_of(keys: Iterable[tuple[str, ...]]) -> int:
+    return sum(_KEY_BYTES + sum(_KEY_BYTES + len(text) for text in key) for key in keys)
 
 
 def reads_keys(request: DumpRequest, dump: TableDump) -> bool:
@@ -297,12 +362,15 @@ def answer_of(item: OpenRequest, now: Circumstances = Circumstances()) -> Answer
 
 
 def _state_of(dump: TableDump, now: Circumstances) -> RequestState:
-    state = RequestState(dump.state)
+    state = _STATES[dump.state]
     if state.final or not (now.paused or now.throttled):
         return state
     if now.paused:
         return RequestState.PAUSED
     return RequestState.THROTTLED if state is RequestState.RUNNING else state
+
+
+_STATES = {state.value: state for state in RequestState}
 
 
 def _progress(item: OpenRequest, dump: TableDump, now: Circumstances) -> TableProgress:

@@ -59,8 +59,10 @@ class Patience:
     answered_s: float
 
     def step(self, answer: Answer | None, now_s: float) -> Step:
-        """The next step, given what was just seen at ``now_s``."""
-        if answer is not None and answer.state.final:
+        """The next step, given what was just seen at ``now_s``. What was refused for want of room
+        is asked for again."""
+        refused_for_now = answer is not None and answer.again
+        if answer is not None and answer.state.final and not refused_for_now:
             return Step.FINAL
         if answer is not None:
             self.answered_s = now_s
@@ -68,7 +70,8 @@ class Patience:
             return Step.TIMED_OUT
         if now_s - self.answered_s >= self.watch.unanswered_timeout_s:
             return Step.UNANSWERED
-        if answer is None and now_s - self.asked_s >= self.watch.repeat_after_s:
+        unheard = answer is None or refused_for_now
+        if unheard and now_s - self.asked_s >= self.watch.repeat_after_s:
             return Step.ASK
         return Step.WAIT
 

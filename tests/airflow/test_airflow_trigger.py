@@ -29,6 +29,7 @@ RUNNING = Answer(
     RequestState.RUNNING,
     tables=(TableProgress("public.orders", RequestState.RUNNING, 3, 12, rows=30),),
 )
+FULL = Answer("run/1", RequestState.REFUSED, again=True)
 WATCH = Watch(0.0, timeout_s=100.0, unanswered_timeout_s=20.0, repeat_after_s=5.0)
 
 
@@ -47,6 +48,10 @@ def patience() -> Patience:
         (Answer("run/1", RequestState.DONE), 1000.0, Step.FINAL),
         (Answer("run/1", RequestState.FAILED), 1.0, Step.FINAL),
         (Answer("run/1", RequestState.REFUSED), 1.0, Step.FINAL),
+        (FULL, 1.0, Step.WAIT),
+        (FULL, 6.0, Step.ASK),
+        (FULL, 30.0, Step.ASK),
+        (FULL, 100.0, Step.TIMED_OUT),
     ],
 )
 def test_steps(answer: Answer | None, now_s: float, step: Step) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fnmatch
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from tideline.contract.errors import Misconfigured
@@ -19,6 +19,8 @@ from tideline.contract.schema import TableId
 
 _PART = r'(?:"(?:[^"]|"")+"|[^."\s]+)'
 _PATTERN = re.compile(rf"(?P<schema>{_PART})\.(?P<table>{_PART})")
+_SHOWN_MAX = 10
+_SHOWN_CHARACTERS = 200
 _SYSTEM_SCHEMA = re.compile(r"pg_catalog|information_schema|pg_toast.*|pg_temp.*")
 
 
@@ -49,6 +51,34 @@ def matches(table: TableId, include: Iterable[str], exclude: Iterable[str] = ())
     return included and not any(_match(table, pattern) for pattern in exclude)
 
 
+def named_table(pattern: str) -> TableId | None:
+    """The one table that ``pattern`` can mean, None for one with a shell's signs.
+
+    Raises Misconfigured for a text that is not a pattern.
+    """
+    schema, table = split_pattern(pattern)
+    return TableId(schema.text, table.text) if schema.plain and table.plain else None
+
+
+def named_schema(pattern: str) -> str | None:
+    """The one schema whose tables ``pattern`` can mean, if it names one."""
+    schema, _ = split_pattern(pattern)
+    return schema.text if schema.plain else None
+
+
+def matcher(pattern: str) -> Callable[[TableId], bool]:
+    """What says of a table whether it matches ``pattern``, made once for many tables."""
+    schema, name = _compile(pattern)
+    if schema is None:
+        return lambda table: (
+            name.fullmatch(table.name) is not None
+            and _SYSTEM_SCHEMA.fullmatch(table.schema) is None
+        )
+    return lambda table: (
+        name.fullmatch(table.name) is not None and schema.fullmatch(table.schema) is not None
+    )
+
+
 def check_patterns(patterns: Iterable[str]) -> None:
     """Raise Misconfigured, with every text that is not a pattern."""
     wrong = [pattern for pattern in patterns if _PATTERN.fullmatch(pattern) is None]
@@ -57,10 +87,7 @@ def check_patterns(patterns: Iterable[str]) -> None:
 
 
 def _match(table: TableId, pattern: str) -> bool:
-    schema, name = _compile(pattern)
-    if schema is None:
-        return _SYSTEM_SCHEMA.fullmatch(table.schema) is None and bool(name.fullmatch(table.name))
-    return bool(schema.fullmatch(table.schema)) and bool(name.fullmatch(table.name))
+    return matcher(pattern)(table)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -86,7 +113,10 @@ def _part(text: str) -> re.Pattern[str]:
 
 
 def _not_patterns(texts: list[str]) -> Misconfigured:
+    named = [repr(text[:_SHOWN_CHARACTERS]) for text in texts[:_SHOWN_MAX]]
+    if len(texts) > _SHOWN_MAX:
+        named.append(f"… {len(texts)} of them")
     return Misconfigured(
-        f"not a pattern of the form schema.table: {', '.join(map(repr, texts))}",
+        f"not a pattern of the form schema.table: {', '.join(named)}",
         hint='write public.orders, public.*, or "My Schema"."My Table"',
     )

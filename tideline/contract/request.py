@@ -22,6 +22,10 @@ FEATURES: frozenset[str] = frozenset()
 """The optional features that this version understands, of requests and of answers."""
 KEYS_MAX = 100_000
 TABLES_MAX = 10_000
+PATTERN_CHARACTERS_MAX = 1_000
+NOTE_CHARACTERS_MAX = 1_000
+"""Of ``requested_by``, which every message of a cancelled request repeats."""
+COMMAND_REQUESTS_MAX = 1_000
 CHUNK_ROWS_MAX = 1_000_000
 DELAY_MS_MAX = 3_600_000
 PRIORITY_MAX = 10
@@ -178,7 +182,8 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``manifest_number`` is that of the manifest which made the state durable: a merge that has
     applied it has applied all of a ``done`` request's rows. ``error`` and ``hint`` say why a
-    request failed or was refused.
+    request failed or was refused. ``again``: it was refused for want of room, and the same request
+    may be accepted once others have ended.
     """
 
     request_id: str
@@ -189,6 +194,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     tables: tuple[TableProgress, ...] = ()
     error: str | None = None
     hint: str | None = None
+    again: bool = False
 
 
 def parse_request(raw: bytes) -> DumpRequest:
@@ -269,6 +275,11 @@ def _rules(request: DumpRequest) -> list[tuple[bool, str]]:
         (not request.tables, "tables must name at least one table"),
         (len(request.tables) > TABLES_MAX, f"tables holds more than {TABLES_MAX} patterns"),
         (
+            any(len(pattern) > PATTERN_CHARACTERS_MAX for pattern in request.tables),
+            f"a pattern has more than {PATTERN_CHARACTERS_MAX} characters",
+        ),
+        *_note_rules(request.requested_by),
+        (
             request.time is not None and request.key_range is not None,
             "key_range and time exclude each other",
         ),
@@ -319,11 +330,21 @@ def _command_rules(command: Command) -> list[tuple[bool, str]]:
         (bool(unknown), f"unknown features required: {', '.join(unknown)}"),
         (not all(map(_ID.fullmatch, named)), "ids must be 1 to 200 plain characters"),
         ("\0" in command.requested_by, "no text may hold the character NUL"),
+        *_note_rules(command.requested_by),
+        (
+            len(command.requests or ()) > COMMAND_REQUESTS_MAX,
+            f"requests names more than {COMMAND_REQUESTS_MAX}",
+        ),
         (command.requests == (), "requests must name at least one request, or be left out"),
         (command.action is Action.TUNE and not tunes, "tune needs chunk_rows or delay_ms"),
         (command.action is not Action.TUNE and tunes, "chunk_rows and delay_ms are for tune"),
         *_pace_rules(rows, delay),
     ]
+
+
+def _note_rules(requested_by: str) -> list[tuple[bool, str]]:
+    most = NOTE_CHARACTERS_MAX
+    return [(len(requested_by) > most, f"requested_by has more than {most} characters")]
 
 
 def _pace_rules(chunk_rows: int | None, delay_ms: int | None) -> list[tuple[bool, str]]:

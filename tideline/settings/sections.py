@@ -93,8 +93,8 @@ class Control(Section):
     """The password, if it is not in the url; better in TIDELINE_CONTROL__PASSWORD."""
     password_file: Path | None = None
     """A file that holds the password and nothing else."""
-    message_bytes_max: Count = 1 * MiB
-    """Larger requests are refused."""
+    message_bytes_max: Annotated[int, Field(ge=1, le=2 * MiB)] = 1 * MiB
+    """Larger requests are refused. At most 2 MiB: to read one takes time from reading the log."""
     answer_ttl_s: Seconds = 86_400.0
     """How long an answer stays readable in the queue; the chain keeps the newest ones."""
 
@@ -154,6 +154,9 @@ class Capture(Section):
     """Changes that are decoded together."""
     batch_bytes_max: Count = 8 * MiB
     """The same in bytes of the log."""
+    event_bytes_max: Annotated[int, Field(ge=MiB, le=1024 * MiB)] = 1024 * MiB
+    """Of one event of the source's log: a row, a statement. A larger one stops the worker by name:
+    it takes six times as much memory ([DEPLOYMENT](DEPLOYMENT.md#memory))."""
     upload_bytes_max: Count = 256 * MiB
     """Sealed but not yet durable bytes; above it, reading stops and the source keeps its log."""
     stop_timeout_s: Seconds = 30.0
@@ -194,7 +197,8 @@ class Capture(Section):
     unseen_transactions_max: Count = 100_000
     """PostgreSQL: above so many that are not visible yet, chunks use the fence."""
     open_requests_max: Annotated[int, Field(ge=1, le=64)] = 64
-    """More are refused until one ends."""
+    """More are refused until one ends; so are requests above 4 MiB together, and dumps of more
+    than 10,000 tables and as many as are captured."""
     parallel_dumps_max: Annotated[int, Field(ge=1, le=16)] = 2
     """Tables that are dumped side by side, each over two connections of its own."""
     chunks_ahead_max: Annotated[int, Field(ge=0, le=16)] = 2

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.core.events import Int64Array
-from capture.sources.mysql.event_codes import EventCode
+from capture.sources.mysql.event_codes import ARTIFICIAL_FLAG, EventCode
 from capture.sources.mysql.framing import HEADER_BYTES, Bytes
 from capture.sources.mysql.gtid_events import parse_mariadb_gtid, parse_tagged_gtid
 from tideline.contract.errors import CorruptData
@@ -35,6 +35,7 @@ _USUAL_EXTRA = 1
 MARIADB_FLAGS_AT = HEADER_BYTES + _FLAGS_AT
 _PREPARED_XA = 64
 _BEGIN, _COMMIT, _SAVEPOINT = b"BEGIN", b"COMMIT", b"SAVEPOINT"
+_BEATS = (EventCode.HEARTBEAT, EventCode.HEARTBEAT_V2)
 GTID_CODES = (
     EventCode.GTID,
     EventCode.ANONYMOUS_GTID,
@@ -222,6 +223,19 @@ def _lacking(data: Bytes, at: Int64Array, bitmap: Bytes) -> Marks:
     present = data[at[:, None] + np.arange(len(bitmap))]
     lacks: Marks = ((present & bitmap) != bitmap).any(axis=1)
     return lacks
+
+
+def position_behind(events: EventColumns, at: int) -> int:
+    """The log's own position behind ``events``, which began at ``at``. Positions have 32 bits:
+    events are far smaller than that, so one that is less by much has wrapped around. Events made
+    for this connection have none."""
+    for place in range(len(events) - 1, -1, -1):
+        start = events.starts[place : place + 1]
+        position = int(numbers(events.data, start + 13, 4)[0])
+        artificial = int(numbers(events.data, start + 17, 2)[0]) & ARTIFICIAL_FLAG
+        if position and not artificial and events.codes[place] not in _BEATS:
+            return unwrapped(position, at)
+    return at
 
 
 def unwrapped(position: int, before: int) -> int:

@@ -2,7 +2,8 @@
 
 MariaDB (``log_bin_compress``) compresses single events with zlib, MySQL
 (``binlog_transaction_compression``) whole transactions with zstd. Nothing is expanded beyond a
-limit that the caller names, whatever an event claims. Layouts: MariaDB's
+limit that the caller names, whatever an event claims, and nothing more often than once: what is
+large is given in pieces, which nobody need join. Layouts: MariaDB's
 ``sql/log_event.cc`` (binlog_buf_uncompress), MySQL's ``codecs/binary.cpp`` and
 ``control_events.h``.
 """
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from capture.sources.large import too_large
 from capture.sources.mysql.event_body import length_encoded, reads
 from capture.sources.mysql.event_codes import (
     COMPRESSED_ROWS_V1,
@@ -32,35 +34,45 @@ _ZLIB = 0
 _COMPRESSED = 0x80
 
 _BLOCK_BYTES = 1 << 20
+_FED_BYTES = 1 << 16
+"""Of a compressed event at a time: what is left over of it is copied."""
 _END, _PAYLOAD_BYTES, _ALGORITHM, _EXPANDED_BYTES = 0, 1, 2, 3
 _ZSTD, _NONE = 0, 255
 
 
-def inflate(data: bytes, *, expanded_bytes_max: int) -> bytes:
-    """What MariaDB compressed: a byte of algorithm and width, the length, a zlib stream.
+def inflate(data: bytes, *, expanded_bytes_max: int) -> list[bytes]:
+    """What MariaDB compressed, in pieces: a byte of algorithm and width, the length, a zlib stream.
 
-    CorruptData when it is something else, or longer than it says or than ``expanded_bytes_max``.
+    CorruptData when it is something else, or not as long as it says; Misconfigured when it says
+    that it is longer than ``expanded_bytes_max``.
     """
     if not data or not data[0] & _COMPRESSED or data[0] >> 4 & 7 != _ZLIB:
         raise CorruptData("a compressed event of the binlog is in a form that is not known")
     width = data[0] & 7
     size = int.from_bytes(data[1 : 1 + width], "big")
-    _check_size(size, expanded_bytes_max)
-    stream = zlib.decompressobj()
+    if size > expanded_bytes_max:
+        raise too_large(size, expanded_bytes_max, "expanded")
+    stream, pieces, left = zlib.decompressobj(), list[bytes](), size + 1
     try:
-        plain = stream.decompress(data[1 + width :], size + 1)
+        for at in range(1 + width, len(data), _FED_BYTES):
+            fed = data[at : at + _FED_BYTES]
+            while fed and left > 0 and not stream.eof:
+                pieces.append(stream.decompress(fed, min(left, _BLOCK_BYTES)))
+                left -= len(pieces[-1])
+                fed = stream.unconsumed_tail
     except zlib.error:
         raise CorruptData("a compressed event of the binlog does not expand") from None
-    if len(plain) != size or not stream.eof:
+    if left != 1 or not stream.eof:
         raise CorruptData(
             f"a compressed event of the binlog does not hold the {size} bytes it says"
         )
-    return plain
+    return pieces
 
 
 @reads("compressed rows")
-def expand_rows(code: int, body: bytes, *, expanded_bytes_max: int) -> tuple[int, bytes]:
-    """MariaDB's compressed row event ``code`` as the plain event it stands for: code and body."""
+def expand_rows(code: int, body: bytes, *, expanded_bytes_max: int) -> tuple[int, list[bytes]]:
+    """MariaDB's compressed row event ``code`` as the plain event it stands for: code, and body in
+    pieces."""
     has_extra = code >= EventCode.WRITE_ROWS_COMPRESSED
     plain_code = code - (COMPRESSED_ROWS_V2 if has_extra else COMPRESSED_ROWS_V1)
     at = _TABLE_ID_AND_FLAGS
@@ -71,17 +83,21 @@ def expand_rows(code: int, body: bytes, *, expanded_bytes_max: int) -> tuple[int
     at += images * ((columns + 7) // 8)
     if at > len(body):
         raise IndexError
-    return plain_code, body[:at] + inflate(body[at:], expanded_bytes_max=expanded_bytes_max)
+    return plain_code, [body[:at], *inflate(body[at:], expanded_bytes_max=expanded_bytes_max)]
 
 
 @dataclass(frozen=True, slots=True)
 class InnerEvent:
-    """An event of a transaction payload: ``header`` as it stands there (its next_pos is 0), body
-    without a checksum, for inner events have none."""
+    """An event of a transaction payload: ``header`` as it stands there (its next_pos is 0), body,
+    in ``pieces``, without a checksum, for inner events have none."""
 
     code: int
     header: bytes
-    body: bytes
+    pieces: tuple[bytes, ...]
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(self.pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +106,7 @@ class Payload:
 
     algorithm: int
     expanded_bytes: int
-    data: bytes
+    data: memoryview
 
 
 @reads("TRANSACTION_PAYLOAD")
@@ -104,19 +120,21 @@ def parse_payload(body: bytes) -> Payload:
             raise CorruptData(f"a TRANSACTION_PAYLOAD event has an unknown field: {kind}")
         fields[kind], at = length_encoded(body, at)[0], at + size
         kind, at = length_encoded(body, at)
-    data = body[at:]
+    data = memoryview(body)[at:]
     if len(data) != fields.get(_PAYLOAD_BYTES) or _ALGORITHM not in fields:
         raise CorruptData("a TRANSACTION_PAYLOAD event is not as long as it says")
     return Payload(fields[_ALGORITHM], fields.get(_EXPANDED_BYTES, len(data)), data)
 
 
-def expand_payload(body: bytes, *, expanded_bytes_max: int) -> Iterator[InnerEvent]:
+def expand_payload(
+    payload: Payload, *, expanded_bytes_max: int, event_bytes_max: int
+) -> Iterator[InnerEvent]:
     """The events of a TRANSACTION_PAYLOAD event, in order; a block at a time in memory.
 
-    CorruptData when the payload is not as long as it says, or longer than ``expanded_bytes_max``:
-    what was given before that must be thrown away.
+    CorruptData when the payload is not as long as it says, or longer than ``expanded_bytes_max``,
+    Misconfigured when one of its events says that it is longer than ``event_bytes_max``: what was
+    given before that must be thrown away.
     """
-    payload = parse_payload(body)
     _check_size(payload.expanded_bytes, expanded_bytes_max)
     with _stream(payload) as stream:
         expanded = _Expanded(stream, payload.expanded_bytes)
@@ -125,7 +143,9 @@ def expand_payload(body: bytes, *, expanded_bytes_max: int) -> Iterator[InnerEve
             _, code, _, size, _, _ = _HEADER.unpack(header)
             if size < HEADER_BYTES:
                 raise CorruptData("an event in a transaction payload is broken")
-            yield InnerEvent(code, header, expanded.take(size - HEADER_BYTES))
+            if size > event_bytes_max:
+                raise too_large(size, event_bytes_max, "in a transaction payload")
+            yield InnerEvent(code, header, expanded.pieces(size - HEADER_BYTES))
         expanded.end()
 
 
@@ -150,19 +170,24 @@ class _Expanded:
         self._at = 0
 
     def take(self, count: int) -> bytes:
+        return b"".join(self.pieces(count))
+
+    def pieces(self, count: int) -> tuple[bytes, ...]:
+        """The next ``count`` bytes; those of many blocks are not joined with the last one's."""
         if count > self.left:
             raise CorruptData("a transaction payload is shorter than its events")
-        stop = self._at + count
-        if stop > len(self._block):
-            kept = self._block[self._at :]
-            self._block = kept + self._read(max(_BLOCK_BYTES, count - len(kept)))
-            self._at, stop = 0, count
-        taken = self._block[self._at : stop]
-        if len(taken) != count:
+        kept = self._block[self._at : self._at + count]
+        self._at += len(kept)
+        taken, lacking = [kept], count - len(kept)
+        if lacking > _BLOCK_BYTES:
+            taken.append(self._read(lacking))
+        elif lacking:
+            self._block, self._at = self._read(_BLOCK_BYTES), lacking
+            taken.append(self._block[:lacking])
+        if sum(map(len, taken)) != count:
             raise CorruptData("a transaction payload is shorter than it says")
-        self._at = stop
         self.left -= count
-        return taken
+        return tuple(taken)
 
     def end(self) -> None:
         """CorruptData unless everything was taken."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import select
 import ssl
 import struct
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,17 @@ import numpy.typing as npt
 from capture.core.events import Int64Array
 
 Bytes = npt.NDArray[np.uint8]
+Buffer = bytes | memoryview
 
 HEADER_BYTES = 19
 """Of an event: timestamp u32, type u8, server id u32, size u32, next position u32, flags u16."""
 PAYLOAD_MAX = 0xFFFFFF
 _PACKET_BYTES = 4
+_SIZE_AT = 9
 LEAD_BYTES = _PACKET_BYTES + 1
 _RECEIVE_BYTES = 1 << 20
 _CAPACITY = 1 << 24
+_ROOM = bytes(_CAPACITY)
 _SLACK_BYTES = 64
 """Always free, so that eight bytes can be read where any event has one."""
 
@@ -36,10 +40,12 @@ _length_at = struct.Struct("<I").unpack_from
 class EventBuffer:
     """What was received and not yet taken. ``starts`` are the offsets of the whole events' headers
     in log order, ``stops`` (an array, by `stops`) the offsets behind them, checksums included.
+    ``checked`` is how many of them, from the first on, were compared with their checksums.
     It begins with ``packets``; without a socket there is nothing behind these."""
 
     def __init__(self, sock: Any, packets: bytes = b"") -> None:
         self.starts: list[int] = []
+        self.checked = 0
         self._sock = sock
         self._bytes = bytearray(_CAPACITY if sock is not None else len(packets) + _SLACK_BYTES)
         self._bytes[: len(packets)] = packets
@@ -128,7 +134,9 @@ class EventBuffer:
             if max(map(int.__sub__, stops, starts)) < PAYLOAD_MAX - 1:
                 return bytes(view[starts[0] - LEAD_BYTES : stops[-1]])
             ends = zip(starts, stops, strict=True)
-            return b"".join(_packets(bytes(view[start - 1 : stop])) for start, stop in ends)
+            return b"".join(
+                piece for start, stop in ends for piece in _packets(view[start - 1 : stop])
+            )
 
     def park(self, first: int) -> None:
         """Remove the event at place ``first``, and put everything behind it aside until `unpark`;
@@ -138,39 +146,46 @@ class EventBuffer:
             self._parked = behind + bytes(view[self._framed : self._end])
         self._end = self._framed = self.starts[first] - LEAD_BYTES
         del self.starts[first:]
+        self.checked = min(self.checked, first)
 
     def unpark(self) -> None:
         """Go on with what was put aside."""
         parked, self._parked = self._parked, b""
         self.splice(len(self.starts), parked)
 
-    def splice(self, first: int, packets: bytes) -> None:
-        """Put ``packets`` in the place of all events from place ``first`` on (at the end: before
-        what is not framed), unframed themselves."""
+    def splice(self, first: int, *packets: Buffer) -> None:
+        """Put ``packets``, in pieces, in the place of all events from place ``first`` on (at the
+        end: before what is not framed), unframed themselves."""
         whole = first == len(self.starts)
         begin = self._framed if whole else self.starts[first] - LEAD_BYTES
         rest = bytes(memoryview(self._bytes)[self._framed : self._end])
-        behind = begin + len(packets)
-        size = behind + len(rest)
-        if size + _SLACK_BYTES > len(self._bytes):
-            bigger = bytearray(size + _RECEIVE_BYTES + _SLACK_BYTES)
-            bigger[:begin] = memoryview(self._bytes)[:begin]
-            self._bytes = bigger
-        self._bytes[begin:behind] = packets
-        self._bytes[behind:size] = rest
+        size = begin + sum(map(len, packets)) + len(rest)
+        self._grow(size + _SLACK_BYTES)
+        with memoryview(self._bytes) as view:
+            at = begin
+            for piece in (*packets, rest):
+                view[at : at + len(piece)] = piece
+                at += len(piece)
         self._end, self._framed = size, begin
         del self.starts[first:]
+        self.checked = min(self.checked, first)
 
-    def take(self, count: int, cut: int, padding: bytes) -> bytes:
+    def take(self, count: int, cut: int, padding: bytes) -> bytes | bytearray:
         """Remove the first ``count`` events, which end at ``cut``: their bytes and ``padding``."""
+        taken: bytes | bytearray
         with memoryview(self._bytes) as view:
-            taken = b"".join((view[:cut], padding))
             rest = bytes(view[cut : self._end])
+            if cut <= _CAPACITY:
+                taken = b"".join((view[:cut], padding))
+        if cut > _CAPACITY:  # As it is: a copy would be as large again.
+            taken, self._bytes = self._bytes, bytearray(max(_CAPACITY, len(rest) + _SLACK_BYTES))
+            taken[cut:] = padding
         self._bytes[: len(rest)] = rest
         if len(self._bytes) > 2 * _CAPACITY and len(rest) < _CAPACITY:
             self._bytes = bytearray(rest) + bytearray(_CAPACITY - len(rest))
         self._end = len(rest)
         self._framed -= cut
+        self.checked = max(0, self.checked - count)
         self.starts = [start - cut for start in self.starts[count:]]
         return taken
 
@@ -184,21 +199,46 @@ class EventBuffer:
 
     def _make_room(self) -> None:
         """Space for more: what is not framed yet may be the beginning of a large event."""
-        if len(self._bytes) - self._end >= _RECEIVE_BYTES + _SLACK_BYTES:
-            return
-        bigger = bytearray(2 * len(self._bytes))
-        bigger[: self._end] = memoryview(self._bytes)[: self._end]
-        self._bytes = bigger
+        self._grow(self._end + _RECEIVE_BYTES + _SLACK_BYTES)
+
+    def _grow(self, size: int) -> None:
+        """Have ``size`` bytes at least. A step at a time: what is large already is moved by the
+        system, and not copied."""
+        while len(self._bytes) < size:
+            self._bytes.extend(_ROOM)
+
+    def awaited(self) -> int:
+        """The bytes of the event that is being received, as far as it says; 0 when none is."""
+        at = self._framed
+        if self._end - at < LEAD_BYTES + HEADER_BYTES:
+            return 0
+        length = int(_length_at(self._bytes, at)[0]) & PAYLOAD_MAX
+        if length < PAYLOAD_MAX or self._bytes[at + _PACKET_BYTES]:
+            return length
+        return int(_length_at(self._bytes, at + LEAD_BYTES + _SIZE_AT)[0])
 
 
 def packet(event: bytes) -> bytes:
     """``event`` (header, body, checksum) as the packets that a server would send it in."""
-    return _packets(b"\0" + event)
+    return b"".join(packets_of(event))
 
 
-def _packets(payload: bytes) -> bytes:
-    pieces = []
-    for at in range(0, len(payload) + 1, PAYLOAD_MAX):
-        piece = payload[at : at + PAYLOAD_MAX]
-        pieces += [len(piece).to_bytes(3, "little"), b"\0", piece]
-    return b"".join(pieces)
+def packets_of(*event: Buffer) -> list[Buffer]:
+    """The packets of an event that is given in pieces, in pieces: nothing of it is copied."""
+    return _packets(b"\0", *event)
+
+
+def _packets(*payload: Buffer) -> list[Buffer]:
+    whole, rest = divmod(sum(map(len, payload)), PAYLOAD_MAX)
+    left = deque(memoryview(piece) for piece in payload if len(piece))
+    pieces: list[Buffer] = []
+    for length in (*[PAYLOAD_MAX] * whole, rest):
+        pieces.append(length.to_bytes(3, "little") + b"\0")
+        while length:
+            piece = left.popleft()
+            if len(piece) > length:
+                left.appendleft(piece[length:])
+                piece = piece[:length]
+            pieces.append(piece)
+            length -= len(piece)
+    return pieces

@@ -8,16 +8,17 @@ endian. Layouts: MySQL's ``libs/mysql/binlog/event/{control,statement}_events.h`
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 
+from capture.sources.mysql.checksums import CHECKSUM_BYTES
 from capture.sources.mysql.compressed import inflate
 from capture.sources.mysql.event_body import length_encoded, reads
 from capture.sources.mysql.framing import HEADER_BYTES
 from capture.sources.mysql.xid import Xid, read_xid
 from tideline.contract.errors import CorruptData
 
-CHECKSUM_BYTES = 4
 BINLOG_VERSION = 4
 ANSI_QUOTES = 1 << 2
 """sql_mode: double quotes enclose names."""
@@ -30,6 +31,7 @@ _FORMAT = struct.Struct("<H50sIB")
 _QUERY = struct.Struct("<IIBHH")
 _XA_PREPARE = struct.Struct("<BIII")
 _U64 = struct.Struct("<Q")
+_FILE_NAME = re.compile(r"[^\x00-\x1f]*\.[0-9]{6,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,10 @@ class Rotate:
 @reads("ROTATE")
 def parse_rotate(body: bytes) -> Rotate:
     (position,) = _U64.unpack_from(body)
-    return Rotate(body[_U64.size :].decode(), position)
+    file = body[_U64.size :].decode()
+    if not _FILE_NAME.fullmatch(file):
+        raise CorruptData("a ROTATE event of the binlog is broken: no file is called so")
+    return Rotate(file, position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +132,7 @@ def _query(body: bytes, expanded_bytes_max: int | None) -> Query:
     sql_mode, collation = _statement_context(body[_QUERY.size : schema_at])
     text = body[text_at:]
     if expanded_bytes_max is not None:
-        text = inflate(text, expanded_bytes_max=expanded_bytes_max)
+        text = b"".join(inflate(text, expanded_bytes_max=expanded_bytes_max))
     schema = body[schema_at : text_at - 1].decode()
     return Query(text, schema, sql_mode, collation, error)
 

@@ -13,16 +13,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from capture.core.events import Int64Array
+from capture.sources.large import too_large
 from capture.sources.mysql.bulk import OPERATIONS, EventColumns, prepares
 from capture.sources.mysql.connect import is_rival, stream_failed
 from capture.sources.mysql.event_codes import EVENT_KINDS, EventCode, Treatment
-from capture.sources.mysql.framing import HEADER_BYTES, LEAD_BYTES
+from capture.sources.mysql.framing import HEADER_BYTES, LEAD_BYTES, Buffer
 from capture.sources.mysql.images import PADDING
+from capture.sources.mysql.intact import check_events
 from capture.sources.mysql.log_state import LogState
 from capture.sources.mysql.rare import RareEvents
 from capture.sources.mysql.table_cache import TableCache, table_ids
 from capture.sources.mysql.unpack import COMPRESSED, STEP_BYTES, PayloadStream, plain_packet
-from tideline.contract.errors import CorruptData, TidelineError, Unavailable
+from tideline.contract.errors import CorruptData, Misconfigured, TidelineError, Unavailable
 
 _PADDING = bytes(PADDING)
 _EVENTS_PER_CHANGE = 4
@@ -51,7 +53,7 @@ class Polled:
     """The events of a batch. ``ends_rare``: the last one needs a look of its own; all others are
     understood in bulk. ``stops`` are their ends with their checksums, in ``raw``."""
 
-    raw: bytes
+    raw: bytes | bytearray
     events: EventColumns
     stops: Int64Array
     ends_rare: bool
@@ -63,7 +65,7 @@ class Polled:
 
     def packets(self, count: int) -> bytes:
         """The first ``count`` events, as packets."""
-        return self.raw[self.events.starts[0] - LEAD_BYTES : self.stops[count - 1]]
+        return bytes(self.raw[self.events.starts[0] - LEAD_BYTES : self.stops[count - 1]])
 
 
 class Poller:
@@ -116,11 +118,13 @@ class Poller:
         if source.payload is not None:
             packets = source.payload.step()
             if packets:
-                buffer.splice(len(buffer.starts), packets)
+                buffer.splice(len(buffer.starts), *packets)
             else:
                 source.payload = None
                 buffer.unpark()
             return buffer.frame(messages_max)
+        if buffer.awaited() > source.event_bytes_max:
+            raise self._too_large(buffer.awaited())
         try:
             buffer.receive()
         except OSError as error:
@@ -142,6 +146,10 @@ class Poller:
                     source.on_rival()
                 raise error
             count = int(failed[0])
+        largest = int((stops[:count] - starts[:count]).max())
+        if largest > source.event_bytes_max:
+            raise self._too_large(largest)
+        count = check_events(source, data, starts[:count], stops[:count])
         events = EventColumns(data, starts[:count], stops[:count] - source.checksum_bytes)
         packed = np.flatnonzero(_PACKED[events.codes])
         if len(packed):
@@ -165,36 +173,51 @@ class Poller:
         is compressed only the first part, for what it expands to is in memory at once."""
         source = self._state.source
         buffer = source.buffer
-        packets: list[bytes] = []
-        expanded = 0
+        packets: list[Buffer] = []
+        expanded = done = 0
         for place, code in enumerate(events.codes.tolist()):
             if code not in COMPRESSED:
                 packets.append(buffer.packets(first + place, first + place + 1))
-                continue
-            plain = None if expanded > STEP_BYTES else self._expand(events, place)
-            if plain is None:
+            elif expanded > STEP_BYTES or (plain := self._expand(events, place)) is None:
                 break
-            packets.append(plain)
-            expanded += len(plain)
-        if not packets:
+            else:
+                packets += plain
+                expanded += sum(map(len, plain))
+            done += 1
+        if not done:
             source.payload = self._payload(events, 0)
             buffer.park(first)
             return
-        packets.append(buffer.packets(first + len(packets), len(buffer.starts)))
-        buffer.splice(first, b"".join(packets))
+        packets.append(buffer.packets(first + done, len(buffer.starts)))
+        buffer.splice(first, *packets)
 
-    def _expand(self, events: EventColumns, place: int) -> bytes | None:
+    def _expand(self, events: EventColumns, place: int) -> list[Buffer] | None:
         """The plain events that the one at ``place`` stands for, as packets; None when they are too
         many for one go."""
         code = int(events.codes[place])
         if code == EventCode.TRANSACTION_PAYLOAD:
             return self._payload(events, place).whole()
-        header, size = events.header(place), self._state.source.checksum_bytes
-        return plain_packet(code, header, events.body(place), checksum_bytes=size)
+        source = self._state.source
+        return plain_packet(
+            code,
+            events.header(place),
+            events.body(place),
+            checksum_bytes=source.checksum_bytes,
+            event_bytes_max=source.event_bytes_max,
+        )
 
     def _payload(self, events: EventColumns, place: int) -> PayloadStream:
-        size = self._state.source.checksum_bytes
-        return PayloadStream(events.header(place), events.body(place), checksum_bytes=size)
+        source = self._state.source
+        return PayloadStream(
+            events.header(place),
+            events.body(place),
+            checksum_bytes=source.checksum_bytes,
+            event_bytes_max=source.event_bytes_max,
+        )
+
+    def _too_large(self, size: int) -> Misconfigured:
+        source = self._state.source
+        return too_large(size, source.event_bytes_max, f"behind {source.file} at {source.at}")
 
     def _sort_out(self, events: EventColumns) -> tuple[int, Int64Array]:
         """The place of the first rare event (their number, if none is), and of ends before it."""

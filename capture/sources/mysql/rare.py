@@ -7,7 +7,6 @@ stops the reader, whatever the server says about ignoring it.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 
 import numpy as np
@@ -16,6 +15,7 @@ from capture.core.events import Control, SchemaSeen, Unreadable
 from capture.sources.mark_key import MarkKey
 from capture.sources.mysql.board import Board
 from capture.sources.mysql.bulk import OPERATIONS, EventColumns, row_areas
+from capture.sources.mysql.checksums import CHECKSUM_BYTES, is_sealed
 from capture.sources.mysql.decode import walk_events
 from capture.sources.mysql.event_codes import EventCode, is_gap, refusal
 from capture.sources.mysql.framing import HEADER_BYTES
@@ -37,7 +37,6 @@ from tideline.contract.position import SourcePosition
 
 _DUMMY_ID = 0xFFFFFF
 """MySQL ends a statement that changed no row with a row event of no table."""
-_CHECKSUM_BYTES = 4
 
 
 class RareEvents:
@@ -144,25 +143,28 @@ class RareEvents:
     # -- files ---------------------------------------------------------------------------------
 
     def _rotate(self, events: EventColumns, place: int) -> tuple[Control, ...]:
-        """The next file. What it says of itself has a checksum or has none, whatever the file
-        before it had: this is found out by looking."""
-        whole = _whole(events, place, self._state.source.checksum_bytes)
-        checksum = int.from_bytes(whole[-_CHECKSUM_BYTES:], "little")
-        if zlib.crc32(whole[:-_CHECKSUM_BYTES]) == checksum:
-            whole = whole[:-_CHECKSUM_BYTES]
-        rotate = parse_rotate(whole[HEADER_BYTES:])
+        """The next file. Before a file has said whether there are checksums, MySQL puts one behind
+        this event, and MariaDB may: this is found out by looking. One that is not right then is
+        taken for a part of the name, which no file has."""
         source = self._state.source
+        whole = _whole(events, place, source.checksum_bytes)
+        if source.checksum_bytes or is_sealed(whole):
+            whole = whole[:-CHECKSUM_BYTES]
+        rotate = parse_rotate(whole[HEADER_BYTES:])
         moved = (rotate.file, rotate.position) != (source.file, source.at)
         if moved and self._state.open is not None and self._state.replay is None:
             raise CorruptData(f"a transaction in {source.file} does not end in that file")
         source.file, source.at = rotate.file, rotate.position
+        source.awaits_description = True
         self._tables.begin_file()
         return ()
 
     def _begin_file(self, events: EventColumns, place: int) -> tuple[Control, ...]:
         whole = _whole(events, place, self._state.source.checksum_bytes)
         description = parse_format_description(whole[HEADER_BYTES:])
-        self._state.source.checksum_bytes = _CHECKSUM_BYTES if description.checksummed else 0
+        source = self._state.source
+        source.checksum_bytes = CHECKSUM_BYTES if description.checksummed else 0
+        source.awaits_description = False
         self._tables.begin_file(description.server_version)
         return ()
 

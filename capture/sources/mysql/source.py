@@ -262,6 +262,7 @@ class MysqlSource:
             by_gtid=by_gtid,
         )
         stream.on_rival = partial(self._rivals.add, server_id)
+        stream.event_bytes_max = self._settings.capture.event_bytes_max
         return stream
 
     def _server_id(self, name: str) -> int:

@@ -18,6 +18,7 @@ import pymysql
 from pymysqlreplication import BinLogStreamReader
 
 from capture.core.events import Int64Array
+from capture.sources.large import EVENT_BYTES_MAX
 from capture.sources.mysql.connect import connect, query_failed
 from capture.sources.mysql.framing import EventBuffer
 from capture.sources.mysql.gtid import GtidSet
@@ -74,7 +75,9 @@ class Accepted:
 
 class BinlogStream:
     """An open stream. ``file`` and ``at`` are where its next event begins, ``checksum_bytes`` what
-    stands behind every event; both follow the events that are read."""
+    stands behind every event; all follow the events that are read. ``awaits_description``: what
+    comes next describes the file, and whether its events have checksums. An event of more than
+    ``event_bytes_max`` is a stop."""
 
     def __init__(
         self,
@@ -83,7 +86,11 @@ class BinlogStream:
         *,
         end: Callable[[], None] | None = None,
         checksum: int = 0,
+        awaits_description: bool = False,
+        event_bytes_max: int = EVENT_BYTES_MAX,
     ) -> None:
+        self.awaits_description = awaits_description
+        self.event_bytes_max = event_bytes_max
         self.file = position.file
         self.at = position.offset
         self.checksum_bytes = checksum
@@ -155,7 +162,8 @@ def over(connection: Any, position: MysqlPosition) -> BinlogStream:
     """The stream that the server sends over ``connection``."""
     sock = getattr(connection, SOCKET)
     sock.setblocking(False)
-    return BinlogStream(EventBuffer(sock), position, end=connection._force_close)
+    end = connection._force_close
+    return BinlogStream(EventBuffer(sock), position, end=end, awaits_description=True)
 
 
 def _prepared(

@@ -13,9 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from capture.core.events import Boundary, Control, Int64Array, LogBatch
-from capture.sources.mysql.bulk import EventColumns, numbers, unwrapped
+from capture.sources.mysql.bulk import EventColumns, position_behind
 from capture.sources.mysql.bulk_rows import BulkRows, Taken
-from capture.sources.mysql.event_codes import ARTIFICIAL_FLAG, EventCode
 from capture.sources.mysql.log_state import LogState
 from capture.sources.mysql.polling import Polled, Poller
 from capture.sources.mysql.rare import RareEvents
@@ -26,7 +25,6 @@ from tideline.contract.errors import InvariantBroken
 from tideline.contract.position import MysqlPosition, SourcePosition
 
 _NONE: Int64Array = np.empty(0, np.int64)
-_BEATS = (EventCode.HEARTBEAT, EventCode.HEARTBEAT_V2)
 
 
 class BinlogReader:
@@ -103,16 +101,9 @@ class BinlogReader:
         return self._rare.read(events, last)
 
     def _move(self, events: EventColumns) -> None:
-        """Follow the log's own positions, which have 32 bits: events are far smaller than that, so
-        one that is less by much has wrapped around. Events made for this connection have none."""
+        """Follow the log's own positions."""
         stream = self._state.source
-        for place in range(len(events) - 1, -1, -1):
-            at = events.starts[place : place + 1]
-            position = int(numbers(events.data, at + 13, 4)[0])
-            artificial = int(numbers(events.data, at + 17, 2)[0]) & ARTIFICIAL_FLAG
-            if position and not artificial and events.codes[place] not in _BEATS:
-                stream.at = unwrapped(position, stream.at)
-                return
+        stream.at = position_behind(events, stream.at)
 
     def _boundary(self) -> Boundary | None:
         """Where the log stands now, if that is between two transactions and was not said yet. What

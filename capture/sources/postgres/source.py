@@ -157,6 +157,7 @@ class PostgresSource:
             key=key,
             captures=captures,
             images=lambda table: self._choices(parse_table(table)).image,
+            event_bytes_max=self._settings.capture.event_bytes_max,
         )
 
     def _is_chosen(self, table: TableId) -> bool:

@@ -30,6 +30,7 @@ from capture.core.events import (
     Rows,
     Truncated,
 )
+from capture.sources.large import EVENT_BYTES_MAX, too_large
 from capture.sources.mark_key import MarkKey
 from capture.sources.postgres.connect import query_failed, replication_failed
 from capture.sources.postgres.decode import decode_rows
@@ -41,14 +42,18 @@ from capture.sources.postgres.pgoutput import (
     parse_message,
 )
 from capture.sources.postgres.relations import Relations
-from capture.sources.postgres.watermarks import parse_mark
+from capture.sources.postgres.watermarks import is_another, parse_mark, shortened
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.position import PostgresPosition, SourcePosition
 from tideline.contract.schema import TableSchema
 
 _POLL_BYTES_MAX = 1 << 20
 """Large rows must not fill the memory before anyone looks at how much was read."""
-_BEGIN, _COMMIT = ord("B"), ord("C")
+_BEGIN, _COMMIT, _MESSAGE = ord("B"), ord("C"), ord("M")
+_HEAD_BYTES = 32
+"""Of a message, what `_Bulk` asks for."""
+_LARGE_BYTES = 4096
+"""Above it, on the average, only their heads are joined."""
 _BULK = frozenset(b"BCIUD")
 _NONE: Int64Array = np.empty(0, np.int64)
 
@@ -57,7 +62,8 @@ Bytes = npt.NDArray[np.uint8]
 
 class TransactionReader:
     """A `LogReader` over one replication cursor, whose stream has been started. ``images``: of
-    which tables rows come with the row before."""
+    which tables rows come with the row before. A message of more than ``event_bytes_max`` is a
+    stop, but for those of others, which are dropped before anything keeps them."""
 
     def __init__(
         self,
@@ -67,6 +73,7 @@ class TransactionReader:
         key: MarkKey,
         captures: Callable[[str], bool],
         images: Callable[[str], bool] = lambda table: False,
+        event_bytes_max: int = EVENT_BYTES_MAX,
     ) -> None:
         self.buffered_bytes = 0
         self.must_take = False
@@ -75,6 +82,7 @@ class TransactionReader:
         self._key = key
         self._captures = captures
         self._images = images
+        self._event_bytes_max = event_bytes_max
         self._pending: list[bytes] = []
         self._open: tuple[int, int] | None = None
         self._commits: deque[tuple[int, int]] = deque()
@@ -98,19 +106,35 @@ class TransactionReader:
                 if message is None:
                     break
                 payload = message.payload
-                append(payload)
                 size += len(payload)
                 count += 1
                 kind = payload[0]
                 if kind not in _BULK:
+                    if kind == _MESSAGE:
+                        if is_another(payload):
+                            continue
+                        payload = shortened(payload)
+                    append(payload)
                     self.must_take = True
                     break
+                append(payload)
                 if until_commit and kind == _COMMIT:
                     break
         except psycopg2.Error as error:
             raise replication_failed(error) from None
+        if size > self._event_bytes_max:
+            self._check_largest()
         self.buffered_bytes += size
         return count
+
+    def _check_largest(self) -> None:
+        """Raise Misconfigured when a message is larger than the settings allow. It is in memory
+        then, but not decoded: that takes several times as much."""
+        for payload in self._pending:
+            if len(payload) > self._event_bytes_max:
+                last = self._commits[-1][0] if self._commits else 0
+                where = f"behind {PostgresPosition(last)}"
+                raise too_large(len(payload), self._event_bytes_max, where)
 
     def take(self, next_seq: int) -> LogBatch:
         """See `LogReader.take`."""
@@ -229,6 +253,8 @@ class _Bulk:
         return [self._messages[place] for place in self._places[chosen].tolist()]
 
     def _take_apart(self, messages: Sequence[bytes], begun: tuple[int, int] | None) -> None:
+        if sum(map(len, messages)) > _LARGE_BYTES * len(messages):
+            messages = [message[:_HEAD_BYTES] for message in messages]
         data = np.frombuffer(b"".join(messages), np.uint8)
         lengths = np.fromiter(map(len, messages), np.int64, len(messages))
         starts = np.cumsum(lengths) - lengths

@@ -52,6 +52,27 @@ def parse_mark(prefix: str, content: bytes, key: MarkKey) -> Mark | StrangeMark 
     return (key.opened(*words) if len(words) == _WORDS else None) or StrangeMark()
 
 
+_PREFIX_AT = 10
+"""In a message of pgoutput: behind its kind, a byte of flags and its LSN."""
+_LENGTH_BYTES = 4
+_OURS = PREFIX.encode() + b"\0"
+
+
+def is_another(payload: bytes) -> bool:
+    """Whether a logical message, as pgoutput sends it, is surely nobody's who writes marks. Its
+    content may be a gigabyte: nothing of it is looked at."""
+    return len(payload) > _PREFIX_AT + len(_OURS) and not payload.startswith(_OURS, _PREFIX_AT)
+
+
+def shortened(payload: bytes) -> bytes:
+    """A message with our prefix, without what is more than a mark has: it stays strange."""
+    at = _PREFIX_AT + len(_OURS) + _LENGTH_BYTES
+    content = payload[at : at + _CONTENT_BYTES_MAX + 1]
+    if len(payload) == at + len(content):
+        return payload
+    return payload[: at - _LENGTH_BYTES] + len(content).to_bytes(_LENGTH_BYTES, "big") + content
+
+
 def take_snapshot(cursor: Any) -> Snapshot:
     """Which transactions a read on this connection sees now."""
     cursor.execute("SELECT pg_catalog.pg_current_snapshot()::text")

@@ -288,6 +288,31 @@ def test_the_source_is_told_again_and_again_which_snapshots_are_wanted(rig: Rig)
     eventually(lambda: len(rig.source.kept) > 1)
 
 
+def test_many_requests_at_once_are_taken_in_many_turns(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each turn reads the log, whatever was asked."""
+    monkeypatch.setattr("capture.core.intake.WORK_MAX", 1)
+    intake, taken = rig.session.core.intake, list[str]()
+    begin_turn, on_request = intake.begin_turn, intake.on_request
+
+    def turn() -> None:
+        taken.append("turn")
+        begin_turn()
+
+    def request(arrived: RequestArrived) -> Answer | None:
+        taken.append("request")
+        return on_request(arrived)
+
+    monkeypatch.setattr(intake, "begin_turn", turn)
+    monkeypatch.setattr(intake, "on_request", request)
+    for number in range(20):
+        rig.desk.arrivals.put(asked(f"r{number}"))
+    rig.start()
+    eventually(lambda: taken.count("request") == 20)
+    assert "request request" not in " ".join(taken)
+
+
 class TestAcknowledged:
     def test_after_the_manifest_only(self, rig: Rig) -> None:
         rig.start()

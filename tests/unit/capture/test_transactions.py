@@ -27,7 +27,7 @@ from tests.fixtures.pgoutput_messages import (
     truncate,
     update,
 )
-from tideline.contract.errors import InvariantBroken, SourceLost, Unavailable
+from tideline.contract.errors import InvariantBroken, Misconfigured, SourceLost, Unavailable
 from tideline.contract.position import PostgresPosition
 from tideline.contract.schema import Column, TableSchema
 
@@ -89,13 +89,16 @@ def written(kind: MarkKind, token: str, clock_us: int, *, key: MarkKey = KEY) ->
     return f"{key.incarnation} {kind.value} {token} {clock_us} {signature}".encode()
 
 
-def reader_of(messages: Iterable[bytes | None]) -> tuple[TransactionReader, FakeCursor]:
+def reader_of(
+    messages: Iterable[bytes | None], **more: Any
+) -> tuple[TransactionReader, FakeCursor]:
     cursor = FakeCursor(messages)
     made = TransactionReader(
         cursor,
         cast(Relations, FakeRelations()),
         key=KEY,
         captures=lambda table: table != NAMES[IGNORED],
+        **more,
     )
     return made, cursor
 
@@ -319,6 +322,51 @@ class TestErrors:
         reader.poll(1, until_commit=False)
         with pytest.raises(InvariantBroken):
             reader.take(1)
+
+
+class TestLargeMessages:
+    """Every role may send one of a gigabyte."""
+
+    def test_those_of_others_are_not_kept(self) -> None:
+        other = logical_message("another", b"x" * 100_000)
+        reader, _ = reader_of([begin(1), other, other, commit(2000)])
+        assert reader.poll(1000, until_commit=False) == 4
+        assert not reader.must_take
+        assert sum(map(len, reader._pending)) < 100
+        batch = reader.take(1)
+        assert batch.controls == ()
+        assert batch.boundary is not None
+
+    def test_those_that_look_like_ours_are_cut(self) -> None:
+        content = written(MarkKind.LOW, "token", 17) + b"x" * 100_000
+        reader, _ = reader_of([begin(1), logical_message("tideline", content)])
+        reader.poll(1000, until_commit=False)
+        assert sum(map(len, reader._pending)) < 1000
+        assert reader.take(1).controls == (StrangeMark(),)
+
+    def test_a_row_above_the_limit_stops(self) -> None:
+        rows = [insert((b"1", b"x" * 50)), insert((b"2", b"x" * 1000))]
+        messages = [begin(1), described(A, "public", "a", "k", "v"), *rows]
+        reader, _ = reader_of(messages, event_bytes_max=1000)
+        reader.poll(2, until_commit=False)
+        reader.take(1)
+        with pytest.raises(Misconfigured, match=r"behind .*event_bytes_max, 1000") as caught:
+            reader.poll(1000, until_commit=False)
+        assert "raise it" in str(caught.value.hint)
+        reader, _ = reader_of(messages, event_bytes_max=len(rows[1]))
+        reader.poll(2, until_commit=False)
+        reader.take(1)
+        reader.poll(1000, until_commit=False)
+        assert reader.take(1).changes == 2
+
+    def test_of_large_rows_the_heads_are_taken_apart(self) -> None:
+        """The values are the same."""
+        rows = [insert((b"%d" % number, b"y" * 9_000)) for number in range(5)]
+        batch = take_all(*rows, commit(2000))
+        assert batch.rows[0].batch.column("v").to_pylist() == ["y" * 9_000] * 5
+        assert batch.transactions.tolist() == [1]
+        assert batch.boundary is not None
+        assert batch.boundary.position == PostgresPosition(2000)
 
 
 class TestMarksOfOthers:

@@ -153,6 +153,13 @@ def test_what_nobody_knows_is_asked_for_again(clock: Clock) -> None:
     assert len(queue.asked_at) == 2
 
 
+def test_what_there_is_no_room_for_is_asked_for_until_there_is(clock: Clock) -> None:
+    full = Answer("r1", RequestState.REFUSED, manifest_number=1, again=True)
+    queue = Queue(clock, lambda now: DONE if now > 22 else full)
+    assert followed(queue, Chain(clock, {}, ends_at=0.0)) == (DONE, [full, DONE])
+    assert len(queue.asked_at) == 4
+
+
 def test_a_stale_answer_does_not_hide_the_end(clock: Clock) -> None:
     """Redis came back as it was before, and the worker is gone."""
     queue = Queue(clock, lambda now: RUNNING)

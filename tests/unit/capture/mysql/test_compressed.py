@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import struct
+import tracemalloc
 import zlib
 
 import pyarrow as pa
 import pytest
 
-from capture.sources.mysql.compressed import expand_payload, inflate
-from tideline.contract.errors import CorruptData
+from capture.sources.mysql.compressed import InnerEvent, expand_payload, inflate, parse_payload
+from tideline.contract.errors import CorruptData, Misconfigured
+
+
+def _expanded(body: bytes, *, most: int, event: int = 1 << 30) -> list[InnerEvent]:
+    payload = parse_payload(body)
+    return list(expand_payload(payload, expanded_bytes_max=most, event_bytes_max=event))
 
 
 def _compressed(plain: bytes, size: int) -> bytes:
@@ -26,11 +33,12 @@ def _compressed(plain: bytes, size: int) -> bytes:
         _compressed(b"12345", 6),
         _compressed(b"12345", 5)[:-1],
         b"\x82\0\x05nothing",
-        _compressed(b"x" * 101, 101),
+        _compressed(b"x" * 101, 100),
+        _compressed(b"x" * 101, 0),
     ],
 )
 def test_what_does_not_expand_to_what_it_says_is_refused(data: bytes) -> None:
-    assert inflate(_compressed(b"12345", 5), expanded_bytes_max=100) == b"12345"
+    assert b"".join(inflate(_compressed(b"12345", 5), expanded_bytes_max=100)) == b"12345"
     with pytest.raises(CorruptData):
         inflate(data, expanded_bytes_max=100)
 
@@ -48,7 +56,7 @@ def _event(code: int, body: bytes) -> bytes:
 def test_a_payload_may_be_plain() -> None:
     plain = _event(30, b"rows") + _event(16, bytes(8))
     for data, algorithm in ((plain, b"\xfc\xff\0"), (pa.compress(plain, "zstd", True), b"\0")):
-        inner = list(expand_payload(_payload(data, len(plain), algorithm), expanded_bytes_max=99))
+        inner = _expanded(_payload(data, len(plain), algorithm), most=99)
         assert [(event.code, event.body) for event in inner] == [(30, b"rows"), (16, bytes(8))]
 
 
@@ -69,7 +77,7 @@ def test_a_payload_may_be_plain() -> None:
 )
 def test_a_payload_that_contradicts_itself_is_refused(body: bytes) -> None:
     with pytest.raises(CorruptData):
-        list(expand_payload(body, expanded_bytes_max=1000))
+        _expanded(body, most=1000)
 
 
 def test_events_larger_than_a_block_are_whole() -> None:
@@ -78,5 +86,61 @@ def test_events_larger_than_a_block_are_whole() -> None:
     data = pa.compress(plain, "zstd", True)
     body = b"\x02\x01\0\x03\x09\xfe" + len(plain).to_bytes(8, "little")
     body += b"\x01\x09\xfe" + len(data).to_bytes(8, "little") + b"\0" + data
-    inner = list(expand_payload(body, expanded_bytes_max=len(plain)))
+    inner = _expanded(body, most=len(plain))
     assert [event.body for event in inner] == [b"small", rows, bytes(8)]
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 1 << 16, 5 << 20])
+def test_what_was_compressed_comes_in_pieces(size: int) -> None:
+    """Also where one piece of what is compressed makes many."""
+    for plain in (bytes(size), random.Random(size).randbytes(size)):
+        data = b"\x84" + size.to_bytes(4, "big") + zlib.compress(plain)
+        pieces = inflate(data, expanded_bytes_max=size)
+        assert b"".join(pieces) == plain
+        assert max(map(len, pieces), default=0) <= 1 << 20
+
+
+class TestLimits:
+    """What an event says of its size is looked at before anything of it is expanded."""
+
+    def test_rows(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(zlib, "decompressobj", None)
+        with pytest.raises(
+            Misconfigured, match=r"101 bytes, expanded: above .*event_bytes_max, 100"
+        ):
+            inflate(_compressed(b"x" * 101, 101), expanded_bytes_max=100)
+
+    def test_rows_that_lie(self) -> None:
+        """A bomb of 1 GiB that says it is small: of it, one byte more than it says is expanded."""
+        stream = zlib.compressobj(1)
+        block = bytes(1 << 20)
+        bomb = b"".join([*(stream.compress(block) for _ in range(256)), stream.flush()])
+        data = b"\x84" + (1000).to_bytes(4, "big") + bomb
+        tracemalloc.start()
+        try:
+            with pytest.raises(CorruptData, match="does not hold the 1000 bytes"):
+                inflate(data, expanded_bytes_max=1 << 30)
+            assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        finally:
+            tracemalloc.stop()
+
+    def test_an_event_of_a_payload(self) -> None:
+        """49 KB that expand to 1.5 GiB took 7.7 GB."""
+        plain = _event(30, b"rows") + struct.pack("<IBIIIH", 0, 30, 1, 1 << 30, 0, 0)
+        body = _payload(pa.compress(plain, "zstd", True), len(plain))
+        with pytest.raises(Misconfigured, match=f"{1 << 30} bytes, in a transaction payload"):
+            _expanded(body, most=1 << 31, event=(1 << 30) - 1)
+
+    def test_a_payload_that_lies(self) -> None:
+        """It says that it is small, and is not: no more than a block is expanded beyond that."""
+        plain = _event(30, bytes(200 << 20))
+        body = _payload(pa.compress(plain, "zstd", True), 1000)
+        before = pa.total_allocated_bytes()
+        tracemalloc.start()
+        try:
+            with pytest.raises(CorruptData):
+                _expanded(body, most=1 << 31)
+            assert tracemalloc.get_traced_memory()[1] < 4 << 20
+            assert pa.total_allocated_bytes() - before < 4 << 20
+        finally:
+            tracemalloc.stop()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from capture.sources.mysql.framing import PAYLOAD_MAX, EventBuffer, packet
+from capture.sources.mysql.framing import PAYLOAD_MAX, EventBuffer, packet, packets_of
 
 SIZES = (1, 2, 30, 500, PAYLOAD_MAX - 2, PAYLOAD_MAX - 1, PAYLOAD_MAX, 2 * PAYLOAD_MAX - 1)
 
@@ -20,6 +20,9 @@ class Feed:
     def __init__(self, data: bytes, piece: int) -> None:
         self._data = memoryview(data)
         self._piece = piece
+
+    def more(self, data: bytes) -> None:
+        self._data = memoryview(data)
 
     def recv_into(self, into: memoryview, count: int) -> int:
         taken = self._data[: min(count, self._piece)]
@@ -130,3 +133,43 @@ def test_the_end_of_the_stream() -> None:
     with pytest.raises(ConnectionError, match="closed"):
         buffer.receive()
     ours.close()
+
+
+def test_what_is_received_says_how_large_it_is() -> None:
+    large = bytes(9) + (2 * PAYLOAD_MAX).to_bytes(4, "little") + bytes(2 * PAYLOAD_MAX - 13)
+    data = packet(b"small") + packet(large)
+    buffer = EventBuffer(Feed(data, len(data) // 2))
+    assert buffer.awaited() == 0
+    buffer.receive()
+    buffer.frame(10)
+    assert buffer.awaited() == len(large)
+    while buffer.receive():
+        buffer.frame(10)
+    assert buffer.awaited() == 0
+    assert events_of(buffer) == [b"small", large]
+
+
+def test_what_is_large_is_given_away_as_it_is() -> None:
+    """Without a copy, and with what stands behind it left where more is received."""
+    large = event(2 * PAYLOAD_MAX, 1)
+    data = b"".join(packet(one) for one in (large, b"next", b"last"))
+    feed = Feed(data[:-3], 1 << 20)
+    buffer = EventBuffer(feed)
+    while buffer.receive():
+        buffer.frame(10)
+    taken = buffer.take(1, int(buffer.stops(0, 1)[-1]), b"\0" * 9)
+    assert isinstance(taken, bytearray)
+    assert taken.find(large + b"\0" * 9) == 5
+    feed.more(data[-3:])
+    buffer.receive()
+    buffer.frame(10)
+    assert events_of(buffer) == [b"next", b"last"]
+
+
+@pytest.mark.parametrize("cuts", [1, 2, 7])
+def test_an_event_in_pieces_makes_the_same_packets(cuts: int) -> None:
+    for size in SIZES:
+        whole = event(size, 3)
+        step = size // cuts + 1
+        pieces = [whole[at : at + step] for at in range(0, size, step)]
+        assert b"".join(packets_of(*pieces)) == packet(whole)

@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 
-from capture.sources.mysql.compressed import expand_payload, expand_rows, parse_payload
+from capture.sources.mysql.compressed import (
+    InnerEvent,
+    expand_payload,
+    expand_rows,
+    parse_payload,
+)
 from capture.sources.mysql.event_codes import (
     EVENT_KINDS,
     EventCode,
@@ -57,14 +62,21 @@ PARSERS: dict[int, Callable[[bytes], Any]] = {
     EventCode.GTID_TAGGED: parse_tagged_gtid,
     EventCode.MARIADB_GTID: parse_mariadb_gtid,
     EventCode.MARIADB_GTID_LIST: parse_mariadb_gtid_list,
-    EventCode.TRANSACTION_PAYLOAD: lambda body: list(
-        expand_payload(body, expanded_bytes_max=LIMIT)
-    ),
+    EventCode.TRANSACTION_PAYLOAD: lambda body: _expanded(body),
     EventCode.QUERY_COMPRESSED: lambda body: parse_query_compressed(body, expanded_bytes_max=LIMIT),
     166: partial(expand_rows, 166, expanded_bytes_max=LIMIT),
     167: partial(expand_rows, 167, expanded_bytes_max=LIMIT),
     168: partial(expand_rows, 168, expanded_bytes_max=LIMIT),
 }
+
+
+def _expanded(body: bytes, most: int = LIMIT) -> list[InnerEvent]:
+    return list(expand_payload(parse_payload(body), expanded_bytes_max=most, event_bytes_max=LIMIT))
+
+
+def _plain_rows(code: int, body: bytes) -> tuple[int, bytes]:
+    plain, pieces = expand_rows(code, body, expanded_bytes_max=LIMIT)
+    return plain, b"".join(pieces)
 
 
 def _events(server: str, scenario: str, *codes: int) -> list[LoggedEvent]:
@@ -178,7 +190,7 @@ def test_what_was_executed_before_a_file() -> None:
 
 def test_a_payload_holds_the_whole_transaction() -> None:
     body = _body(MYSQL9, "transaction-payload", EventCode.TRANSACTION_PAYLOAD)
-    inner = list(expand_payload(body, expanded_bytes_max=LIMIT))
+    inner = _expanded(body)
     assert [event.code for event in inner] == [2, 19, 30, 19, 31, 19, 32, 16]
     assert parse_query(inner[0].body).text == b"BEGIN"
     assert inner[2].body.count(b"the same text") == 40
@@ -191,9 +203,9 @@ def test_a_payload_holds_the_whole_transaction() -> None:
 def test_a_payload_is_not_expanded_beyond_the_limit() -> None:
     body = _body(MYSQL9, "transaction-payload", EventCode.TRANSACTION_PAYLOAD)
     size = parse_payload(body).expanded_bytes
-    assert list(expand_payload(body, expanded_bytes_max=size))
+    assert _expanded(body, size)
     with pytest.raises(CorruptData, match="the limit is"):
-        list(expand_payload(body, expanded_bytes_max=size - 1))
+        _expanded(body, size - 1)
 
 
 def test_mariadbs_compressed_events_are_plain_ones() -> None:
@@ -203,7 +215,7 @@ def test_mariadbs_compressed_events_are_plain_ones() -> None:
     assert query.text == b"CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))"
     assert query.schema == "odd_compressed_events"
     plain = [
-        expand_rows(event.code, event.body, expanded_bytes_max=LIMIT)
+        _plain_rows(event.code, event.body)
         for event in _events(MARIADB, "compressed-events", 166, 167, 168)
     ]
     assert [code for code, _ in plain] == [23, 24, 25]
@@ -218,9 +230,9 @@ def test_mariadbs_compressed_events_are_plain_ones() -> None:
 def test_the_second_form_of_compressed_rows_is_read_likewise() -> None:
     """No server at hand writes 169 to 171: their layout is that of V2 rows around the same."""
     for event in _events(MARIADB, "compressed-events", 166, 167, 168):
-        code, plain = expand_rows(event.code, event.body, expanded_bytes_max=LIMIT)
+        code, plain = _plain_rows(event.code, event.body)
         second = event.body[:8] + b"\x04\0ab" + event.body[8:]
-        expanded = expand_rows(event.code + 3, second, expanded_bytes_max=LIMIT)
+        expanded = _plain_rows(event.code + 3, second)
         assert expanded == (code + 7, plain[:8] + b"\x04\0ab" + plain[8:])
 
 

@@ -33,6 +33,9 @@ from tideline.contract.errors import (
 from tideline.contract.position import MysqlPosition, SourcePosition
 from tideline.contract.steps import ColumnStep, StepKind
 
+ANNOTATE = 160
+FIRST = (EventCode.ROTATE, EventCode.FORMAT_DESCRIPTION)
+
 
 class Feed:
     """A socket that gives what it was made with, and then nothing."""
@@ -97,10 +100,12 @@ def reader_of(
     derives: bool = True,
 ) -> BinlogReader:
     """A reader that captures every table; nothing is replayed. ``derives``: they have generated
-    columns."""
+    columns. Without a beginning of a file it is in the middle of one without checksums."""
     start = MysqlPosition("binlog.000001", at)
-    connection = Connection(b"".join(packet(one) for one in sent))
-    state = LogState(over(connection, start), make_executed(flavour, ""))
+    events = list(sent)
+    stream = over(Connection(b"".join(map(packet, events))), start)
+    stream.awaits_description = bool(events) and events[0][4] in FIRST
+    state = LogState(stream, make_executed(flavour, ""))
 
     def refuse(place: MysqlPosition) -> Any:
         raise SourceLost("nothing is replayed")
@@ -225,14 +230,38 @@ def test_compressed_events_are_expanded_in_steps(
     assert operations(batches) == 2 * ("c" * 40 + "u" * 20 + "d" * 4)
 
 
-@pytest.mark.parametrize("limit", ["EXPANDED_BYTES_MAX", "EVENT_BYTES_MAX"])
-def test_what_expands_to_too_much_stops(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "mysql-9.7.4-transaction-payload"
-    if limit == "EVENT_BYTES_MAX":
-        name = "mariadb-10.11.19-compressed-events"
-    monkeypatch.setattr(unpack, limit, 100)
+def test_a_payload_that_expands_to_too_much_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpack, "EXPANDED_BYTES_MAX", 100)
     with pytest.raises(CorruptData, match="limit is 100"):
-        read_all(reader_of(raw_events(f"{name}.bin"), flavour=name.partition("-")[0]))
+        read_all(reader_of(raw_events("mysql-9.7.4-transaction-payload.bin")))
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "where"),
+    [
+        ("mysql-9.7.4-transaction-payload", 600, "in a transaction payload"),
+        ("mysql-9.7.4-transaction-payload", 150, "behind binlog.000001 at 4"),
+        ("mariadb-10.11.19-compressed-events", 400, "expanded"),
+        ("mariadb-10.11.19-savepoint", 200, "behind binlog.000001 at 4"),
+    ],
+)
+def test_an_event_above_the_limit_stops(name: str, limit: int, where: str) -> None:
+    sent = [one for one in raw_events(f"{name}.bin") if one[4] != ANNOTATE]
+    reader = reader_of(sent, flavour=name.partition("-")[0])
+    reader._state.stream.event_bytes_max = limit
+    with pytest.raises(Misconfigured, match=f"{where}.*event_bytes_max, {limit}") as caught:
+        read_all(reader)
+    assert "raise it" in str(caught.value.hint)
+
+
+def test_a_large_event_stops_before_it_is_received() -> None:
+    """By what it says of itself in its first packet."""
+    large = query(bytes(40 << 20), at=99)
+    reader = reader_of([anonymous(48), large])
+    reader._state.stream.event_bytes_max = len(large) - 1
+    with pytest.raises(Misconfigured, match=f"has {len(large)} bytes, behind binlog.000001"):
+        read_all(reader)
+    assert len(reader._state.stream.buffer.view()) < 20 << 20
 
 
 XA_LOGS = ("mysql-8.0.15-xa", "mysql-9.7.4-xa", "mariadb-10.11.19-xa")
