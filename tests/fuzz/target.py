@@ -23,7 +23,7 @@ _OURS = re.compile(r"/(capture|tideline|spark_jobs|console|plugins)/")
 @dataclass(frozen=True, slots=True)
 class Target:
     """``run`` decodes; ``allows`` are the kinds of errors that its input may lead to, ``place`` is
-    what such an error's message must match. ``golden``: folders or files under ``tests/golden``
+    what the message of a CorruptData must match. ``golden``: folders under ``tests/golden``
     that are of its corpus too. Inputs are cut at ``length_max`` bytes."""
 
     name: str
@@ -48,7 +48,8 @@ class Target:
         try:
             self.run(data[: self.length_max])
         except self.allows as error:
-            if self.place is not None and not self.place.search(error.message):
+            placed = self.place is None or self.place.search(error.message)
+            if isinstance(error, CorruptData) and not placed:
                 return Unplaced(
                     f"{type(error).__name__} does not say where: {error.message}", error
                 )
