@@ -16,7 +16,7 @@ import pytest
 from tests.fuzz.target import ROOT, Target, signature
 from tests.fuzz.targets import TARGETS
 
-MUTATIONS = 150
+MUTATIONS = 400
 SECONDS = 600
 
 
