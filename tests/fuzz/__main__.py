@@ -7,7 +7,7 @@ reached more of the code than anything before in ``.run/fuzz/corpus``, where the
 from. The kept corpus is only read. The exit status is 1 when anything was found.
 
 ``--repeat NAME FILE`` runs a target once on a finding's input, in this process, and shows what it
-raises. ``--merge`` adds to the kept corpus whatever reaches code that it does not.
+raises. An input that showed a mistake is kept, in the corpus or as a test, with what mends it.
 """
 
 from __future__ import annotations
@@ -105,15 +105,6 @@ def _child(target: Target, folder: Path, corpus: Path, limits: Sequence[str]) ->
     return ended.returncode, ended.stdout + ended.stderr
 
 
-def merge(target: Target) -> None:
-    """Add to the kept corpus what reaches code that nothing in it does."""
-    kept = CORPUS / target.name
-    kept.mkdir(parents=True, exist_ok=True)
-    others = [GOLDEN / one for one in target.golden]
-    limits = ["-merge=1", str(kept), *(str(one) for one in others if one.is_dir())]
-    _child(target, RUN / "findings" / target.name, RUN / "corpus" / target.name, limits)
-
-
 def repeat(name: str, path: Path) -> int:
     """Run a target on one input here."""
     error = TARGETS[name].check(path.read_bytes())
@@ -130,16 +121,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, help="of each target, instead of seconds")
     parser.add_argument("--target", action="append", choices=sorted(TARGETS), default=[])
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--merge", action="store_true")
     parser.add_argument("--repeat", nargs=2, metavar=("NAME", "FILE"))
     wanted = parser.parse_args(arguments)
     if wanted.repeat:
         return repeat(wanted.repeat[0], Path(wanted.repeat[1]))
     targets = [TARGETS[name] for name in wanted.target or TARGETS]
-    if wanted.merge:
-        for target in targets:
-            merge(target)
-        return 0
     workers = min(wanted.workers, len(targets))
     seconds = wanted.seconds * workers / len(targets)
 

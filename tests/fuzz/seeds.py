@@ -1,8 +1,8 @@
 """Makes the first inputs of the corpus: ``python -m tests.fuzz.seeds [--servers]``.
 
 What is here is told from the repository's own fixtures and recorded logs. ``--servers`` records
-logs with a column of every type on real servers as well; the rest is then made of these too. Files
-that fuzzing adds (`--merge`) stay as they are.
+logs with a column of every type on real servers as well; the rest is then made of these too. Other
+files in the corpus stay as they are.
 """
 
 from __future__ import annotations
