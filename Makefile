@@ -9,7 +9,7 @@ LINT_PATHS := $(wildcard tideline capture spark_jobs console plugins dags simula
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers demo test tests long check quick-tests lint faults bench wheels images constraints sbom licences clean
+.PHONY: help setup servers demo test tests long check quick-tests lint faults fuzz bench wheels images constraints sbom licences clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ lint:
 faults: servers ## servers and jobs under every fault, with tables of counts; ROUNDS=… and JOBS=… set its length
 	@$(BIN)/python -m tests.faults
 	@STORE_AWAY_S=60 $(BIN)/pytest tests/faults/test_store_away.py
+
+fuzz: $(READY) ## feed the decoders with damage, for SECONDS=…; TARGET=… picks one
+	@$(BIN)/python -m tests.fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(TARGET),--target $(TARGET))
 
 bench: setup ## measure, as JSON lines; NAME=… picks one, ROWS=… sets its size
 	@$(BIN)/python -m benchmarks $(NAME) $(if $(ROWS),--rows $(ROWS))

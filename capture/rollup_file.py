@@ -23,6 +23,8 @@ from tideline.contract.schema import TableSchema
 
 _BATCH_ROWS = 1 << 14
 _ROW_GROUP_BYTES = 32 * 1024 * 1024
+_UNREADABLE = (pa.ArrowException, OSError, LookupError, ValueError, TypeError)
+"""What comes of bytes that are no Parquet file, or one without our columns."""
 _HINT = "restore the object from a copy of the store"
 
 
@@ -55,6 +57,20 @@ class RollUpFile:
         """
         if digest(raw) != part.digest:
             raise CorruptData(f"{part.key} has another digest than its manifest says", _HINT)
+        try:
+            counts, first_seq = self._add_rows(part, raw)
+        except _UNREADABLE as error:
+            kind = type(error).__name__
+            raise CorruptData(f"{part.key} cannot be read as Parquet: {kind}", _HINT) from error
+        wanted = Counter({f"op {name}": count for name, count in part.operations.items()})
+        wanted.update({UNCHANGED: part.unchanged_rows, OVERFLOW: part.overflow_rows})
+        wanted.update({IMAGE: part.before_image_rows})
+        if (counts, first_seq, self._last_seq) != (wanted, part.first_seq, part.last_seq):
+            raise CorruptData(f"{part.key} does not hold the rows that its manifest says", _HINT)
+        self.parts.append(part)
+
+    def _add_rows(self, part: Part, raw: bytes) -> tuple[Counter[str], int | None]:
+        """What was counted of the rows, and the first one's sequence."""
         counts: Counter[str] = Counter()
         first_seq = None
         file = pq.ParquetFile(pa.BufferReader(raw))
@@ -66,12 +82,7 @@ class RollUpFile:
             self._last_seq = int(sequences[-1])
             counts.update(_counts(batch))
             self._take(self._in_shape(part, batch))
-        wanted = Counter({f"op {name}": count for name, count in part.operations.items()})
-        wanted.update({UNCHANGED: part.unchanged_rows, OVERFLOW: part.overflow_rows})
-        wanted.update({IMAGE: part.before_image_rows})
-        if (counts, first_seq, self._last_seq) != (wanted, part.first_seq, part.last_seq):
-            raise CorruptData(f"{part.key} does not hold the rows that its manifest says", _HINT)
-        self.parts.append(part)
+        return counts, first_seq
 
     def finish(self) -> bytes:
         """The file; nothing may be added any more."""

@@ -12,6 +12,7 @@ from console.output import say
 from console.spark import spark_session
 from console.tables import print_table
 from tideline.contract import layout
+from tideline.contract.document import with_checksum
 from tideline.contract.maintenance import Files, MaintenanceReceipt, TableUpkeep, Upkeep
 from tideline.planner.maintaining import order_maintenance
 from tideline.settings import Settings
@@ -32,7 +33,7 @@ def run(settings: Settings, tables: Sequence[str]) -> int:
     with spark_session(settings, "maintain") as session:
         receipt = maintain(session, order)
     key = layout.maintenance_receipt_key(settings.pipeline, name)
-    open_store(settings.store).put(key, msgspec.json.encode(receipt))
+    open_store(settings.store).put(key, with_checksum(msgspec.json.encode(receipt)))
     _print(receipt)
     failed = any(one.outcome is Upkeep.FAILED for one in receipt.tables)
     return EXIT_FAILED if failed else 0

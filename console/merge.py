@@ -13,6 +13,7 @@ from console.output import say
 from console.spark import spark_session
 from console.tables import moment, print_table
 from tideline.contract import layout
+from tideline.contract.document import with_checksum
 from tideline.contract.errors import TidelineError
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Outcome, Receipt, encode_receipt, run_of
@@ -59,7 +60,8 @@ def store_receipt(settings: Settings, receipt: Receipt) -> None:
     """Put the receipt of a run that has just ended next to its plan, and the run on record."""
     store = open_store(settings.store)
     record_run(settings, run_of(receipt, time.time_ns() // 1_000), store)
-    store.put(layout.receipt_key(settings.pipeline, receipt.plan_id), encode_receipt(receipt))
+    key = layout.receipt_key(settings.pipeline, receipt.plan_id)
+    store.put(key, with_checksum(encode_receipt(receipt)))
 
 
 def _told_run(settings: Settings, plan: Plan) -> Receipt:

@@ -41,7 +41,7 @@ from simulation.log import Kind
 from simulation.wire import place
 from tideline.contract import layout
 from tideline.contract.errors import Fenced, Unavailable
-from tideline.contract.manifest import ManifestKind, digest, encode_manifest
+from tideline.contract.manifest import ManifestKind, digest, stored_manifest
 from tideline.store.chain import Link
 
 
@@ -167,13 +167,13 @@ def _manifest_first(self: Any, sealed: Any) -> None:
 
 
 def _unconditional(self: Any, manifest: Any) -> Link:
-    raw = encode_manifest(manifest)
+    raw = stored_manifest(manifest)
     self._store.put(layout.manifest_key(self.pipeline, manifest.manifest_number), raw)
     return Link(manifest, raw, digest(raw))
 
 
 def _always_foreign(self: Any, manifest: Any) -> Link:
-    raw = encode_manifest(manifest)
+    raw = stored_manifest(manifest)
     key = layout.manifest_key(self.pipeline, manifest.manifest_number)
     if not self._store.create(key, raw):
         raise Fenced("something is there")
@@ -181,7 +181,7 @@ def _always_foreign(self: Any, manifest: Any) -> Link:
 
 
 def _always_own(self: Any, manifest: Any) -> Link:
-    raw = encode_manifest(manifest)
+    raw = stored_manifest(manifest)
     key = layout.manifest_key(self.pipeline, manifest.manifest_number)
     self._store.create(key, raw)
     return Link(manifest, raw, digest(raw))

@@ -341,9 +341,9 @@ class Rig:
 
 
 def _told(attempt: Attempt, outcome: Outcome, manifest: Manifest) -> Attempt:
-    from tideline.contract.manifest import digest, encode_manifest
+    from tideline.contract.manifest import digest, stored_manifest
 
-    made = digest(encode_manifest(manifest))
+    made = digest(stored_manifest(manifest))
     return Attempt(attempt.number, attempt.term, attempt.writer, made, outcome)
 
 

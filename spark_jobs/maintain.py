@@ -22,6 +22,7 @@ from spark_jobs.files import read_document, spark_path, write_document
 from spark_jobs.formats.delta_files import DeltaFiles
 from spark_jobs.formats.delta_version import MODE
 from spark_jobs.remembered import remember
+from tideline.contract.document import with_checksum
 from tideline.contract.errors import Misconfigured, TidelineError
 from tideline.contract.maintenance import (
     MaintainedTable,
@@ -128,8 +129,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     def work(spark: SparkSession) -> list[str]:
-        receipt = maintain(spark, decode_order(read_document(spark, options.order)))
-        write_document(spark, options.receipt, msgspec.json.encode(receipt))
+        receipt = maintain(spark, decode_order(read_document(spark, options.order), options.order))
+        write_document(spark, options.receipt, with_checksum(msgspec.json.encode(receipt)))
         failed = [table for table in receipt.tables if table.outcome is Upkeep.FAILED]
         return [f"{table.table} failed: {table.error}" for table in failed]
 

@@ -26,6 +26,7 @@ from spark_jobs.swap import SwapRun
 from spark_jobs.table_receipts import failed, failed_swap
 from spark_jobs.table_run import TableRun
 from tideline.contract import layout
+from tideline.contract.document import with_checksum
 from tideline.contract.plan import Plan, PlannedSwap, TablePlan, decode_plan
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt, encode_receipt, run_of
 from tideline.contract.timeliness import encode_run
@@ -109,11 +110,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     def work(spark: SparkSession) -> list[str]:
-        plan = decode_plan(read_document(spark, options.plan))
+        plan = decode_plan(read_document(spark, options.plan), options.plan)
         at_once = options.tables_at_once
         receipt = run_plan(spark, plan, retry_s=options.retry_s, tables_at_once=at_once)
         _record(spark, plan, receipt)
-        write_document(spark, options.receipt, encode_receipt(receipt))
+        write_document(spark, options.receipt, with_checksum(encode_receipt(receipt)))
         for warning in receipt.warnings:
             say(warning)
         wrong = (Outcome.FAILED, Outcome.REFUSED)
@@ -131,7 +132,7 @@ def _record(spark: SparkSession, plan: Plan, receipt: Receipt) -> None:
     repeats its figures."""
     ended_us = time.time_ns() // 1_000
     key = layout.run_key(plan.pipeline, ended_us, plan.plan_id)
-    run = encode_run(run_of(receipt, ended_us))
+    run = with_checksum(encode_run(run_of(receipt, ended_us)))
     write_document(spark, layout.object_url(plan.store_url, key), run)
 
 

@@ -18,6 +18,7 @@ from spark_jobs.entry import run_job
 from spark_jobs.files import read_document, write_document
 from spark_jobs.session import side_by_side
 from spark_jobs.table_check import TableComparison
+from tideline.contract.document import with_checksum
 from tideline.contract.verification import (
     Proof,
     TableCheck,
@@ -60,9 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     def work(spark: SparkSession) -> list[str]:
-        plan = decode_verify_plan(read_document(spark, options.plan))
+        plan = decode_verify_plan(read_document(spark, options.plan), options.plan)
         result = run_verification(spark, plan, tables_at_once=options.tables_at_once)
-        write_document(spark, options.result, encode_verification(result))
+        write_document(spark, options.result, with_checksum(encode_verification(result)))
         return [_described(table) for table in result.tables if table.proof is not Proof.EQUAL]
 
     return run_job(work, name="tideline-verify", doing="verifying")

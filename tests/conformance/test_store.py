@@ -17,7 +17,7 @@ from tests.fixtures.tls_front import TlsFront
 from tests.unit.contract.documents import first_manifest, following
 from tideline.contract import layout
 from tideline.contract.errors import CorruptData, Fenced, Misconfigured
-from tideline.contract.manifest import Manifest, ManifestKind, encode_manifest
+from tideline.contract.manifest import Manifest, ManifestKind, stored_manifest
 from tideline.settings import Store
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore, open_store
@@ -161,7 +161,7 @@ def test_what_comes_twice_or_late_changes_nothing(settings: Store) -> None:
     tail = successor.append(following(taken, rows=1))
     for manifest in (one, two, late):
         key = layout.manifest_key("shop", manifest.manifest_number)
-        assert not store.create(key, encode_manifest(manifest))
+        assert not store.create(key, stored_manifest(manifest))
     with pytest.raises(Fenced):
         ours.append(late)
     store.put("shop/data/1/t-a", b"part")
@@ -193,7 +193,7 @@ def test_a_hole_is_corrupt(store: ObjectStore, chain: Chain) -> None:
 
 def test_bytes_that_are_no_manifest(store: ObjectStore, chain: Chain) -> None:
     extend(chain, [1])
-    for junk in (b"", b"{}", b"\xff", b'{"version":1}', encode_manifest(first_manifest())[:-1]):
+    for junk in (b"", b"{}", b"\xff", b'{"version":1}', stored_manifest(first_manifest())[:-1]):
         store.put(layout.manifest_key("shop", 2), junk)
         with pytest.raises(CorruptData):
             chain.read(2)

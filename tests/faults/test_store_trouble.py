@@ -15,7 +15,7 @@ from tests.faults.s3_faults import ALWAYS, Kind, S3Faults, Trouble
 from tests.unit.contract.documents import first_manifest, following
 from tideline.contract import layout
 from tideline.contract.errors import CorruptData, Fenced, Misconfigured, Unavailable
-from tideline.contract.manifest import ManifestKind, encode_manifest
+from tideline.contract.manifest import ManifestKind, stored_manifest
 from tideline.settings import Store
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore, open_store
@@ -284,6 +284,6 @@ def test_nothing_that_matters_lists(faults: S3Faults, store: ObjectStore) -> Non
         chain.append(manifests[-1])
     for hint in (0, 7, 21, 300):
         tail = chain.tail(hint)
-        assert tail is not None and tail.raw == encode_manifest(manifests[-1])
+        assert tail is not None and tail.raw == stored_manifest(manifests[-1])
         chain.open_state(tail)
     assert faults.seen["list"] == 0

@@ -91,12 +91,12 @@ def encode_block(block: Block) -> bytes:
     return msgspec.json.encode(block)
 
 
-def decode_block(raw: bytes) -> Block:
+def decode_block(raw: bytes, at: str = "") -> Block:
     """Decode a block; CorruptData for bytes that are not one, or that need a newer reader.
 
     Its manifests are looked at by `raw_manifests`, its files by `check_files`.
     """
-    block = _READER.read(raw)
+    block = _READER.read(raw, at)
     _check(block)
     return block
 

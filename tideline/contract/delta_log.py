@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tideline.contract.errors import CorruptData
 from tideline.contract.plan import Stamp
 
 _OTHER_VALUES = frozenset({"DROP COLUMNS", "RENAME COLUMN", "REPLACE COLUMNS"})
@@ -123,8 +124,23 @@ def is_ours(commit: Commit, app_id: str) -> bool:
     return stamped or app_id in commit.numbers
 
 
+_NOT_A_COMMIT = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+"""What lines lead to that are no JSON, or not of the shape that Delta's protocol has."""
+
+
 def parse_commit(version: int, raw: bytes, at_us: int = 0) -> Commit:
-    """A commit from its file's lines. Raises ValueError for a line that is not JSON."""
+    """A commit from its file's lines; CorruptData, with the version, for lines that are none."""
+    try:
+        return _parsed(version, raw, at_us)
+    except _NOT_A_COMMIT as error:
+        raise CorruptData(
+            f"version {version} in the log of a table cannot be read: {type(error).__name__}",
+            hint=f"look at _delta_log/{version:020d}.json: whoever wrote to the table last has left"
+            " it torn, or damaged",
+        ) from error
+
+
+def _parsed(version: int, raw: bytes, at_us: int) -> Commit:
     info: dict[str, Any] = {}
     numbers: dict[str, int] = {}
     changes_data = False

@@ -57,9 +57,9 @@ def encode_description(description: Description) -> bytes:
     return msgspec.json.encode(description, order="deterministic")
 
 
-def decode_description(raw: bytes) -> Description:
+def decode_description(raw: bytes, at: str = "") -> Description:
     """Decode a description; CorruptData for bytes that are not one, or need a newer reader."""
-    return _READER.read(raw)
+    return _READER.read(raw, at)
 
 
 class PlannedDescription(msgspec.Struct, frozen=True, omit_defaults=True):

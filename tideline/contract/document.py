@@ -2,10 +2,14 @@
 
 Both are looked at before anything else is, so that a reader which is too old stops by saying so
 and not at the first field it does not know. Readers are upgraded first.
+
+What lies in a store ends in a ``checksum`` of all before it, so that a byte that was flipped there
+is an error and never another value. Documents of before have none, and are read without.
 """
 
 from __future__ import annotations
 
+import hashlib
 from typing import Generic, TypeVar
 
 import msgspec
@@ -35,6 +39,36 @@ def written_features() -> tuple[str, ...]:
     return field
 
 
+_CHECKSUM = b',"checksum":"'
+_CHECKSUM_BYTES = len(_CHECKSUM) + 16 + len(b'"}')
+
+
+def with_checksum(raw: bytes) -> bytes:
+    """``raw``, a document with at least one field, with a last field ``checksum``: 16 hex digits of
+    the sha256 over all bytes before it."""
+    return raw[:-1] + _CHECKSUM + _digits(raw[:-1]) + b'"}'
+
+
+def checksum_holds(raw: bytes) -> bool:
+    """Whether ``raw`` ends in no checksum, or in its own.
+
+    A byte that flips in the field's name leaves a document without one, and whole otherwise.
+    """
+    at = len(raw) - _CHECKSUM_BYTES
+    if at < 1 or not raw.startswith(_CHECKSUM, at):
+        return True
+    return raw[at + len(_CHECKSUM) :] == _digits(raw[:at]) + b'"}'
+
+
+def placed(message: str, at: str) -> str:
+    """``message`` with where the document lies, if that is known."""
+    return f"{message}, at {at}" if at else message
+
+
+def _digits(raw: bytes) -> bytes:
+    return hashlib.sha256(raw).hexdigest()[:16].encode()
+
+
 class DocumentReader(Generic[_T]):
     """Reads documents of one kind; unknown fields are ignored.
 
@@ -50,24 +84,32 @@ class DocumentReader(Generic[_T]):
         self._features = features
         self._name = name
 
-    def read(self, raw: bytes) -> _T:
-        """``raw`` as a document.
+    def read(self, raw: bytes, at: str = "") -> _T:
+        """``raw``, which lies ``at`` a key or an address, as a document.
 
-        Raises CorruptData, with the name of the kind (``manifest``), for bytes that are not one,
-        for another version and for a required feature that is not known.
+        Raises CorruptData, with the name of the kind (``manifest``), for bytes that are not one or
+        have another checksum, for another version and for a required feature that is not known.
         """
         name = self._name
         try:
+            if not checksum_holds(raw):
+                raise CorruptData(
+                    placed(f"the bytes of a {name} have another checksum than it says", at),
+                    hint="restore the object from a copy of the store",
+                )
             header = _HEADER.decode(raw)
             unknown = sorted(set(header.requires) - self._features)
             if unknown or header.version != self._version:
                 raise CorruptData(
-                    f"a {name} of version {header.version} requires"
-                    f" {', '.join(unknown) or 'nothing unknown'}; version {self._version} is known"
-                    " here",
+                    placed(
+                        f"a {name} of version {header.version} requires"
+                        f" {', '.join(unknown) or 'nothing unknown'}; version {self._version} is"
+                        " known here",
+                        at,
+                    ),
                     hint=f"upgrade the side that reads the {name}",
                 )
             return self._decoder.decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             reason = error if isinstance(error, msgspec.MsgspecError) else "it is not JSON in UTF-8"
-            raise CorruptData(f"not a {name}: {reason}") from None
+            raise CorruptData(placed(f"not a {name}: {reason}", at)) from None

@@ -48,6 +48,8 @@ DOCUMENTS: dict[str, tuple[type[msgspec.Struct], int]] = {
     "verification": (Verification, VERIFICATION_VERSION),
     "verified": (Verified, VERIFICATION_VERSION),
 }
+_NOT_STORED = frozenset({"request", "answer", "description"})
+"""All others end in a checksum, where they lie in a store; a description is named by its own."""
 _WRITTEN_BY_HAND = frozenset({"request"})
 """In these the version may be left out; everywhere else it is what a reader looks at first."""
 
@@ -62,6 +64,8 @@ def json_schema(name: str) -> bytes:
     root = schema["$defs"][kind.__name__]
     root["properties"]["version"] = {"const": version}
     root["properties"]["requires"] = {"type": "array", "items": {"type": "string"}}
+    if name not in _NOT_STORED:
+        root["properties"]["checksum"] = {"type": "string", "pattern": "^[0-9a-f]{16}$"}
     if name not in _WRITTEN_BY_HAND:
         root["required"] = [*root["required"], "version"]
     return msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n"

@@ -156,14 +156,14 @@ def decide(files: Files, thresholds: Thresholds, *, named: bool) -> Decision:
     return Decision(reason, compact, purge)
 
 
-def decode_order(raw: bytes) -> MaintenanceOrder:
+def decode_order(raw: bytes, at: str = "") -> MaintenanceOrder:
     """Decode an order; CorruptData for bytes that are not one."""
-    return _ORDER.read(raw)
+    return _ORDER.read(raw, at)
 
 
-def decode_maintenance_receipt(raw: bytes) -> MaintenanceReceipt:
+def decode_maintenance_receipt(raw: bytes, at: str = "") -> MaintenanceReceipt:
     """Decode a receipt; CorruptData for bytes that are not one."""
-    return _RECEIPT.read(raw)
+    return _RECEIPT.read(raw, at)
 
 
 _ORDER = DocumentReader(

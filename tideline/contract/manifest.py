@@ -15,7 +15,13 @@ from typing import Literal
 
 import msgspec
 
-from tideline.contract.document import DocumentReader, written_features, written_version
+from tideline.contract.document import (
+    DocumentReader,
+    placed,
+    with_checksum,
+    written_features,
+    written_version,
+)
 from tideline.contract.errors import CorruptData, InvariantBroken
 from tideline.contract.position import SourceIdentity, SourcePosition, may_follow
 from tideline.contract.request import Answer, DumpRequest
@@ -350,24 +356,30 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The manifest's canonical bytes; its digest covers exactly these."""
+    """The manifest's canonical bytes."""
     check_manifest(manifest)
     return msgspec.json.encode(manifest)
+
+
+def stored_manifest(manifest: Manifest) -> bytes:
+    """The bytes that the store holds of it from its first writing on: the canonical ones with their
+    checksum. The digest that the next manifest names is of these."""
+    return with_checksum(encode_manifest(manifest))
 
 
 _READER = DocumentReader(Manifest, version=MANIFEST_VERSION, features=FEATURES, name="manifest")
 
 
-def decode_manifest(raw: bytes) -> Manifest:
+def decode_manifest(raw: bytes, at: str = "") -> Manifest:
     """Decode and check a manifest; CorruptData for bytes that are not one.
 
     A manifest that requires a feature unknown here is refused by name: readers are upgraded first.
     """
-    manifest = _READER.read(raw)
+    manifest = _READER.read(raw, at)
     try:
         check_manifest(manifest)
     except InvariantBroken as error:
-        raise CorruptData(error.message, error.hint) from None
+        raise CorruptData(placed(error.message, at), error.hint) from None
     return manifest
 
 

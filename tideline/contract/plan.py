@@ -339,9 +339,9 @@ def encode_plan(plan: Plan) -> bytes:
     return msgspec.json.encode(plan)
 
 
-def decode_plan(raw: bytes) -> Plan:
+def decode_plan(raw: bytes, at: str = "") -> Plan:
     """Decode a plan; CorruptData for bytes that are not one, or that need a newer reader."""
-    return _READER.read(raw)
+    return _READER.read(raw, at)
 
 
 _READER = DocumentReader(Plan, version=PLAN_VERSION, features=FEATURES, name="merge plan")

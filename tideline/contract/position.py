@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
+
+from tideline.contract.errors import CorruptData
+
+_LSN = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
 
 
 class PostgresPosition(msgspec.Struct, frozen=True, tag="postgres", order=True):
@@ -80,6 +86,8 @@ def format_lsn(lsn: int) -> str:
 
 
 def parse_lsn(text: str) -> int:
-    """The number behind PostgreSQL's text of an LSN."""
+    """The number behind PostgreSQL's text of an LSN; CorruptData for a text that is none."""
+    if not _LSN.fullmatch(text):
+        raise CorruptData(f"not an LSN: {text!r}")
     high, _, low = text.partition("/")
     return (int(high, 16) << 32) | int(low, 16)

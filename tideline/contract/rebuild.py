@@ -39,9 +39,9 @@ def encode_rebuild(record: RebuildRecord) -> bytes:
     return msgspec.json.encode(record)
 
 
-def decode_rebuild(raw: bytes) -> RebuildRecord:
+def decode_rebuild(raw: bytes, at: str = "") -> RebuildRecord:
     """Decode a record; CorruptData for bytes that are not one, or that need a newer reader."""
-    return _READER.read(raw)
+    return _READER.read(raw, at)
 
 
 _READER = DocumentReader(

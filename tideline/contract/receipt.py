@@ -114,9 +114,9 @@ def encode_receipt(receipt: Receipt) -> bytes:
     return msgspec.json.encode(receipt)
 
 
-def decode_receipt(raw: bytes) -> Receipt:
+def decode_receipt(raw: bytes, at: str = "") -> Receipt:
     """Decode a receipt; CorruptData for bytes that are not one, or that need a newer reader."""
-    return _READER.read(raw)
+    return _READER.read(raw, at)
 
 
 _READER = DocumentReader(Receipt, version=RECEIPT_VERSION, features=FEATURES, name="merge receipt")

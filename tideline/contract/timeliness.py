@@ -94,9 +94,9 @@ def encode_run(run: MergeRun) -> bytes:
     return msgspec.json.encode(run)
 
 
-def decode_run(raw: bytes) -> MergeRun:
+def decode_run(raw: bytes, at: str = "") -> MergeRun:
     """Decode a run's record; CorruptData for bytes that are not one."""
-    return _READER.read(raw)
+    return _READER.read(raw, at)
 
 
 _READER = DocumentReader(MergeRun, version=RUN_VERSION, features=frozenset(), name="merge run")

@@ -203,27 +203,27 @@ def encode_verify_plan(plan: VerifyPlan) -> bytes:
     return msgspec.json.encode(plan)
 
 
-def decode_verify_plan(raw: bytes) -> VerifyPlan:
+def decode_verify_plan(raw: bytes, at: str = "") -> VerifyPlan:
     """Decode a plan; CorruptData for bytes that are not one, or that need a newer reader."""
-    return _PLANS.read(raw)
+    return _PLANS.read(raw, at)
 
 
 def encode_verification(result: Verification) -> bytes:
     return msgspec.json.encode(result)
 
 
-def decode_verification(raw: bytes) -> Verification:
+def decode_verification(raw: bytes, at: str = "") -> Verification:
     """Decode a result; raises like `decode_verify_plan`."""
-    return _RESULTS.read(raw)
+    return _RESULTS.read(raw, at)
 
 
 def encode_verified(found: Verified) -> bytes:
     return msgspec.json.encode(found)
 
 
-def decode_verified(raw: bytes) -> Verified:
+def decode_verified(raw: bytes, at: str = "") -> Verified:
     """Decode a proof that is kept; raises like `decode_verify_plan`."""
-    return _VERIFIED.read(raw)
+    return _VERIFIED.read(raw, at)
 
 
 _PLANS = DocumentReader(

@@ -108,7 +108,7 @@ def _plans(settings: Settings, store: ObjectStore, since: datetime) -> _Plans:
         raw = store.get(key) if name == "plan.json" and entry.modified >= since else None
         if raw is None:
             continue
-        plan = decode_verify_plan(raw)
+        plan = decode_verify_plan(raw, key)
         found.requests.add(plan.request_id)
         if f"{folder}/result.json" not in keys:
             found.pinned |= {c.key for t in plan.tables for c in t.checks if c.key is not None}

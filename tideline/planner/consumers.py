@@ -16,7 +16,12 @@ from typing import Protocol
 import msgspec
 
 from tideline.contract import layout
-from tideline.contract.document import DocumentReader, written_features, written_version
+from tideline.contract.document import (
+    DocumentReader,
+    with_checksum,
+    written_features,
+    written_version,
+)
 from tideline.contract.errors import CorruptData, Unavailable
 from tideline.contract.manifest import Manifest, OpenState, TableState
 from tideline.contract.rebuild import RebuildRecord
@@ -119,6 +124,10 @@ class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
 _READER = DocumentReader(_Record, version=_VERSION, features=frozenset(), name="consumer")
 
 
+def _stored(record: _Record) -> bytes:
+    return with_checksum(msgspec.json.encode(record))
+
+
 def register_warehouse(
     settings: Settings, store: ObjectStore, ended: Mapping[str, int] | None = None
 ) -> None:
@@ -127,12 +136,12 @@ def register_warehouse(
     key = _warehouse_key(settings)
     raw = store.get(key)
     if raw is None:
-        store.create(key, msgspec.json.encode(_Record(_WAREHOUSE, settings.warehouse.url)))
+        store.create(key, _stored(_Record(_WAREHOUSE, settings.warehouse.url)))
         raw = store.get(key)
-    known = _Record(_WAREHOUSE, settings.warehouse.url) if raw is None else _READER.read(raw)
+    known = _Record(_WAREHOUSE, settings.warehouse.url) if raw is None else _READER.read(raw, key)
     now = {**known.ended, **(ended or {})}
     if now != known.ended:
-        store.put(key, msgspec.json.encode(msgspec.structs.replace(known, ended=now)))
+        store.put(key, _stored(msgspec.structs.replace(known, ended=now)))
 
 
 def let_go(
@@ -141,8 +150,9 @@ def let_go(
     """Those of the tables, whose targets are ``missing``, that had ended: somebody has removed
     their targets."""
     gone = {name: table for name, table in missing.items() if table.gone}
-    raw = store.get(_warehouse_key(settings)) if gone else None
-    ended = {} if raw is None else _READER.read(raw).ended
+    key = _warehouse_key(settings)
+    raw = store.get(key) if gone else None
+    ended = {} if raw is None else _READER.read(raw, key).ended
     return frozenset(name for name, table in gone.items() if _over(name, table, ended))
 
 
@@ -158,9 +168,7 @@ def _warehouse_key(settings: Settings) -> str:
 def register_rebuild(settings: Settings, store: ObjectStore, record: RebuildRecord) -> None:
     """Put a rebuild on record from now on, in the place of an earlier one of the table."""
     url = layout.beside_url(settings.warehouse.url, record.build)
-    store.put(
-        _rebuild_key(settings, record), msgspec.json.encode(_Record(_REBUILD, url, record.table))
-    )
+    store.put(_rebuild_key(settings, record), _stored(_Record(_REBUILD, url, record.table)))
 
 
 def strike_rebuild(
@@ -217,7 +225,7 @@ def _records(settings: Settings, store: ObjectStore) -> Iterator[tuple[Entry, _R
             raw = store.get(entry.key)
             if raw is None:
                 continue
-            record = _READER.read(raw)
+            record = _READER.read(raw, entry.key)
             if record.kind not in (_WAREHOUSE, _REBUILD):
                 raise CorruptData(
                     f"{entry.key} is of the unknown kind {record.kind!r}",

@@ -205,9 +205,11 @@ class Garbage:
         raw = self._store.get(plan_key)
         if raw is None:
             return ()
-        plan = decode_plan(raw)
+        plan = decode_plan(raw, plan_key)
         answer = self._store.get(layout.receipt_key_of(plan_key))
-        receipt = None if answer is None else decode_receipt(answer)
+        receipt = (
+            None if answer is None else decode_receipt(answer, layout.receipt_key_of(plan_key))
+        )
         done = set() if receipt is None else {t.table for t in receipt.tables if t.outcome in _DONE}
         left = [table for table in plan.tables if table.table not in done]
         if not left:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from tideline.contract import layout
+from tideline.contract.document import with_checksum
 from tideline.contract.errors import Misconfigured
 from tideline.contract.maintenance import (
     MaintainedTable,
@@ -34,7 +35,7 @@ def order_maintenance(
     key = layout.maintenance_key(settings.pipeline, maintenance_id)
     stored = store.get(key)
     if stored is not None:
-        return decode_order(stored)
+        return decode_order(stored, key)
     chain = Chain(store, settings.pipeline)
     tail = chain.tail()
     if tail is None:
@@ -61,14 +62,14 @@ def order_maintenance(
         ),
         named=bool(tables),
     )
-    raw = msgspec.json.encode(order)
+    raw = with_checksum(msgspec.json.encode(order))
     if store.create(key, raw):
         return order
-    return decode_order(store.get(key) or raw)
+    return decode_order(store.get(key) or raw, key)
 
 
 def read_maintenance(settings: Settings, maintenance_id: str) -> MaintenanceReceipt | None:
     """What a maintenance run did; None while no run of it has ended."""
     key = layout.maintenance_receipt_key(settings.pipeline, maintenance_id)
     raw = open_store(settings.store).get(key)
-    return None if raw is None else decode_maintenance_receipt(raw)
+    return None if raw is None else decode_maintenance_receipt(raw, key)

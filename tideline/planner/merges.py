@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from tideline.contract import layout
+from tideline.contract.document import with_checksum
 from tideline.contract.errors import CorruptData, Misconfigured
 from tideline.contract.manifest import Manifest, OpenState, TableState
 from tideline.contract.parking import Stop
@@ -40,16 +41,16 @@ def plan_merge(settings: Settings, *, plan_id: str, tables: Sequence[str] | None
     key = layout.plan_key(settings.pipeline, plan_id)
     stored = store.get(key)
     if stored is not None:
-        return decode_plan(stored)
+        return decode_plan(stored, key)
     planning = Planning(settings, store)
     plan = planning.plan(plan_id, tables)
     register_warehouse(settings, store, planning.ended)
-    if store.create(key, encode_plan(plan)):
+    if store.create(key, with_checksum(encode_plan(plan))):
         return plan
     raced = store.get(key)
     if raced is None:
         raise CorruptData(f"the plan at {key} vanished")
-    return decode_plan(raced)
+    return decode_plan(raced, key)
 
 
 def preview_plan(settings: Settings, tables: Sequence[str] | None = None) -> Plan:
@@ -59,8 +60,9 @@ def preview_plan(settings: Settings, tables: Sequence[str] | None = None) -> Pla
 
 def read_receipt(settings: Settings, plan_id: str) -> Receipt | None:
     """The receipt of a plan; None while no run of it has written one."""
-    raw = open_store(settings.store).get(layout.receipt_key(settings.pipeline, plan_id))
-    return None if raw is None else decode_receipt(raw)
+    key = layout.receipt_key(settings.pipeline, plan_id)
+    raw = open_store(settings.store).get(key)
+    return None if raw is None else decode_receipt(raw, key)
 
 
 class Planning:

@@ -165,6 +165,7 @@ def _kept_as(target: Target, wanted: TableSettings) -> dict[str, Any]:
 
 def _pending(settings: Settings, store: ObjectStore, name: str, stamp: Stamp) -> int | None:
     """The rows that the merge of ``stamp`` left pending; it only says that there may be some."""
-    raw = store.get(layout.receipt_key(settings.pipeline, stamp.plan_id))
-    tables = () if raw is None else decode_receipt(raw).tables
+    key = layout.receipt_key(settings.pipeline, stamp.plan_id)
+    raw = store.get(key)
+    tables = () if raw is None else decode_receipt(raw, key).tables
     return next((one.pending for one in tables if one.table == name), None)

@@ -13,6 +13,7 @@ import uuid
 from msgspec.structs import replace
 
 from tideline.contract import layout
+from tideline.contract.document import with_checksum
 from tideline.contract.errors import Fenced, Misconfigured, TidelineError, Unavailable
 from tideline.contract.keyless import NEEDS_KEY
 from tideline.contract.manifest import TableState
@@ -69,7 +70,7 @@ def begin_rebuild(
         asked=asked,
     )
     key = layout.rebuild_key(settings.pipeline, parse_table(table), record.build)
-    if not store.create(key, encode_rebuild(record)):
+    if not store.create(key, with_checksum(encode_rebuild(record))):
         raise Fenced(
             f"another rebuild of {table} has begun, as number {record.build}",
             hint="the same command joins it",
@@ -113,7 +114,8 @@ def next_step(
     if accept_differences:
         accepted = tuple(replace(swap, accept_differences=True) for swap in plan.swaps)
         plan = replace(plan, swaps=accepted)
-    if not store.create(layout.plan_key(settings.pipeline, plan.plan_id), encode_plan(plan)):
+    key = layout.plan_key(settings.pipeline, plan.plan_id)
+    if not store.create(key, with_checksum(encode_plan(plan))):
         raise Unavailable(f"a plan {plan.plan_id} exists already", hint="try again")
     return plan
 
@@ -158,5 +160,6 @@ def _fits(record: RebuildRecord, now: Now) -> bool:
 
 def _newest(settings: Settings, store: ObjectStore, table: str) -> RebuildRecord | None:
     keys = store.list(layout.rebuilds_prefix(settings.pipeline, parse_table(table)))
-    raw = store.get(max(keys)) if keys else None
-    return None if raw is None else decode_rebuild(raw)
+    key = max(keys, default="")
+    raw = store.get(key) if keys else None
+    return None if raw is None else decode_rebuild(raw, key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from tideline.contract import layout
+from tideline.contract.document import with_checksum
 from tideline.contract.timeliness import MergeRun, decode_run, encode_run
 from tideline.settings import Settings
 from tideline.store.objects import ObjectStore, open_store
@@ -16,7 +17,8 @@ def record_run(settings: Settings, run: MergeRun, store: ObjectStore | None = No
     """Put a run on record; before its receipt, so that one that is killed in between is run again
     and repeats its figures."""
     store = open_store(settings.store) if store is None else store
-    store.put(layout.run_key(settings.pipeline, run.ended_us, run.plan_id), encode_run(run))
+    key = layout.run_key(settings.pipeline, run.ended_us, run.plan_id)
+    store.put(key, with_checksum(encode_run(run)))
 
 
 def recent_runs(
@@ -33,8 +35,8 @@ def recent_runs(
     keys = sorted({entry.key for page in pages for entry in page})
     kept = keys[-runs_max:]
     with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
-        found = list(pool.map(store.get, kept))
-    runs = [decode_run(raw) for raw in found if raw is not None]
+        found = zip(kept, pool.map(store.get, kept), strict=True)
+        runs = [decode_run(raw, key) for key, raw in found if raw is not None]
     if len(kept) < len(keys) and runs:
         return runs, runs[0].ended_us
     return runs, since_us

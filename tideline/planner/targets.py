@@ -12,7 +12,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tideline.contract.delta_log import Commit, SinceOurs, parse_commit, since_ours
 from tideline.contract.description import DESCRIPTION_PROPERTY
-from tideline.contract.errors import Unavailable
+from tideline.contract.errors import CorruptData, Unavailable
 from tideline.contract.evolution import COLUMNS_PROPERTY, TargetColumns
 from tideline.contract.modes import Mode
 from tideline.contract.plan import STANDING_PROPERTY, Stamp, build_of, newest_generation, of_build
@@ -66,7 +66,7 @@ def open_table(url: str) -> DeltaTable:
 
 def commits_of(table: DeltaTable, most: int = COMMITS_MAX) -> Iterator[Commit]:
     """The table's commits from its newest one back, ``most`` of them, as far as its log has their
-    files. Raises what deltalake raises, and ValueError for a torn file."""
+    files. Raises what deltalake raises, and CorruptData for a torn file."""
     newest = table.version()
     for version in range(newest, max(-1, newest - most), -1):
         raw = raw_commit(table, version)
@@ -100,7 +100,7 @@ def read_target(url: str, app: str) -> Target:
         since, newer = _looked_through(table, now, applied) if app else (SinceOurs(), None)
     except TableNotFoundError:
         return Target(url)
-    except (DeltaError, OSError, ValueError) as error:
+    except (DeltaError, OSError, ValueError, CorruptData) as error:
         raise Unavailable(
             f"the log of the table at {url} cannot be read: {type(error).__name__}",
             hint="check that the warehouse can be reached and that its _delta_log is complete",

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from tideline.contract import layout
 from tideline.contract.delta_log import Commit, is_ours
+from tideline.contract.document import with_checksum
 from tideline.contract.manifest import Manifest, OpenState, TableCondition, TableState, digest
 from tideline.contract.plan import app_id
 from tideline.contract.schema import parse_table
@@ -51,7 +52,7 @@ def store_verification(settings: Settings, result: Verification) -> None:
     """Keep ``result``, and of each table that it proves in full how far. Idempotent."""
     store = open_store(settings.store)
     key = layout.verification_key(settings.pipeline, result.verify_id)
-    store.put(key, encode_verification(result))
+    store.put(key, with_checksum(encode_verification(result)))
     for table in result.tables:
         if table.proof is not Proof.EQUAL or not table.whole or table.target_version is None:
             continue
@@ -69,7 +70,7 @@ def store_verification(settings: Settings, result: Verification) -> None:
             target_commit=_commit_of(settings, table.table, table.target_version),
         )
         if found is None or _gives_way(settings, found, kept):
-            store.put(place, encode_verified(kept))
+            store.put(place, with_checksum(encode_verified(kept)))
 
 
 def _gives_way(settings: Settings, found: Verified, newer: Verified) -> bool:
@@ -91,7 +92,7 @@ def read_verification(settings: Settings, verify_id: str) -> Verification | None
     """The result of a verification; None while there is none."""
     key = layout.verification_key(settings.pipeline, verify_id)
     raw = open_store(settings.store).get(key)
-    return None if raw is None else decode_verification(raw)
+    return None if raw is None else decode_verification(raw, key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ def settled_tables(
 
 def _kept(store: ObjectStore, key: str) -> Verified | None:
     raw = store.get(key)
-    return None if raw is None else decode_verified(raw)
+    return None if raw is None else decode_verified(raw, key)
 
 
 def _commit_of(settings: Settings, table: str, version: int) -> str:

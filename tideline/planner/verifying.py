@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from tideline.contract import layout
+from tideline.contract.document import with_checksum
 from tideline.contract.errors import CorruptData, Misconfigured
 from tideline.contract.manifest import Check, Manifest, OpenState, Part, TableState
 from tideline.contract.plan import Plan, app_id
@@ -64,17 +65,17 @@ def plan_verification(
     key = layout.verification_plan_key(settings.pipeline, verify_id)
     stored = store.get(key)
     if stored is not None:
-        return Planned(decode_verify_plan(stored), ())
+        return Planned(decode_verify_plan(stored, key), ())
     planned = _Planning(settings, store).plan(request_id, verify_id, finished_in, tables)
     if planned.waiting and not last_call:
         return planned
     late = dict.fromkeys(planned.waiting, f"it is not merged up to manifest {finished_in}")
     plan = replace(planned.plan, held={**late, **planned.plan.held})
-    if not store.create(key, encode_verify_plan(plan)):
+    if not store.create(key, with_checksum(encode_verify_plan(plan))):
         raced = store.get(key)
         if raced is None:
             raise CorruptData(f"the plan at {key} vanished")
-        plan = decode_verify_plan(raced)
+        plan = decode_verify_plan(raced, key)
     return Planned(plan, ())
 
 

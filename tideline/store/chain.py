@@ -26,6 +26,7 @@ from tideline.contract.description import (
     decode_description,
     encode_description,
 )
+from tideline.contract.document import with_checksum
 from tideline.contract.errors import CorruptData, Fenced, TidelineError, Unavailable
 from tideline.contract.manifest import (
     Manifest,
@@ -33,8 +34,8 @@ from tideline.contract.manifest import (
     check_link,
     decode_manifest,
     digest,
-    encode_manifest,
     roll_forward,
+    stored_manifest,
 )
 from tideline.contract.schema import TableSchema, decode_schema, encode_schema
 from tideline.store.objects import ObjectStore
@@ -80,7 +81,7 @@ class Chain:
         raw = self._store.get(key)
         if raw is None:
             return None
-        manifest = decode_manifest(raw)
+        manifest = decode_manifest(raw, key)
         if (manifest.pipeline, manifest.manifest_number) != (self.pipeline, number):
             raise CorruptData(
                 f"{key} holds manifest {manifest.manifest_number} of pipeline {manifest.pipeline}"
@@ -167,9 +168,11 @@ class Chain:
 
     def write_block(self, block: Block) -> None:
         """Make ``block`` durable. Idempotent; CorruptData when another one is there."""
-        raw = encode_block(block)
+        plain = encode_block(block)
+        raw = with_checksum(plain)
         key = layout.block_key(self.pipeline, block.block_number)
-        if not self._store.create(key, raw) and self._store.get(key) != raw:
+        # Blocks of before have no checksum.
+        if not self._store.create(key, raw) and self._store.get(key) not in (raw, plain):
             raise CorruptData(
                 f"another block lies at {key} than the one its manifests and parts give here",
                 hint="was the store restored from a backup, the block is of the chain before:"
@@ -190,7 +193,7 @@ class Chain:
         Raises Fenced when another manifest stands there: the caller stops, and confirms nothing.
         After Unavailable the manifest may be in the store or not: append the same one again.
         """
-        raw = encode_manifest(manifest)
+        raw = stored_manifest(manifest)
         key = layout.manifest_key(self.pipeline, manifest.manifest_number)
         if not self._store.create(key, raw):
             found = self._store.get(key)
@@ -248,7 +251,7 @@ class Chain:
         raw = self._store.get(key)
         if raw is None:
             raise CorruptData(f"no description at {key}")
-        description = decode_description(raw)
+        description = decode_description(raw, key)
         if description.fingerprint != fingerprint:
             raise CorruptData(f"{key} holds description {description.fingerprint}")
         return description

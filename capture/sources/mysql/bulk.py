@@ -42,6 +42,10 @@ GTID_CODES = (
     EventCode.GTID_TAGGED,
     EventCode.MARIADB_GTID,
 )
+_LEAST_BYTES: Int64Array = np.zeros(256, np.int64)
+_LEAST_BYTES[[EventCode.GTID, EventCode.ANONYMOUS_GTID]] = 25
+_LEAST_BYTES[EventCode.MARIADB_GTID] = 13
+"""Of a body, by code: what is read of it beyond would be another event's."""
 V1 = (EventCode.WRITE_ROWS_V1, EventCode.UPDATE_ROWS_V1, EventCode.DELETE_ROWS_V1)
 V2 = (EventCode.WRITE_ROWS, EventCode.UPDATE_ROWS, EventCode.DELETE_ROWS)
 ROW_CODES = (*V1, *V2)
@@ -132,6 +136,9 @@ def read_begins(events: EventColumns) -> Begins:
     """All GTID events, of either server."""
     places = np.flatnonzero(np.isin(events.codes, GTID_CODES))
     codes = events.codes[places]
+    body_bytes = events.stops[places] - events.starts[places] - HEADER_BYTES
+    if (body_bytes < _LEAST_BYTES[codes]).any():
+        raise CorruptData("a GTID event of the binlog is broken: it ends too early")
     tx = events.numbers(places, HEADER_BYTES, 8)
     ts = events.numbers(places, 0, 4) * 1_000_000
     mysql = codes != EventCode.MARIADB_GTID

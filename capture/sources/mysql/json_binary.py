@@ -11,6 +11,7 @@ MariaDB's JSON is a text column; none of this concerns it.
 from __future__ import annotations
 
 import base64
+import math
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
@@ -42,6 +43,8 @@ _INLINE = {False: (_LITERAL, 5, 6), True: (_LITERAL, 5, 6, 7, 8)}
 """Types whose value stands in the entry, of small and of large containers."""
 
 _LENGTH_BYTES_MAX = 5
+_CHARACTERS_PER_BYTE_MAX = 8
+"""Six are a control character's; an empty key with an empty text is eight in seven bytes."""
 _BASE64_LINE = 76
 _POINT_PLACES_MAX = 15
 _VAR_STRING = 253
@@ -54,12 +57,27 @@ def json_text(raw: bytes) -> str:
     """
     if not raw:
         return _LITERALS[0]
-    parts: list[str] = []
+    parts = _Text(len(raw))
     try:
         _print(raw, raw[0], 1, parts, 0)
-    except (IndexError, KeyError, struct.error, UnicodeDecodeError):
+    except (IndexError, KeyError, ValueError, struct.error):
         raise CorruptData("a JSON value of the binlog is damaged") from None
-    return "".join(parts)
+    return "".join(parts.pieces)
+
+
+class _Text:
+    """The pieces of a document's text. CorruptData for more of them than its bytes can stand for:
+    then values lie in each other, and a few of them could come to any length."""
+
+    def __init__(self, size: int) -> None:
+        self.pieces: list[str] = []
+        self._left = _CHARACTERS_PER_BYTE_MAX * (size + _LENGTH_BYTES_MAX)
+
+    def append(self, piece: str) -> None:
+        self._left -= len(piece)
+        if self._left < 0:
+            raise CorruptData("a JSON value of the binlog holds values that lie in each other")
+        self.pieces.append(piece)
 
 
 def double_text(value: float) -> str:
@@ -67,6 +85,8 @@ def double_text(value: float) -> str:
     point is more than 15 places away, and always a sign of not being an integer."""
     if value == 0:
         return "-0.0" if str(value).startswith("-") else "0.0"
+    if not math.isfinite(value):
+        raise CorruptData(f"a JSON value of the binlog is the number {value}")
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
     assert isinstance(exponent, int)
     shown = "".join(map(str, digits))
@@ -83,7 +103,7 @@ def double_text(value: float) -> str:
     return f"{minus}{shown[:point]}.{shown[point:]}"
 
 
-def _print(raw: bytes, kind: int, at: int, parts: list[str], depth: int) -> None:
+def _print(raw: bytes, kind: int, at: int, parts: _Text, depth: int) -> None:
     """The value of type ``kind`` whose bytes begin ``at``."""
     if kind in _NUMBERS:
         parts.append(str(_NUMBERS[kind].unpack_from(raw, at)[0]))
@@ -105,7 +125,7 @@ def _print(raw: bytes, kind: int, at: int, parts: list[str], depth: int) -> None
         raise CorruptData(f"a JSON value of the binlog has the unknown type {kind}")
 
 
-def _print_object(raw: bytes, at: int, parts: list[str], depth: int, *, large: bool) -> None:
+def _print_object(raw: bytes, at: int, parts: _Text, depth: int, *, large: bool) -> None:
     size = 4 if large else 2
     count = _unsigned(raw, at, size)
     keys = at + 2 * size
@@ -121,7 +141,7 @@ def _print_object(raw: bytes, at: int, parts: list[str], depth: int, *, large: b
     parts.append("}" if count else "{}")
 
 
-def _print_array(raw: bytes, at: int, parts: list[str], depth: int, *, large: bool) -> None:
+def _print_array(raw: bytes, at: int, parts: _Text, depth: int, *, large: bool) -> None:
     size = 4 if large else 2
     count = _unsigned(raw, at, size)
     opening = "["

@@ -74,6 +74,8 @@ _LENGTH_PREFIXED = frozenset({Code.BLOB, Code.JSON, Code.GEOMETRY, Code.VECTOR})
 _SIGNED = _INTEGERS | {Code.FLOAT, Code.DOUBLE, Code.NEWDECIMAL}
 _TEXTS = frozenset({Code.VARCHAR, Code.STRING, Code.BLOB})
 _LABELLED = frozenset({Code.ENUM, Code.SET})
+_FSP_MAX = 6
+_DIGITS_MAX = 65
 
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _YEAR_LAST_WITHOUT_SIGN = (8, 0, 20)
@@ -147,7 +149,26 @@ def _columns(types: bytes, metadata: bytes) -> _Columns:
     reader = BodyReader(metadata, "column metadata of a TABLE_MAP")
     columns = [_column(code, reader) for code in types]
     reader.finish()
+    for column in columns:
+        if not _exists(column):
+            raise CorruptData(f"no column of type {column.code} is like that: {reader.what}")
     return columns
+
+
+def _exists(column: MysqlColumn) -> bool:
+    """Whether a server has columns of these sizes: what walks through rows goes by them."""
+    code, length = column.code, column.length
+    if code in _FRACTIONAL:
+        return column.fsp <= _FSP_MAX
+    if code in _LENGTH_PREFIXED:
+        return 1 <= length <= 4 if code == Code.BLOB else length == 4
+    if code == Code.NEWDECIMAL:
+        return 0 <= column.scale <= column.precision and 1 <= column.precision <= _DIGITS_MAX
+    if code == Code.BIT:
+        return 1 <= length <= 64
+    if code in _LABELLED:
+        return length in (1, 2) if code == Code.ENUM else length in (1, 2, 3, 4, 8)
+    return length >= 0
 
 
 def _column(code: int, reader: BodyReader) -> MysqlColumn:
@@ -209,6 +230,8 @@ def _names(table: TableId, count: int, fields: _Fields) -> list[str]:
     reader = BodyReader(fields[_Optional.COLUMN_NAME], f"column names of {table}")
     names = [_utf8(reader.block(), reader.what) for _ in range(count)]
     reader.finish()
+    if len(set(names)) < count or "" in names:
+        raise CorruptData(f"two columns of one name, or one without: {reader.what}")
     return names
 
 
@@ -333,8 +356,8 @@ def _key(fields: _Fields, count: int) -> Sequence[int]:
         places.append(reader.lenenc())
         if prefixed is not None:
             reader.lenenc()
-    if any(at >= count for at in places):
-        raise CorruptData(f"a key column beyond the {count} columns: TABLE_MAP")
+    if any(at >= count for at in places) or len(set(places)) < len(places):
+        raise CorruptData(f"a key column beyond the {count} columns, or twice: TABLE_MAP")
     return places
 
 

@@ -10,9 +10,12 @@ its table maps, and lose rows silently.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from capture.core.events import Boundary, Control, Int64Array, LogBatch
+from capture.sources.decoding import decoding
 from capture.sources.mysql.bulk import EventColumns, position_behind
 from capture.sources.mysql.bulk_rows import BulkRows, Taken
 from capture.sources.mysql.log_state import LogState
@@ -61,10 +64,22 @@ class BinlogReader:
 
     def poll(self, messages_max: int, *, until_commit: bool) -> int:
         """See `LogReader.poll` and `Poller.poll`."""
-        return self._poller.poll(messages_max, until_commit=until_commit)
+        with decoding(self._place()):
+            return self._poller.poll(messages_max, until_commit=until_commit)
 
     def take(self, next_seq: int) -> LogBatch:
         """See `LogReader.take`."""
+        with decoding(self._place()):
+            return self._take(next_seq)
+
+    def _place(self) -> Callable[[], str]:
+        """What tells where the events begin that are read next; asked after an error, when the
+        stream may have moved on."""
+        source = self._state.source
+        file, at = source.file, source.at
+        return lambda: f"in an event of {file}:{at} or behind it"
+
+    def _take(self, next_seq: int) -> LogBatch:
         polled = self._poller.take()
         taken = Taken()
         said: tuple[Control, ...] = ()

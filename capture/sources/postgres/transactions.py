@@ -30,6 +30,7 @@ from capture.core.events import (
     Rows,
     Truncated,
 )
+from capture.sources.decoding import decoding
 from capture.sources.large import EVENT_BYTES_MAX, too_large
 from capture.sources.mark_key import MarkKey
 from capture.sources.postgres.connect import query_failed, replication_failed
@@ -43,8 +44,8 @@ from capture.sources.postgres.pgoutput import (
 )
 from capture.sources.postgres.relations import Relations
 from capture.sources.postgres.watermarks import is_another, parse_mark, shortened
-from tideline.contract.errors import InvariantBroken
-from tideline.contract.position import PostgresPosition, SourcePosition
+from tideline.contract.errors import CorruptData, InvariantBroken
+from tideline.contract.position import PostgresPosition, SourcePosition, format_lsn
 from tideline.contract.schema import TableSchema
 
 _POLL_BYTES_MAX = 1 << 20
@@ -55,6 +56,13 @@ _HEAD_BYTES = 32
 _LARGE_BYTES = 4096
 """Above it, on the average, only their heads are joined."""
 _BULK = frozenset(b"BCIUD")
+_NO_KIND = 0
+"""Of a message without a byte."""
+_LENGTHS: Int64Array = np.zeros(256, np.int64)
+_LENGTHS[[_BEGIN, _COMMIT]] = 21, 26
+"""Of messages that always have the same, by kind."""
+_LEAST_BYTES = 6
+"""Of a row message: kind, relation, and what follows."""
 _NONE: Int64Array = np.empty(0, np.int64)
 
 Bytes = npt.NDArray[np.uint8]
@@ -84,6 +92,7 @@ class TransactionReader:
         self._images = images
         self._event_bytes_max = event_bytes_max
         self._pending: list[bytes] = []
+        self._taken_to = self._read_to = 0
         self._open: tuple[int, int] | None = None
         self._commits: deque[tuple[int, int]] = deque()
 
@@ -100,15 +109,17 @@ class TransactionReader:
         """See `LogReader.poll`. The loop is the hot path: one message costs well under 1 µs."""
         read, append = self._cursor.read_message, self._pending.append
         size, count = 0, 0
+        last = None
         try:
             while count < messages_max and size < _POLL_BYTES_MAX:
                 message = read()
                 if message is None:
                     break
+                last = message
                 payload = message.payload
                 size += len(payload)
                 count += 1
-                kind = payload[0]
+                kind = payload[0] if payload else _NO_KIND
                 if kind not in _BULK:
                     if kind == _MESSAGE:
                         if is_another(payload):
@@ -125,6 +136,8 @@ class TransactionReader:
         if size > self._event_bytes_max:
             self._check_largest()
         self.buffered_bytes += size
+        if last is not None:
+            self._read_to = last.data_start
         return count
 
     def _check_largest(self) -> None:
@@ -138,6 +151,13 @@ class TransactionReader:
 
     def take(self, next_seq: int) -> LogBatch:
         """See `LogReader.take`."""
+        begin, end = self._taken_to, self._read_to
+        with decoding(lambda: f"between {format_lsn(begin)} and {format_lsn(end)}"):
+            batch = self._take(next_seq)
+        self._taken_to = end
+        return batch
+
+    def _take(self, next_seq: int) -> LogBatch:
         pending, self._pending = self._pending, []
         rare = pending.pop() if self.must_take else None
         self.buffered_bytes, self.must_take = 0, False
@@ -261,6 +281,7 @@ class _Bulk:
         kinds = data[starts]
         begins = kinds == _BEGIN
         commits = np.flatnonzero(kinds == _COMMIT)
+        _check_lengths(kinds, lengths)
         times = _numbers(data, starts[begins] + 9, 8) + POSTGRES_EPOCH_US
         xids = _numbers(data, starts[begins] + 17, 4)
         if begun is not None:
@@ -269,7 +290,7 @@ class _Bulk:
         self.oids = _numbers(data, starts[self._places] + 1, 4)
         of_transaction = np.cumsum(begins)[self._places] - (begun is None)
         if len(of_transaction) and (of_transaction[0] < 0 or not len(xids)):
-            raise InvariantBroken("a row came outside a transaction")
+            raise CorruptData("a row came outside a transaction")
         self.xids = xids[of_transaction] if len(of_transaction) else _NONE
         self.times = times[of_transaction] if len(of_transaction) else _NONE
         self.ended = xids[: len(commits)]
@@ -283,6 +304,19 @@ class _Bulk:
                 int(_numbers(data, at + 2, 8)[0]),
                 int(_numbers(data, at + 10, 8)[0]),
             )
+
+
+def _check_lengths(kinds: Bytes, lengths: Int64Array) -> None:
+    """CorruptData where a message is shorter or longer than its kind: what is read of it would be
+    its neighbour's."""
+    wanted = _LENGTHS[kinds]
+    wrong = np.where(wanted > 0, lengths != wanted, lengths < _LEAST_BYTES)
+    if wrong.any():
+        place = int(np.flatnonzero(wrong)[0])
+        raise CorruptData(
+            f"a pgoutput message is broken: kind {bytes(kinds[place : place + 1])!r},"
+            f" {lengths[place]} bytes"
+        )
 
 
 def _numbers(data: Bytes, at: Int64Array, width: int) -> Int64Array:

@@ -27,7 +27,12 @@ from tests.fixtures.pgoutput_messages import (
     truncate,
     update,
 )
-from tideline.contract.errors import InvariantBroken, Misconfigured, SourceLost, Unavailable
+from tideline.contract.errors import (
+    CorruptData,
+    Misconfigured,
+    SourceLost,
+    Unavailable,
+)
 from tideline.contract.position import PostgresPosition
 from tideline.contract.schema import Column, TableSchema
 
@@ -42,6 +47,7 @@ Said = tuple[Any, ...]
 @dataclass(frozen=True)
 class _Message:
     payload: bytes
+    data_start: int = 0
 
 
 class FakeCursor:
@@ -317,10 +323,10 @@ class TestErrors:
         with pytest.raises(kind):
             reader.poll(1, until_commit=False)
 
-    def test_a_row_outside_a_transaction_is_our_bug(self) -> None:
+    def test_a_row_outside_a_transaction_is_a_broken_log(self) -> None:
         reader, _ = reader_of([insert((b"1", b"a"))])
         reader.poll(1, until_commit=False)
-        with pytest.raises(InvariantBroken):
+        with pytest.raises(CorruptData, match="between 0/0 and 0/"):
             reader.take(1)
 
 

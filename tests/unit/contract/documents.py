@@ -12,7 +12,7 @@ from tideline.contract.manifest import (
     OpenState,
     Part,
     digest,
-    encode_manifest,
+    stored_manifest,
 )
 from tideline.contract.position import PostgresPosition, SourceIdentity
 
@@ -49,7 +49,7 @@ def following(previous: Manifest, *, rows: int = 0, **changes: Any) -> Manifest:
     manifest = msgspec.structs.replace(
         previous,
         manifest_number=number,
-        previous_digest=digest(encode_manifest(previous)),
+        previous_digest=digest(stored_manifest(previous)),
         kind=ManifestKind.SEGMENT if rows else ManifestKind.HEARTBEAT,
         first_seq=first,
         last_seq=last,

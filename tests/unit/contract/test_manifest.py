@@ -26,6 +26,7 @@ from tideline.contract.manifest import (
     digest,
     encode_manifest,
     roll_forward,
+    stored_manifest,
     tables_in,
 )
 from tideline.contract.position import PostgresPosition
@@ -161,7 +162,7 @@ TAKEOVER = following(TWO, kind=ManifestKind.TAKEOVER, term=2, writer="writer-b")
 
 @pytest.mark.parametrize("manifest", [following(TWO), following(TWO, rows=3), TAKEOVER])
 def test_lawful_successors(manifest: Manifest) -> None:
-    check_link(TWO, encode_manifest(TWO), manifest)
+    check_link(TWO, stored_manifest(TWO), manifest)
 
 
 @pytest.mark.parametrize(
@@ -178,14 +179,14 @@ def test_lawful_successors(manifest: Manifest) -> None:
 )
 def test_what_does_not_follow(changes: dict[str, Any], field: str) -> None:
     with pytest.raises(CorruptData) as raised:
-        check_link(TWO, encode_manifest(TWO), following(TWO, **changes))
+        check_link(TWO, stored_manifest(TWO), following(TWO, **changes))
     assert re.fullmatch(f"manifest . does not follow .*: {field}", raised.value.message)
     assert "docs/RESTORE.md" in (raised.value.hint or "")
 
 
 def test_a_failover_of_the_source_may_follow() -> None:
     moved = msgspec.structs.replace(IDENTITY, timeline=2)
-    check_link(TWO, encode_manifest(TWO), following(TWO, identity=moved))
+    check_link(TWO, stored_manifest(TWO), following(TWO, identity=moved))
 
 
 def test_tables_in() -> None:

@@ -105,7 +105,7 @@ def damaged(block: Block, raw: bytes) -> dict[str, bytes]:
                 block, last_manifest=5, digests=block.digests[:5], manifests=block.manifests[:5]
             )
         ),
-        "newer": raw.replace(b'"requires":[]}', b'"requires":["zip"]}'),
+        "newer": encode_block(replace(block, requires=("zip",))),
     }
 
 

@@ -21,7 +21,7 @@ from tideline.contract.errors import (
     Misconfigured,
     Unavailable,
 )
-from tideline.contract.manifest import Manifest, ManifestKind, encode_manifest
+from tideline.contract.manifest import Manifest, ManifestKind, stored_manifest
 from tideline.contract.schema import Column, TableSchema
 from tideline.settings import Store
 from tideline.store.chain import Chain, Link
@@ -82,7 +82,7 @@ def test_append_after_unavailable_may_be_repeated(server: ScriptedS3) -> None:
 
 
 def test_append_where_another_writer_was_first(server: ScriptedS3, chain: Chain) -> None:
-    theirs = encode_manifest(first_manifest(writer="writer-b", term=7))
+    theirs = stored_manifest(first_manifest(writer="writer-b", term=7))
     server.objects[ONE] = theirs
     with pytest.raises(Fenced, match=r"manifest 1 .* by writer writer-b of term 7"):
         chain.append(first_manifest())
@@ -92,7 +92,7 @@ def test_append_where_another_writer_was_first(server: ScriptedS3, chain: Chain)
 def test_another_writer_after_a_conflict(server: ScriptedS3, chain: Chain) -> None:
     """A 409 says nothing about who wins: the race goes on, and here the other one wins it."""
     server.faults.append(Fault(409))
-    server.objects[ONE] = encode_manifest(first_manifest(writer="writer-b"))
+    server.objects[ONE] = stored_manifest(first_manifest(writer="writer-b"))
     with pytest.raises(Fenced):
         chain.append(first_manifest())
 
@@ -110,14 +110,14 @@ def test_append_where_no_manifest_lies(server: ScriptedS3, chain: Chain) -> None
 
 
 def test_read_of_another_pipelines_manifest(server: ScriptedS3, chain: Chain) -> None:
-    server.objects[ONE] = encode_manifest(first_manifest(pipeline="other"))
+    server.objects[ONE] = stored_manifest(first_manifest(pipeline="other"))
     with pytest.raises(CorruptData, match="pipeline other"):
         chain.read(1)
 
 
 def test_read_of_a_manifest_under_another_number(server: ScriptedS3, chain: Chain) -> None:
     second = following(first_manifest())
-    server.objects[layout.manifest_key("shop", 3)] = encode_manifest(second)
+    server.objects[layout.manifest_key("shop", 3)] = stored_manifest(second)
     with pytest.raises(CorruptData, match="holds manifest 2"):
         chain.read(3)
 
@@ -153,7 +153,7 @@ def test_open_state_of_a_link_that_does_not_follow(chain: Chain) -> None:
     two = following(one, previous_digest="ff")
     chain.append(one)
     with pytest.raises(CorruptData, match="previous_digest"):
-        chain.open_state(Link(two, encode_manifest(two), "irrelevant"))
+        chain.open_state(Link(two, stored_manifest(two), "irrelevant"))
 
 
 def test_two_writers_take_over_and_one_of_them_owns_every_number() -> None:
@@ -211,7 +211,7 @@ class VirtualManifests:
             state=one.state if number == 1 else None,
             state_at=None if number == 1 else number - 1,
         )
-        return Body(encode_manifest(manifest))
+        return Body(stored_manifest(manifest))
 
     def put(
         self, path: str, file: bytes, *, mode: Literal["create", "overwrite"], use_multipart: bool

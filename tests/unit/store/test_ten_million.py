@@ -29,7 +29,7 @@ from tideline.contract.manifest import (
     OpenState,
     Part,
     TableState,
-    encode_manifest,
+    stored_manifest,
 )
 from tideline.contract.plan import Plan, Stamp
 from tideline.contract.position import PostgresPosition
@@ -127,7 +127,7 @@ def block_at(number: int) -> Block:
             rows = len(mine)
             fields = {"rows": rows, "operations": {"c": rows}, "bytes": 100 * rows}
             files.append(replace(file, **fields))
-    return make_block([(one, encode_manifest(one)) for one in manifests], files)
+    return make_block([(one, stored_manifest(one)) for one in manifests], files)
 
 
 class Virtual:
@@ -157,7 +157,7 @@ class Virtual:
             raise FileNotFoundError(path)
         if kind == "blocks":
             return Body(encode_block(block_at(int(path[-17:-5]))))
-        return Body(encode_manifest(manifest_of(layout.parse_manifest_key(path))))
+        return Body(stored_manifest(manifest_of(layout.parse_manifest_key(path))))
 
     def put(
         self, path: str, file: bytes, *, mode: Literal["create", "overwrite"], use_multipart: bool

@@ -1,0 +1,39 @@
+"""The one boundary around decoders of a log: what cannot be decoded is CorruptData, with its place.
+
+A log is bytes of another program, over a network and off a disk. Decoders check what they rely on
+by name; whatever else broken bytes lead them to, an index beyond an end, a text that is none, comes
+out of them as an error of Python or its libraries. Here it becomes one that an operator can act on.
+What has a name of its own keeps it: a server that is away, a gap, an invariant of ours.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from tideline.contract.errors import CorruptData
+
+_UNREADABLE = (LookupError, ValueError, ArithmeticError, struct.error, pa.ArrowException)
+"""What decoders raise for bytes that they were not made for; UnicodeDecodeError is a ValueError."""
+_HINT = (
+    "read that place with the server's own tools, and compare it with the log of another server; if"
+    " it is whole there, this is a mistake of this program"
+)
+
+
+@contextmanager
+def decoding(place: Callable[[], str]) -> Iterator[None]:
+    """Have errors within say ``place``: where in the log they came up, such as a file and offset.
+
+    The error that became CorruptData stays its cause, so that a traceback shows the line.
+    """
+    try:
+        yield
+    except CorruptData as error:
+        raise CorruptData(f"{error.message}, {place()}", error.hint or _HINT) from error
+    except _UNREADABLE as error:
+        kind = type(error).__name__
+        raise CorruptData(f"the log cannot be decoded ({kind}), {place()}", _HINT) from error
