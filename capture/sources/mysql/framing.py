@@ -203,9 +203,15 @@ class EventBuffer:
 
     def _grow(self, size: int) -> None:
         """Have ``size`` bytes at least. A step at a time: what is large already is moved by the
-        system, and not copied."""
-        while len(self._bytes) < size:
-            self._bytes.extend(_ROOM)
+        system, and not copied, unless somebody looks at it."""
+        try:
+            while len(self._bytes) < size:
+                self._bytes.extend(_ROOM)
+        except BufferError:
+            bigger = bytearray(size + _CAPACITY)
+            with memoryview(self._bytes) as view:
+                bigger[: self._end] = view[: self._end]
+            self._bytes = bigger
 
     def awaited(self) -> int:
         """The bytes of the event that is being received, as far as it says; 0 when none is."""

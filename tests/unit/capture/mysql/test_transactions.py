@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -228,6 +229,22 @@ def test_compressed_events_are_expanded_in_steps(
     sent = [*raw_events(f"{name}.bin"), *raw_events(f"{name}.bin")]
     batches = read_all(reader_of(sent, flavour=name.partition("-")[0]))
     assert operations(batches) == 2 * ("c" * 40 + "u" * 20 + "d" * 4)
+
+
+@pytest.mark.parametrize("size", [5 << 20, 40 << 20])
+def test_a_large_compressed_event_is_expanded_while_the_buffer_is_looked_at(size: int) -> None:
+    text = b"CREATE TABLE x (id INT) COMMENT '" + bytes(size) + b"'"
+    plain = query(text, at=99)[19:]
+    at = len(plain) - len(text)
+    body = plain[:at] + b"\x84" + len(text).to_bytes(4, "big") + zlib.compress(text, 1)
+    sent = [anonymous(48), event(EventCode.QUERY_COMPRESSED, body, at=99)]
+    (read,) = [
+        one
+        for batch in read_all(reader_of(sent, flavour="mariadb"))
+        for one in batch.controls
+        if isinstance(one, StatementSeen)
+    ]
+    assert len(read.text) > size
 
 
 def test_a_payload_that_expands_to_too_much_stops(monkeypatch: pytest.MonkeyPatch) -> None:
