@@ -44,6 +44,7 @@ SCHEMA = schema_of(
     ["id"],
 )
 COUNT = 60
+KEY = "shop/parts/1/part.parquet"
 FOOTER_LENGTH_AT = -8
 
 
@@ -68,7 +69,7 @@ def a_part() -> bytes:
 
 def plan_of(raw: bytes) -> TablePlan:
     part = Part(
-        key="part.parquet",
+        key=KEY,
         table=SCHEMA.table,
         schema=SCHEMA.fingerprint,
         rows=COUNT,
@@ -92,6 +93,11 @@ def plan_of(raw: bytes) -> TablePlan:
     )
 
 
+def put(folder: Path, raw: bytes) -> None:
+    (folder / KEY).parent.mkdir(parents=True)
+    (folder / KEY).write_bytes(raw)
+
+
 def rows_in(spark: SparkSession, folder: Path, plan: TablePlan) -> list[str]:
     parts.check_parts(spark, folder.as_uri(), plan)
     return sorted(map(str, parts.read_changes(spark, folder.as_uri(), plan).collect()))
@@ -99,8 +105,7 @@ def rows_in(spark: SparkSession, folder: Path, plan: TablePlan) -> list[str]:
 
 def read(spark: SparkSession, folder: Path, raw: bytes, plan: TablePlan) -> list[str] | None:
     """The rows of ``raw`` as the part there; None for an error, which a merge ends with."""
-    folder.mkdir()
-    (folder / "part.parquet").write_bytes(raw)
+    put(folder, raw)
     try:
         return rows_in(spark, folder, plan)
     except (TidelineError, PySparkException, Py4JJavaError):
@@ -114,7 +119,7 @@ def test_a_bit_of_a_footer_is_never_another_value(
     raw = a_part()
     plan = plan_of(raw)
     footer = len(raw) + FOOTER_LENGTH_AT - int.from_bytes(raw[FOOTER_LENGTH_AT:-4], "little")
-    (tmp_path / "part.parquet").write_bytes(raw)
+    put(tmp_path, raw)
     whole, errors = rows_in(spark, tmp_path, plan), 0
     assert len(whole) == COUNT
     bits = [(at, bit) for at in range(footer, len(raw)) for bit in range(8)]
