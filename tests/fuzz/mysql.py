@@ -14,7 +14,7 @@ from capture.core.events import HeldSeen
 from capture.sources.mark_key import MarkKey
 from capture.sources.mysql.board import Board
 from capture.sources.mysql.charsets import charset_of
-from capture.sources.mysql.compressed import expand_payload, expand_rows, inflate
+from capture.sources.mysql.compressed import expand_payload, expand_rows, inflate, parse_payload
 from capture.sources.mysql.decode import walk_events
 from capture.sources.mysql.executed import make_executed
 from capture.sources.mysql.framing import EventBuffer, packet
@@ -149,7 +149,8 @@ def read_compressed(data: bytes) -> None:
     """A byte for the form: MySQL's payload, MariaDB's rows, its texts."""
     form, body = data[:1], data[1:]
     if form == b"p":
-        for event in expand_payload(body, expanded_bytes_max=1 << 20):
+        payload = parse_payload(body)
+        for event in expand_payload(payload, expanded_bytes_max=1 << 20, event_bytes_max=1 << 18):
             bytes(event.body)
     elif form == b"r":
         for code in (166, 167, 168):
@@ -213,7 +214,7 @@ TARGETS = (
     ),
     Target("rows", read_rows, allows=(CorruptData, Misconfigured)),
     Target("json", read_json),
-    Target("compressed", read_compressed, length_max=8_192),
+    Target("compressed", read_compressed, allows=(CorruptData, Misconfigured), length_max=8_192),
     Target("statements", read_statement, allows=(CorruptData,)),
     Target("gtids", read_gtids),
 )
