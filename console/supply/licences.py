@@ -30,6 +30,8 @@ KNOWN = MappingProxyType(
     }
 )
 """Packages with another licence, and why they may be used."""
+SILENT = MappingProxyType({"atheris": "Apache-2.0"})
+"""Of packages that have their licence as a file, and say nothing of it."""
 _SPDX = MappingProxyType(
     {
         "apache": "Apache-2.0", "apache 2": "Apache-2.0", "apache 2.0": "Apache-2.0",
@@ -63,7 +65,7 @@ def licence_of(package: Distribution) -> str:
         return known[0] if short.lower() in _SPDX else " OR ".join(dict.fromkeys(known))
     if _SPDX_NAME.fullmatch(short) and short != "UNKNOWN":
         return short
-    return " OR ".join(dict.fromkeys(known)) or "unknown"
+    return " OR ".join(dict.fromkeys(known)) or SILENT.get(fields["Name"], "unknown")
 
 
 def permissive(expression: str) -> bool:

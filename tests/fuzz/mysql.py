@@ -36,7 +36,8 @@ from tideline.contract.position import MysqlPosition, SourcePosition
 
 FILE = "binlog.000001"
 MAGIC = b"\xfebin"
-_HEADER, _SIZE_AT, _CHECKSUM = 19, 9, 4
+_HEADER, _SIZE_AT, _FLAGS_AT, _CHECKSUM = 19, 9, 17, 4
+_IN_USE_FLAG = 1
 _FORMAT_DESCRIPTION = 15
 _TURNS_MAX = 400
 
@@ -58,6 +59,9 @@ def sealed(events: Iterator[bytes]) -> Iterator[bytes]:
     for event in events:
         whole = event
         if len(event) > _HEADER + _CHECKSUM and event[4] == _FORMAT_DESCRIPTION:
+            # Its checksum is of a file that is closed.
+            flags = bytes([event[_FLAGS_AT] & ~_IN_USE_FLAG])
+            event = event[:_FLAGS_AT] + flags + event[_FLAGS_AT + 1 :]
             try:
                 checksummed = parse_format_description(event[_HEADER:]).checksummed
             except CorruptData:
