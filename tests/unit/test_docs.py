@@ -85,6 +85,15 @@ def test_no_guarantee_is_left_to_the_long_tests_alone() -> None:
         assert [path.parent.name for one in untested for path in one] == ["long"] * len(untested)
 
 
+def test_each_line_of_the_security_model_has_tests_that_exist() -> None:
+    text = (ROOT / "docs/SECURITY_MODEL.md").read_text()
+    [table] = re.findall(r"\| line \| tests \|\n\|---\|---\|\n((?:\|.*\n)+)", text)
+    held = [_files(line.split("|")[2]) for line in table.splitlines()]
+    assert len(held) >= 15
+    assert all(held)
+    assert all(path.is_file() for paths in held for path in paths)
+
+
 def _files(cell: str) -> list[Path]:
     """The test files that a cell names; one without a folder is in that of the one before it."""
     found: list[Path] = []
