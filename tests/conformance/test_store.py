@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
+from msgspec.structs import replace
 from pydantic import SecretStr
 
 from console.services.s3 import REGION, S3Server
@@ -175,7 +176,7 @@ def test_a_changed_manifest_breaks_the_digests(store: ObjectStore, chain: Chain)
     extend(chain, [1, 1, 1])
     second = chain.read(2)
     assert second is not None
-    changed = second.raw.replace(b"writer-a", b"writer-x")
+    changed = stored_manifest(replace(second.manifest, writer="writer-x"))
     store.put(layout.manifest_key("shop", 2), changed)
     with pytest.raises(CorruptData, match=r"manifest 3 does not follow .*previous_digest"):
         list(chain.links(1, 4))

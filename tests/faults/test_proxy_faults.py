@@ -169,8 +169,9 @@ def has_failed(worker: WorkerProcess, before: int) -> bool:
 
 
 def retries(worker: WorkerProcess) -> int:
-    """How many requests to the store have got no answer."""
-    return worker.output().count("Unanswered")
+    """How often the log tells that the store does not answer."""
+    told = worker.output()
+    return told.count("the store does not answer") + told.count("the store is unavailable")
 
 
 def has_retried(worker: WorkerProcess, before: int) -> bool:

@@ -144,7 +144,7 @@ class TestRefused:
         said = capture(shop.config, code=4)
         assert slot in said
         assert "not the log it was" in said
-        assert "hint: start the pipeline anew" in said
+        assert "start the pipeline anew under another name" in said
         assert shop.manifest().last_seq == before.last_seq
 
 
