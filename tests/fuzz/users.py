@@ -130,9 +130,9 @@ SCHEMA = TableSchema(
 )
 
 
-def read_part(data: bytes) -> None:
-    """A part whose digest is right: what Parquet's reader then meets is anybody's guess."""
-    part = Part(
+def part_of(data: bytes) -> Part:
+    """What a manifest says of the part that has these bytes."""
+    return Part(
         key="shop/parts/1.parquet",
         table=SCHEMA.table,
         schema=SCHEMA.fingerprint,
@@ -143,6 +143,11 @@ def read_part(data: bytes) -> None:
         last_seq=3,
         operations={"c": 3},
     )
+
+
+def read_part(data: bytes) -> None:
+    """A part whose digest is right: what Parquet's reader then meets is anybody's guess."""
+    part = part_of(data)
     made = RollUpFile(SCHEMA, [part])
     made.add(part, data)
     made.finish()

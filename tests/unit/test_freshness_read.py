@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import msgspec
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import DeltaTable
 
 from console.freshness import Stage
 from console.status import read_status, read_watch
 from console.status import run as show
 from console.status_document import Status, TableStatus
+from tests.fixtures.commits import commit_of_ours
 from tests.fixtures.parts import HEARTBEAT_US, History, Row, Shaped, schema_of
 from tideline.contract import layout
 from tideline.contract.plan import Stamp, app_id
@@ -63,15 +63,7 @@ def merged(
         names = {"pipeline": "shop", "incarnation": "one", "table": T}
         owner = {f"tideline.{name}": value for name, value in names.items()}
         DeltaTable.create(path, rows.schema, configuration=owner, raise_if_key_not_exists=False)
-    write_deltalake(
-        path,
-        rows,
-        mode="append",
-        commit_properties=CommitProperties(
-            custom_metadata={"userMetadata": msgspec.json.encode(stamp).decode()},
-            app_transactions=[Transaction(APP, number)],
-        ),
-    )
+    commit_of_ours(path, rows, APP, number, stamp)
 
 
 def status(history: History) -> Status:

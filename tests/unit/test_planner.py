@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
+from tests.fixtures.commits import commit_of_ours
 from tests.fixtures.parts import HEARTBEAT_US, History, Row, Shaped, blocked, schema_of
 from tideline.contract import layout
 from tideline.contract.errors import Misconfigured, Unavailable
@@ -61,15 +61,7 @@ def apply(history: History, manifest_number: int, table: str = T, **changes: Any
     rows = pa.table({"id": pa.array([manifest_number], pa.int32())})
     if not path.exists():
         DeltaTable.create(path, rows.schema, configuration=owner, raise_if_key_not_exists=False)
-    write_deltalake(
-        path,
-        rows,
-        mode="append",
-        commit_properties=CommitProperties(
-            custom_metadata={"userMetadata": msgspec.json.encode(stamp).decode()},
-            app_transactions=[Transaction(app, manifest_number)],
-        ),
-    )
+    commit_of_ours(path, rows, app, manifest_number, stamp)
 
 
 def test_a_plan_is_made_once(history: History) -> None:

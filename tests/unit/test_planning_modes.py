@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import DeltaTable
 
 from console.plan import run as show_plan
 from console.status import read_status
 from console.status import run as show_status
+from tests.fixtures.commits import commit_of_ours
 from tests.fixtures.parts import HEARTBEAT_US, Emptied, History, Row, Shaped, schema_of
 from tideline.contract.errors import Fenced, Misconfigured, Unavailable
 from tideline.contract.layout import table_path
@@ -66,15 +66,7 @@ def apply(
     DeltaTable.create(
         path, rows.schema, configuration=owner, raise_if_key_not_exists=False, mode="overwrite"
     )
-    write_deltalake(
-        path,
-        rows,
-        mode="append",
-        commit_properties=CommitProperties(
-            custom_metadata={"userMetadata": msgspec.json.encode(stamp).decode()},
-            app_transactions=[Transaction(app, number)],
-        ),
-    )
+    commit_of_ours(path, rows, app, number, stamp)
 
 
 @pytest.fixture

@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import DeltaTable
 
+from tests.fixtures.commits import commit_of_ours
 from tests.fixtures.parts import History, Row, Shaped, schema_of
 from tideline.contract.errors import Unavailable
 from tideline.contract.layout import beside_url, table_path
@@ -58,15 +59,7 @@ def apply(
     owner |= {"tideline.build": str(build)} if build else {}
     if not path.exists():
         DeltaTable.create(path, rows.schema, configuration=owner, raise_if_key_not_exists=False)
-    metadata = {"userMetadata": msgspec.json.encode(stamp).decode()} if says else {}
-    write_deltalake(
-        path,
-        rows,
-        mode="append",
-        commit_properties=CommitProperties(
-            custom_metadata=metadata, app_transactions=[Transaction(app, number)]
-        ),
-    )
+    commit_of_ours(path, rows, app, number, stamp if says else None)
 
 
 def made(root: Path, *keys: int) -> History:

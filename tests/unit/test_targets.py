@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import msgspec
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
+from tests.fixtures.commits import commit_of_ours
 from tideline.contract.delta_log import parse_commit
 from tideline.contract.errors import CorruptData
 from tideline.contract.plan import Stamp, app_id
@@ -33,15 +33,7 @@ def ours(path: Path, number: int, *, looked_at: int | None = None, says: bool = 
     """A commit of a merge; one that does not say anything is as if the log had lost it."""
     unproven = ("version 2: DELETE",)
     stamp = Stamp(APP, "shop", "one", "p", 0, number, number, None, unproven, looked_at=looked_at)
-    metadata = {"userMetadata": msgspec.json.encode(stamp).decode()} if says else {}
-    write_deltalake(
-        path,
-        ROWS,
-        mode="append",
-        commit_properties=CommitProperties(
-            custom_metadata=metadata, app_transactions=[Transaction(APP, number)]
-        ),
-    )
+    commit_of_ours(path, ROWS, APP, number, stamp if says else None)
 
 
 def theirs(path: Path) -> None:

@@ -16,14 +16,14 @@ import pytest
 
 from capture.rollup_file import RollUpFile
 from tests.fuzz.target import CORPUS, GOLDEN
-from tests.fuzz.users import SCHEMA, read_part
+from tests.fuzz.users import SCHEMA, part_of, read_part
 from tideline.contract import layout
 from tideline.contract.block import decode_block, raw_manifests
 from tideline.contract.description import decode_description
 from tideline.contract.document import with_checksum
 from tideline.contract.errors import CorruptData
 from tideline.contract.maintenance import decode_maintenance_receipt, decode_order
-from tideline.contract.manifest import Part, decode_manifest, digest
+from tideline.contract.manifest import decode_manifest
 from tideline.contract.plan import decode_plan
 from tideline.contract.rebuild import decode_rebuild
 from tideline.contract.receipt import decode_receipt
@@ -143,17 +143,7 @@ def stored_at(store: ObjectStore, key: str, look: Callable[[], object]) -> Decod
 def test_a_part_is_the_one_that_its_manifest_names() -> None:
     raw = (CORPUS / "part" / "seed-00").read_bytes()
     read_part(raw)
-    part = Part(
-        key="shop/parts/1.parquet",
-        table=SCHEMA.table,
-        schema=SCHEMA.fingerprint,
-        rows=3,
-        bytes=len(raw),
-        digest=digest(raw),
-        first_seq=1,
-        last_seq=3,
-        operations={"c": 3},
-    )
+    part = part_of(raw)
     for changed in turned_over(raw):
         with pytest.raises(CorruptData, match="another digest"):
             RollUpFile(SCHEMA, [part]).add(part, changed)

@@ -381,8 +381,8 @@ class TestMarksThatDoNotCome:
         with pytest.raises(Unavailable, match=r"the marks of a chunk of public\.t"):
             driver.catalog(FACTS)
 
-    def test_a_chunk_that_waits_for_its_turn_misses_none(self) -> None:
-        """It was read ahead, its marks have come, and the chunk before it takes longer."""
+    def read_ahead(self) -> tuple[Driver, ChunkOrder, ChunkOrder]:
+        """One chunk is still to be answered, and the next one was; neither has a high mark."""
         driver = started()
         driver.ask()
         first = driver.order()
@@ -391,6 +391,11 @@ class TestMarksThatDoNotCome:
         ahead = driver.order()
         driver.mark(MarkKind.LOW, ahead.token)
         driver.answer(ahead, [(6, "b")])
+        return driver, first, ahead
+
+    def test_a_chunk_that_waits_for_its_turn_misses_none(self) -> None:
+        """It was read ahead, its marks have come, and the chunk before it takes longer."""
+        driver, first, ahead = self.read_ahead()
         driver.mark(MarkKind.HIGH, ahead.token)
         driver.core.on_chunk(MarksWritten(ahead.token), now=driver.now)
         driver.catalog(FACTS)
@@ -400,14 +405,7 @@ class TestMarksThatDoNotCome:
 
     def test_marks_that_come_between_two_heartbeats_are_not_missed(self) -> None:
         """They were written before the second one, and come before it."""
-        driver = started()
-        driver.ask()
-        first = driver.order()
-        driver.mark(MarkKind.LOW, first.token)
-        driver.core.on_chunk(ChunkRead(first.token, ("5",), False), now=driver.now)
-        ahead = driver.order()
-        driver.mark(MarkKind.LOW, ahead.token)
-        driver.answer(ahead, [(6, "b")])
+        driver, first, ahead = self.read_ahead()
         driver.core.on_chunk(MarksWritten(ahead.token), now=driver.now)
         driver.begin_round("r")
         driver.core.on_catalog(driver.round("r", FACTS))
