@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import time
 
-import msgspec
-
 from spark_jobs.formats.delta import DeltaTable
 from spark_jobs.formats.delta_version import Version
 from tideline.contract.plan import STANDING_PROPERTY
@@ -25,7 +23,7 @@ def remember(table: DeltaTable, seen: Version, incarnation: str) -> None:
         stamp = commit.stamp
         if stamp is None or stamp.incarnation != incarnation:
             continue
-        said = msgspec.json.encode(stamp).decode()
+        said = stamp.text()
         old = commit.at_us < time.time_ns() // 1_000 - WEEK_US
         if old and seen.properties.get(STANDING_PROPERTY) != said:
             table.set_property(STANDING_PROPERTY, said)

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.formats.delta_version import BUILD, MODE, VECTORS, Snapshot, Version
@@ -204,7 +203,7 @@ class DeltaTable:
     @contextmanager
     def stamped(self, stamp: Stamp, app: str | None = None, number: int = 0) -> Iterator[None]:
         """The transaction id and metadata are session settings: set for one statement only."""
-        settings = {_METADATA: json_setting(stamp)}
+        settings = {_METADATA: stamp.text()}
         if app is not None:
             settings |= {_TXN_APP: app, _TXN_VERSION: str(number)}
         with self._set(settings):
@@ -256,13 +255,6 @@ class DeltaTable:
 def made_as(mode: Mode, build: int) -> dict[str, str]:
     """The table properties that say how a target is kept, and which rebuild made it."""
     return {MODE: mode.value, **({BUILD: str(build)} if build else {})}
-
-
-def json_setting(document: msgspec.Struct) -> str:
-    r"""``document`` as JSON for a setting of a session: with ``\u0024`` for ``$``, which JSON reads
-    alike, because Spark puts an environment variable in the place of ``${env:…}``."""
-    # In JSON of ours a ``$`` can only stand in a text.
-    return msgspec.json.encode(document).decode().replace("$", "\\u0024")
 
 
 def verbatim(value: str) -> str:

@@ -213,13 +213,13 @@ def test_the_log_has_a_line_for_each_event(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_setting_of_sparks_session_holds_no_reference() -> None:
-    from spark_jobs.formats.delta import json_setting, verbatim
+    from spark_jobs.formats.delta import verbatim
 
     for table in TABLES:
         app = app_id("shop", "i1", str(table), 3)
         assert verbatim(app) == app
         stamp = Stamp(app, "shop", "i1", str(table), 1, 2, 3, unproven=(str(table), "$"))
-        text = json_setting(stamp)
+        text = stamp.text()
         assert verbatim(text) == text and "$" not in text
         assert Stamp.parse(text) == stamp
 

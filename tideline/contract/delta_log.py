@@ -124,8 +124,12 @@ def is_ours(commit: Commit, app_id: str) -> bool:
     return stamped or app_id in commit.numbers
 
 
-_NOT_A_COMMIT = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
-"""What lines lead to that are no JSON, or not of the shape that Delta's protocol has."""
+_NOT_A_COMMIT = (
+    *(ValueError, TypeError, LookupError, AttributeError, RecursionError),
+    CorruptData,
+)
+"""What lines lead to that are no JSON, or not of the shape that Delta's protocol has, or that hold
+a damaged stamp."""
 
 
 def parse_commit(version: int, raw: bytes, at_us: int = 0) -> Commit:

@@ -12,7 +12,14 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from tideline.contract.description import PlannedDescription
-from tideline.contract.document import DocumentReader, written_features, written_version
+from tideline.contract.document import (
+    DocumentReader,
+    checksum_holds,
+    with_checksum,
+    written_features,
+    written_version,
+)
+from tideline.contract.errors import CorruptData
 from tideline.contract.manifest import Copied, TableState
 from tideline.contract.modes import Mode
 from tideline.contract.parking import Policy
@@ -277,13 +284,26 @@ class Stamp(msgspec.Struct, frozen=True, omit_defaults=True):
     looked_at: int | None = None
     digest: str = ""
 
+    def text(self) -> str:
+        r"""JSON that ends in a checksum (`with_checksum`), with ``\u0024`` for ``$``, which JSON
+        reads alike: Spark puts an environment variable in the place of ``${env:…}``."""
+        # In JSON of ours a ``$`` can only stand in a text.
+        return with_checksum(msgspec.json.encode(self).replace(b"$", b"\\u0024")).decode()
+
     @classmethod
     def parse(cls, text: str | None) -> Stamp | None:
-        """The stamp in a commit's user metadata; None when it holds something else."""
+        """The stamp in a commit's user metadata; None when it holds something else, CorruptData
+        when it is not what its checksum says."""
         try:
-            return None if text is None else _STAMP.decode(text)
+            stamp = None if text is None else _STAMP.decode(text)
         except msgspec.MsgspecError:
             return None
+        if stamp is not None and not checksum_holds(str(text).encode()):
+            raise CorruptData(
+                "what a target says of the manifest that it has applied is damaged",
+                hint="restore its _delta_log from a copy, or remove the table and merge",
+            )
+        return stamp
 
 
 def app_id(pipeline: str, incarnation: str, table: str, generation: int, build: int = 0) -> str:

@@ -8,6 +8,7 @@ docs/PROTOCOL.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from tideline.contract.document import with_checksum
 from tideline.contract.errors import CorruptData
 from tideline.contract.maintenance import decode_maintenance_receipt, decode_order
 from tideline.contract.manifest import decode_manifest
-from tideline.contract.plan import decode_plan
+from tideline.contract.plan import Stamp, decode_plan
 from tideline.contract.rebuild import decode_rebuild
 from tideline.contract.receipt import decode_receipt
 from tideline.contract.timeliness import decode_run
@@ -92,6 +93,19 @@ def test_a_document_with_its_checksum_is_never_another(name: str) -> None:
     raw = with_checksum(compact(path.read_bytes()))
     assert decode(raw) == decode(compact(path.read_bytes())), "a checksum is no part of the value"
     assert harmless(decode, raw) <= len("checksum"), "in the name of the field alone"
+
+
+def test_a_targets_stamp_is_the_one_that_was_written() -> None:
+    """One that cannot be read at all is none: the target is held then."""
+    stamp = Stamp("app", "shop", "i1", "p", 1, 2, 3, 4, ("a",), 5, True, 6, "0" * 64)
+    text = stamp.text()
+    assert Stamp.parse(text) == stamp
+    found = []
+    for changed in turned_over(text.encode()):
+        with suppress(CorruptData):
+            found.append(Stamp.parse(changed.decode("utf-8", "replace")))
+    assert len(found) < len(text)
+    assert [one for one in found if one not in (stamp, None)] == []
 
 
 @pytest.mark.parametrize("name", sorted(set(DOCUMENTS) - {"block"}))
