@@ -109,6 +109,12 @@ def check_setting(database: MysqlDatabase, name: str, value: str) -> None:
         only(check(database), name, "ok")
 
 
+def test_a_log_without_checksums(shop: MysqlDatabase) -> None:
+    with globally(shop.server, "binlog_checksum", "NONE"):
+        shop.run(*statements(only(check(shop), "binlog_checksum", "warning")))
+        only(check(shop), "binlog_checksum", "ok")
+
+
 @MARIADB_ONLY
 def test_gtids_without_an_order(shop: MysqlDatabase) -> None:
     with globally(shop.server, "gtid_strict_mode", "OFF"):

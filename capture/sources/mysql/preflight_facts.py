@@ -27,6 +27,7 @@ from tideline.contract.schema import TableId
 
 VARIABLES = (
     "binlog_expire_logs_auto_purge",
+    "binlog_checksum",
     "binlog_expire_logs_seconds",
     "binlog_format",
     "binlog_order_commits",

@@ -22,13 +22,14 @@ class _Rule:
     """``value`` is what the variable must have, of the servers that have it.
 
     ``required``: every supported server has it. ``per_session``: sessions take it over when they
-    connect.
+    connect. ``advised``: capture starts without.
     """
 
     value: str
     why: str
     required: bool = True
     per_session: bool = False
+    advised: bool = False
 
 
 _RULES: Mapping[str, _Rule] = {
@@ -40,6 +41,9 @@ _RULES: Mapping[str, _Rule] = {
     ),
     "binlog_order_commits": _Rule(
         "ON", "commits can be in the log before they are visible", required=False
+    ),
+    "binlog_checksum": _Rule(
+        "CRC32", "a byte of the log that flips is another value", required=False, advised=True
     ),
 }
 
@@ -72,7 +76,8 @@ def _judge(server: ServerFacts, name: str, rule: _Rule) -> Iterator[Finding]:
         yield ok(name, f"{name} is {value or 'empty'}")
     else:
         fix = assign(server, name, rule.value) + (_CONNECTED if rule.per_session else "")
-        yield error(name, f"{name} is {value}: {rule.why}", fix)
+        level = warning if rule.advised else error
+        yield level(name, f"{name} is {value}: {rule.why}", fix)
 
 
 def assign(server: ServerFacts, name: str, value: str) -> str:

@@ -92,6 +92,7 @@ def test_a_good_server(server: ServerFacts) -> None:
         (MARIADB, {"binlog_storage_engine": "innodb"}, ("binlog_storage_engine", "error")),
         (MARIADB, {"binlog_storage_engine": ""}, None),
         (MARIADB, {"max_binlog_total_size": "1000000"}, ("retention", "warning")),
+        (MARIADB, {"binlog_checksum": "NONE"}, ("binlog_checksum", "warning")),
         (MYSQL, {"binlog_expire_logs_seconds": "86399"}, ("retention", "warning")),
         (MYSQL, {"binlog_expire_logs_seconds": "86400"}, None),
         (
