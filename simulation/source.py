@@ -6,6 +6,7 @@ the real sources: it is what makes a chunk correct.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -86,6 +87,7 @@ class SimulatedSource:
         self.trouble = trouble
         self.nap = nap
         self.flaws = flaws
+        self.rounds = itertools.count()
         self._first: SourcePosition | None = None
 
     def connect(self) -> Connection:
@@ -321,7 +323,7 @@ class Watch:
     def round(self, register: Callable[[CatalogRound], None]) -> None:
         """See `Watch.round`."""
         source, database = self._source, self._source.database
-        token = f"{source.world.random.getrandbits(64):016x}"
+        token = f"{next(source.rounds):012d}.{source.world.random.getrandbits(64):016x}"
         source.write_mark(self._connection, self._key, MarkKind.CATALOG_LOW, token)
         snapshot = source.snapshot()
         self._publish()

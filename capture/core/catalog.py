@@ -40,7 +40,7 @@ class CatalogWatch:
         """Whether the newest round left no table for the next one."""
         self._core = core
         self._low: str | None = None
-        self._begun: set[str] = set()
+        self._newest = ""
         self._moving: set[str] = set()
         self._stated: set[str] = set()
         self._moved_by: dict[str, int] = {}
@@ -59,17 +59,15 @@ class CatalogWatch:
             self._rounds[observed.token] = observed
 
     def on_low(self, mark: Mark) -> None:
-        if mark.token in self._begun:
+        if mark.token <= self._newest:
             return  # A copy of the mark: what it would forget has moved since the round began.
-        self._begun.add(mark.token)
-        self._low = mark.token
+        self._low = self._newest = mark.token
         self._moving.clear()
         self._stated.clear()
 
     def on_high(self, mark: Mark) -> None:
         self.seen_token = mark.token
         self.caught_up = False
-        self._begun.discard(mark.token)
         observed = self._take_round(mark.token)
         # A worker before us may have left the marks of its rounds in the log.
         self.rounds += observed is not None

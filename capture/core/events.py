@@ -292,8 +292,9 @@ def columns_text(columns: tuple[str, ...]) -> str:
 class CatalogRound:
     """One look at the whole catalog, between the marks C and B that carry ``token``.
 
-    ``snapshot`` was taken after C and before the look. ``at_us``: this machine's clock when B was
-    about to be written, µs UTC; what B says is not believed beyond it, nor at all without it.
+    Tokens of a session's rounds ascend, as texts: one that does not is a copy of a mark that has
+    passed. ``snapshot`` was taken after C and before the look. ``at_us``: this machine's clock when
+    B was about to be written, µs UTC; what B says is not believed beyond it, nor at all without it.
     """
 
     token: str

@@ -16,6 +16,7 @@ import hashlib
 import hmac
 import re
 import secrets
+import time
 
 from capture.core.events import Mark, MarkKind
 
@@ -29,6 +30,12 @@ CLOCK_MAX_US = 253_402_300_800_000_000
 _KINDS = {kind.value: kind for kind in MarkKind}
 _TOKEN = re.compile(r"[0-9A-Za-z.-]{1,64}", re.ASCII)
 _CLOCK = re.compile(r"[0-9]{1,18}", re.ASCII)
+
+
+def round_token() -> str:
+    """The token of a round of the catalog: greater, as a text, than those of the rounds that this
+    process began before it."""
+    return f"{time.monotonic_ns():020d}.{secrets.token_hex(8)}"
 
 
 class MarkKey:

@@ -292,7 +292,7 @@ class World:
     def round(self) -> None:
         """The catalog is read between two marks."""
         self.token += 1
-        token = f"round {self.token}"
+        token = f"round {self.token:06d}"
         self._mark(MarkKind.CATALOG_LOW, token)
         self._meanwhile()
         self.core.on_catalog(CatalogRound(token, (self.source.facts,), EVERYTHING))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ import structlog
 
 from capture.core.events import CatalogRound, MarkKind, Snapshot, SourceLoad, TableFacts
 from capture.sources.choices import Choices, no_choice
+from capture.sources.mark_key import round_token
 from capture.sources.mysql.catalog import CatalogTable, Flavour, list_tables, read_tables
 from capture.sources.mysql.connect import query_failed
 from capture.sources.mysql.load import read_load
@@ -71,7 +71,7 @@ class CatalogWatch:
 
     def round(self, register: Callable[[CatalogRound], None]) -> None:
         """See `Watch.round`."""
-        token = uuid.uuid4().hex
+        token = round_token()
         self._marks.write(MarkKind.CATALOG_LOW, token)
         try:
             with self._connection.cursor() as cursor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import structlog
 
 from capture.core.events import CatalogRound, MarkKind, Snapshot, SourceLoad, TableFacts
 from capture.sources.choices import Choices, no_choice
-from capture.sources.mark_key import MarkKey
+from capture.sources.mark_key import MarkKey, round_token
 from capture.sources.nothing import nothing_chosen
 from capture.sources.postgres.catalog import list_tables, read_tables
 from capture.sources.postgres.connect import query_failed
@@ -51,7 +50,7 @@ class CatalogWatch:
 
     def round(self, register: Callable[[CatalogRound], None]) -> None:
         """See `Watch.round`."""
-        token = uuid.uuid4().hex
+        token = round_token()
         try:
             with self._connection.cursor() as cursor:
                 write_mark(cursor, self._key, MarkKind.CATALOG_LOW, token)

@@ -59,6 +59,17 @@ def test_a_copy_of_a_round_s_first_mark_forgets_nothing() -> None:
     assert driver.core.tables.schema(TABLE) == WIDER
 
 
+def test_a_copy_of_an_ended_round_s_first_mark_keeps_no_table_from_being_taken_up() -> None:
+    """Written again and again, it would throw away every round that is under way."""
+    driver = Driver()
+    driver.begin_round("r1")
+    driver.end_round("r1")
+    driver.begin_round("r2")
+    driver.mark(MarkKind.CATALOG_LOW, "r1")
+    driver.end_round("r2", FACTS)
+    assert driver.core.tables.schema(TABLE) == FACTS.schema
+
+
 def test_marks_of_sessions_before_are_not_counted_and_later_ones_are() -> None:
     driver = Driver()
     driver.log(None, StrangeMark())
