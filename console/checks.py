@@ -12,7 +12,7 @@ from tideline.contract.errors import TidelineError
 from tideline.control import Asker
 from tideline.java import java_home
 from tideline.settings import Settings, Store
-from tideline.settings.addresses import redis_doubt, split_url, stays_here
+from tideline.settings.addresses import is_loopback, redis_doubt, split_url
 from tideline.store.objects import open_store
 from tideline.store.probe import probe_store
 
@@ -41,7 +41,7 @@ def check_store(settings: Settings) -> list[Finding]:
 
 def _check_store_tls(settings: Settings) -> Iterator[Finding]:
     endpoint = split_url(settings.store.endpoint or "https://amazon")
-    if endpoint.scheme == "http" and not stays_here(endpoint.hostname or ""):
+    if endpoint.scheme == "http" and not is_loopback(endpoint.hostname or ""):
         text = "what goes to the store, signatures and rows, is not encrypted"
         yield warning("store_encryption", text, "write https:// in store.endpoint")
 

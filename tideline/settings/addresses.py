@@ -64,7 +64,7 @@ def split_url(url: str) -> SplitResult:
         raise ValueError("is not a url: special characters are to be percent-encoded") from None
 
 
-def stays_here(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """Whether what is sent to ``host`` does not leave this machine: ``localhost``, or an address of
     loopback."""
     try:
@@ -162,7 +162,7 @@ def redis_doubt(url: str) -> tuple[str, str] | None:
     """What may be amiss with who answers at ``url``, and what helps; None for what does not leave
     this machine, and what is verified."""
     parts = split_url(url)
-    if parts.scheme == "unix" or stays_here(parts.hostname or "localhost"):
+    if parts.scheme == "unix" or is_loopback(parts.hostname or "localhost"):
         return None
     if parts.scheme == "redis":
         return "is not encrypted", "write rediss:// in control.url, with a server that has TLS"

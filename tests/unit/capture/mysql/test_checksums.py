@@ -26,6 +26,7 @@ from tideline.contract.errors import CorruptData, TidelineError
 
 CHECKED = sorted(path.stem for path in FOLDER.glob("*.bin") if "no-checksum" not in path.name)
 UNCHECKED = sorted(path.stem for path in FOLDER.glob("*no-checksum.bin"))
+STEP = 7
 IN_USE_AT = 17
 ALGORITHM_AT = -CHECKSUM_BYTES - 1
 
@@ -60,18 +61,20 @@ def test_the_numbers_that_lead_from_an_event_to_the_next() -> None:
     assert sealed(event, CHECKSUM_BYTES) == event + zlib.crc32(event).to_bytes(4, "little")
 
 
+@pytest.mark.parametrize("step", [STEP, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", CHECKED)
 def test_no_byte_of_a_recorded_log_is_another_value(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    name: str, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One bit of each byte, in turn, of what a server sends: the error names the event's place."""
+    """One bit of each byte, in turn, of what a server sends: the error names the event's place. Of
+    bytes ``step`` apart, that is, and not the same ones in each event."""
     monkeypatch.setattr(framing, "_CAPACITY", 1 << 16)
     monkeypatch.setattr(framing, "_RECEIVE_BYTES", 1 << 14)
     sent = [rotate(), *raw_events(f"{name}.bin")]
     assert "damaged" not in outcome(sent, name)
     offset = 4
     for place, event in enumerate(sent):
-        for at in range(len(event)):
+        for at in range(place % step, len(event), step):
             if place == 1 and at == IN_USE_AT:
                 continue
             harmed = [*sent[:place], flipped(event, at, 1 << at % 8), *sent[place + 1 :]]
