@@ -66,9 +66,9 @@ def check_table(
     owner = foreign_owner(target, tail, name)
     if owner is not None:
         raise Held(owner)
-    astray = strayed(past, tail, name, target)
-    if astray:
-        raise Held(astray)
+    why_strayed = strayed(past, tail, name, target)
+    if why_strayed:
+        raise Held(why_strayed)
     if target.went_back:
         raise Held(
             "its target was set back behind what is applied (RESTORE): dump and merge it, then"

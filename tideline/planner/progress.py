@@ -114,20 +114,20 @@ def _progress(
     target = target_of(settings, tail, name, table)
     problem = foreign_owner(target, tail, name)
     # What another chain's numbers say counts for nothing, nor what was proven of them.
-    astray = "" if problem else strayed(past, tail, name, target)
+    why_strayed = "" if problem else strayed(past, tail, name, target)
     proof = last_proof(settings, store, tail, name, table)
-    if astray and proof is not None and proof.broken is None:
+    if why_strayed and proof is not None and proof.broken is None:
         proof = replace(proof, broken=_STRAYED)
     holds = proof is not None and proof.broken is None
     table = table if proof is None else proof.settled(table)
-    if astray:
-        problem = astray
+    if why_strayed:
+        problem = why_strayed
     elif target.went_back:
         problem = "the target was set back behind what is applied (RESTORE)"
     wanted = settings.of_table(parse_table(name))
     problem = problem or anew_loses(name, table, target, wanted.mode)
     stamp = target.stamp
-    applied = None if astray else target.applied
+    applied = None if why_strayed else target.applied
     waiting = applied is None or applied < table.last_data_manifest
     if waiting or table.condition is TableCondition.PARKED:
         known = applied is not None and stamp is not None

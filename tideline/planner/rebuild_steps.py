@@ -38,14 +38,14 @@ applied another chain; merges bring them."""
 @dataclass(frozen=True, slots=True)
 class Now:
     """The table at the chain's tail, and the live target, which has ``applied`` something, of the
-    ``generation`` that it is of; ``astray``: of another chain."""
+    ``generation`` that it is of; ``other_chain``: not of this one."""
 
     tail: Manifest
     state: TableState
     live: Target
     applied: int
     generation: int
-    astray: bool = False
+    other_chain: bool = False
 
 
 def look(settings: Settings, store: ObjectStore, table: str) -> Now:
@@ -67,8 +67,8 @@ def look(settings: Settings, store: ObjectStore, table: str) -> Now:
             raise Misconfigured(foreign, hint="name another warehouse.url")
         if live.applied is not None:
             other = generation > state.generation
-            astray = other or bool(strayed(Past(chain), link.manifest, table, live))
-            return Now(link.manifest, state, live, live.applied, generation, astray)
+            other_chain = other or bool(strayed(Past(chain), link.manifest, table, live))
+            return Now(link.manifest, state, live, live.applied, generation, other_chain)
         if not live.exists:
             break
     raise Misconfigured(
@@ -83,7 +83,7 @@ def step(
     """The plan of the next step. Raises Unavailable where it has to wait for something."""
     beside = settings_beside(settings, record)
     made = target_of(beside, now.tail, record.table, now.state)
-    if now.astray:
+    if now.other_chain:
         until = _caught_up(record, now, made)
     else:
         dump = _gives_way_to(settings, store, record, now)
@@ -161,7 +161,7 @@ def _swap(
     name = parse_table(record.table)
     base = (now.tail.pipeline, now.tail.incarnation, record.table)
     there = now.applied == empty.b and now.generation == record.generation
-    meets = there and not now.astray
+    meets = there and not now.other_chain
     swap = PlannedSwap(
         table=record.table,
         target=now.live.url,
