@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from time import monotonic
+
 import structlog
 from stamina.instrumentation import RetryDetails, set_on_retry_hooks
 
@@ -10,6 +13,9 @@ TOLD_AFTER_S = 1.0
 
 log = structlog.get_logger("tideline.store")
 
+_series = threading.local()
+"""When this thread's request failed for the first time: time-outs count, not only pauses."""
+
 
 def tell_retries() -> None:
     """Have each request that waits for longer than `TOLD_AFTER_S` told, at each of its repeats."""
@@ -17,7 +23,9 @@ def tell_retries() -> None:
 
 
 def _tell(details: RetryDetails) -> None:
-    waited_s = details.waited_so_far + details.wait_for
+    if details.retry_num == 1:
+        _series.failed_at = monotonic()
+    waited_s = monotonic() - _series.failed_at + details.wait_for
     if waited_s >= TOLD_AFTER_S:
         log.warning(
             "the store does not answer; it is asked again",

@@ -12,10 +12,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from stamina.instrumentation import set_on_retry_hooks
+from stamina.instrumentation import RetryDetails, set_on_retry_hooks
 from structlog.testing import capture_logs
 
-from capture.retries import tell_retries
+from capture.retries import _tell, tell_retries
 from capture.stopping import stop_on_signals, unless_stopped
 from tests.fixtures.settings import as_toml
 from tests.unit.store.scripted_s3 import Fault, ScriptedS3
@@ -193,3 +193,15 @@ def test_a_store_that_is_asked_again_is_told_in_our_words(
     assert {line["event"] for line in logs} == {"the store does not answer; it is asked again"}
     assert all(line["waited_s"] >= 0.1 for line in logs)
     assert "get k: status 500" in logs[0]["reason"]
+
+
+def test_time_outs_count_as_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a store that takes ten seconds to not answer the second failure is told, though the pauses
+    between were short."""
+    now = iter([100.0, 100.0, 110.0, 200.0, 200.0])
+    monkeypatch.setattr("capture.retries.monotonic", lambda: next(now))
+    failed = Unavailable("get k: timed out")
+    with capture_logs() as logs:
+        for number in (1, 2, 1):
+            _tell(RetryDetails("get", (), {}, number, 0.2, 0.1, failed))
+    assert [line["waited_s"] for line in logs] == [10.2]
