@@ -14,6 +14,8 @@ from tideline.contract.position import PostgresPosition
 
 T = "public.t"
 MISCONFIGURED = 2
+SLOTS = "FROM pg_replication_slots WHERE database = current_database()"
+"""Other tests have theirs on the same server."""
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def first(database: Database, pipeline_of: PipelineFactory) -> Pipeline[Database
 
 
 def slot_lsn(database: Database) -> str:
-    found = database.rows("SELECT restart_lsn::text FROM pg_replication_slots")
+    found = database.rows(f"SELECT restart_lsn::text {SLOTS}")
     assert len(found) == 1
     return str(found[0][0])
 
@@ -98,7 +100,7 @@ def test_a_stop_while_the_slot_waits(first: Pipeline[Database]) -> None:
     poll("the status says whom it waits for", named)
     worker.terminate()
     asker.close()
-    assert first.database.rows("SELECT 1 FROM pg_replication_slots") == []
+    assert first.database.rows(f"SELECT 1 {SLOTS}") == []
     older.commit()
     older.close()
     first.drain()

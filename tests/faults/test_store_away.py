@@ -93,7 +93,8 @@ def postgres_origin(tmp_path: Path) -> Iterator[Origin]:
             prefix="public.",
             tables=(*POSTGRES_TABLES, "big"),
             traffic=lambda: Workload(database.dsn, seed=51, pause_s=0.05),
-            held="SELECT confirmed_flush_lsn FROM pg_replication_slots",
+            held="SELECT confirmed_flush_lsn FROM pg_replication_slots"
+            " WHERE database = current_database()",
             rows="(SELECT n AS i, n::text AS g FROM generate_series({first}, {last}) n) r",
         )
 
