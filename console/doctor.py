@@ -28,8 +28,10 @@ from capture.sources.postgres.source import PostgresSource
 from console.checks import (
     attempt,
     check_control,
+    check_control_tls,
     check_java,
     check_store,
+    check_store_tls,
     check_warehouse,
     impatient,
     told,
@@ -60,7 +62,9 @@ def examine(settings: Settings) -> Iterator[Finding]:
     if not any(one.level == "error" for one in source):
         yield from attempt("identity", lambda: check_identity(settings))
     yield from attempt("store", lambda: check_store(settings))
+    yield from check_store_tls(settings)
     yield from map(_without_queue, attempt("control", lambda: check_control(settings)))
+    yield from check_control_tls(settings)
     yield from attempt("warehouse", lambda: check_warehouse(settings))
     yield from attempt("java", check_java, grave=False)
 
@@ -74,14 +78,19 @@ def _without_queue(found: Finding) -> Finding:
 
 
 def check_source(settings: Settings) -> list[Finding]:
-    known, tail = _tail(settings)
     if settings.source.kind == "postgres":
-        return _check_postgres(settings, _lsn(tail) if known else None)
+        return _check_postgres(settings)
+    _, tail = _tail(settings)
     return _check_mysql(settings, tail)
 
 
-def _check_postgres(settings: Settings, chain_lsn: int | None) -> list[Finding]:
+def _check_postgres(settings: Settings) -> list[Finding]:
     source = settings.source
+
+    def chain_lsn() -> int | None:
+        known, tail = _tail(settings)
+        return _lsn(tail) if known else None
+
     with closing(
         postgres_connect.connect(source, application_name=_application(settings))
     ) as connection:

@@ -17,6 +17,7 @@ import msgspec
 
 from tideline.contract.clocks import utc
 from tideline.contract.manifest import Manifest, ManifestKind, TableCondition, TableState
+from tideline.contract.printable import command
 from tideline.contract.timeliness import (
     Kept,
     MergeRun,
@@ -136,7 +137,7 @@ def _own(chain: Chain, table: Table) -> Lateness | None:
         reason = f"it is {state.condition.value}: {state.reason or 'no reason given'}"
         return Lateness(Stage.TABLE, reason, state.hint)
     if state.complete_seq is None or chain.tail.last_seq < state.complete_seq:
-        hint = None if table.dumping else f"tideline dump {table.name}"
+        hint = None if table.dumping else f"run {command('dump', table.name)}"
         under_way = "; one is under way" if table.dumping else ""
         reason = f"no dump of the whole table has ended yet{under_way}"
         return Lateness(Stage.TABLE, reason, hint)

@@ -8,6 +8,7 @@ from console.output import say, write_document
 from console.plan_document import Choice, PlanPreview, TablePreview, preview
 from console.tables import print_table, vectors_differ
 from tideline.contract.manifest import OpenState
+from tideline.contract.printable import command
 from tideline.contract.schema import parse_table
 from tideline.planner import pending_requests, preview_plan
 from tideline.planner.policies import policy_of
@@ -90,7 +91,7 @@ def _print_table(table: TablePreview) -> None:
     if table.switch_to is not None:
         say(
             f"{table.table} is kept as {table.mode.value}, the settings say"
-            f" {table.switch_to.value}: `tideline rebuild {table.table}` switches it"
+            f" {table.switch_to.value}: {command('rebuild', table.table)} switches it"
         )
     if table.vectors_to is not None:
         say(vectors_differ(table.table, wanted=table.vectors_to))

@@ -8,6 +8,7 @@ from console.freshness import Lateness
 from console.output import say
 from console.status_document import EarlierRows, Status, TableStage, TableStatus
 from console.tables import moment, print_table, vectors_differ
+from tideline.contract.printable import command
 from tideline.contract.request import Answer, TableProgress
 
 ENDED_SHOWN = 10
@@ -107,7 +108,7 @@ def _print_tables(tables: tuple[TableStatus, ...]) -> None:
         if one.mode is not None and one.mode_wanted is not None:
             say(
                 f"{one.table} is kept as {one.mode.value}, the settings say"
-                f" {one.mode_wanted.value}: `tideline rebuild {one.table}` switches it"
+                f" {one.mode_wanted.value}: {command('rebuild', one.table)} switches it"
             )
         if one.deletion_vectors_wanted is not None:
             say(vectors_differ(one.table, wanted=one.deletion_vectors_wanted))
@@ -124,7 +125,7 @@ def _print_beginnings(status: Status) -> None:
         at = f"seq {begun.seq}"
         if begun.source_time_us is not None:
             at += f" (source time {moment(begun.source_time_us)})"
-        earlier = f"rows from before are not: `tideline dump {one.table}` brings them"
+        earlier = f"rows from before are not: {command('dump', one.table)} brings them"
         if begun.earlier_rows is EarlierRows.NONE:
             earlier = "where it was created"
         say(f"{one.table} is captured from {at} on; {earlier}")

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tideline.contract.clocks import utc
-from tideline.contract.printable import printable
+from tideline.contract.printable import command, printable
 
 _WIDTH_WITHOUT_TERMINAL = 240
 
@@ -51,7 +51,7 @@ def vectors_differ(table: str, *, wanted: bool) -> str:
     kept, asked = ("without", "with") if wanted else ("with", "without")
     return (
         f"{table} is kept {kept} deletion vectors, the settings say {asked}:"
-        f" `tideline rebuild {table}` switches it"
+        f" {command('rebuild', table)} switches it"
     )
 
 

@@ -8,6 +8,7 @@ from spark_jobs.formats.delta_version import Snapshot
 from tideline.contract.delta_log import SinceOurs
 from tideline.contract.errors import CorruptData, Misconfigured
 from tideline.contract.plan import Plan, Stamp, TablePlan, newest_generation
+from tideline.contract.printable import command
 
 
 def check_owner(plan: Plan, table: TablePlan, snapshot: Snapshot) -> None:
@@ -34,14 +35,14 @@ def check_mode(table: TablePlan, snapshot: Snapshot) -> None:
         raise Misconfigured(
             f"the target of {table.table} is kept as {snapshot.mode.value}, and the plan would"
             " replace what it holds of the past",
-            hint=f"run `tideline rebuild {table.table}`: what it holds stays in its own log",
+            hint=f"run {command('rebuild', table.table)}: what it holds stays in its own log",
         )
     if snapshot.mode is table.mode:
         return
     raise Misconfigured(
         f"the target of {table.table} is kept as {snapshot.mode.value}, the plan is for"
         f" {table.mode.value}",
-        hint=f"run `tideline rebuild {table.table} --mode {table.mode.value}` to switch it",
+        hint=f"run {command('rebuild', table.table, '--mode', table.mode.value)} to switch it",
     )
 
 
@@ -73,13 +74,13 @@ def check_not_set_back(table: TablePlan, since: SinceOurs) -> None:
     if since.went_back and table.mode.keeps_past:
         raise CorruptData(
             f"the target of {table.table} was set back (RESTORE), and lacks what it kept since",
-            hint=f"run `tideline rebuild {table.table} --mode {table.mode.value}"
-            " --accept-differences`",
+            hint="run "
+            + command("rebuild", table.table, "--mode", table.mode.value, "--accept-differences"),
         )
     if since.went_back and (table.floor is None or table.floor < table.a_seq):
         raise CorruptData(
             f"the target of {table.table} was set back behind what is applied (RESTORE)",
-            hint=f"run `tideline dump {table.table}` and merge again",
+            hint=f"run {command('dump', table.table)} and merge again",
         )
 
 

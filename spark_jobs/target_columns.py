@@ -33,10 +33,11 @@ from tideline.contract.evolution import (
 )
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Stamp, TablePlan
+from tideline.contract.printable import command
 from tideline.contract.schema import Column
 from tideline.contract.types import widens
 
-_REBUILD = "run `tideline rebuild {table}`, or remove the warehouse table's directory, to have it"
+_REBUILD = "run {command}, or remove the warehouse table's directory, to have it"
 _REBUILD += " built anew"
 
 
@@ -150,7 +151,8 @@ def _with_missing(
             raise Misconfigured(
                 f"the warehouse's table of {table.table} lacks the column {column.name!r}, which"
                 " somebody else has dropped or renamed there",
-                hint="rename it back if it was renamed; else " + _REBUILD.format(table=table.table),
+                hint="rename it back if it was renamed; else "
+                + _REBUILD.format(command=command("rebuild", table.table)),
             )
         places[column.name] = Ancestor(None)
     return Followed(followed.columns, places)
@@ -243,7 +245,7 @@ def _wider(
             raise Misconfigured(
                 f"column {name!r} is {has.simpleString()} in the warehouse and"
                 f" {wanted.simpleString()} at the source",
-                hint=_REBUILD.format(table=table.table),
+                hint=_REBUILD.format(command=command("rebuild", table.table)),
             )
         found[place.column] = wanted
     return found

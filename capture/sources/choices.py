@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tideline.contract.modes import Mode
+from tideline.contract.printable import toml_text
 from tideline.contract.schema import TableId
 from tideline.settings import Settings
 
@@ -56,7 +57,7 @@ def choices_of(settings: Settings) -> Choices:
 
 def ways_on(table: TableId) -> str:
     """What the settings can say of a table that has no key."""
-    section = f"""[tables.'{table}']"""
+    section = f"[tables.{toml_text(str(table))}]"
     return (
         f'or set in {section} one of: key = ["…"], columns with a unique index that are never NULL;'
         ' keyless = "counted", where equal rows are counted; mode = "append", a log of changes'

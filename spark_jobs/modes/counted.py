@@ -38,6 +38,7 @@ from spark_jobs.schemas import (
 from spark_jobs.schemas import column as col
 from tideline.contract.errors import CorruptData
 from tideline.contract.plan import TablePlan
+from tideline.contract.printable import command
 from tideline.contract.schema import Column as TableColumn
 from tideline.contract.schema import TableSchema
 from tideline.contract.types import Kind
@@ -103,13 +104,13 @@ def _check_start(table: TablePlan) -> None:
     if changed != sum(part.before_image_rows for part in read):
         raise CorruptData(
             f"changes of {table.table}, which has no key, lack the row before",
-            hint=f"have whole rows logged, and run `tideline dump {table.table}`",
+            hint=f"have whole rows logged, and run {command('dump', table.table)}",
         )
     copied = table.copied
     if copied is not None and not table.create and table.a_seq > (table.floor or 0):
         raise CorruptData(
             f"the plan of {table.table} begins in the middle of a copy of it",
-            hint=f"run `tideline dump {table.table}` and merge again",
+            hint=f"run {command('dump', table.table)} and merge again",
         )
 
 
@@ -165,7 +166,7 @@ def _check_copy(came: DataFrame, table: TablePlan) -> None:
     if rows != table.copied.rows:
         raise CorruptData(
             f"the plan of {table.table} holds {rows} rows of a copy that has {table.copied.rows}",
-            hint=f"run `tideline dump {table.table}` and merge again",
+            hint=f"run {command('dump', table.table)} and merge again",
         )
 
 
@@ -230,8 +231,8 @@ def _surplus(work: Work, sums: _Sums) -> DataFrame:
 def _lacks(table: TablePlan, rows: int) -> CorruptData:
     return CorruptData(
         f"the log deletes {rows} rows of {table.table} that its target does not have",
-        hint=f"run `tideline dump {table.table}` and merge again: the target was changed by others,"
-        " or rows changed at the source without the log telling of it",
+        hint=f"run {command('dump', table.table)} and merge again: the target was changed by"
+        " others, or rows changed at the source without the log telling of it",
     )
 
 

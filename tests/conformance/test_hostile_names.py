@@ -24,6 +24,7 @@ from console import assess, doctor, inspect, plan, status
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.hostile_names import CANARY, NAMES, VARIABLE, Hostile, admitted, one_case
 from tests.fixtures.sources import ConformingSource
+from tideline.contract import change_log
 from tideline.contract.layout import table_path
 from tideline.contract.modes import Mode
 from tideline.contract.printable import printable
@@ -36,6 +37,11 @@ if TYPE_CHECKING:
 TIDELINE = Path(sys.executable).parent / "tideline"
 REFUSED_MAX = 25
 """Of the names, by any server: more would be a mistake of ours."""
+
+OWN_COLUMNS = (
+    "_tl_",
+    *(change_log.BATCH, change_log.SEQUENCE, change_log.OPERATION, change_log.BEFORE_PREFIX),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +321,7 @@ def compare(
         frame = spark.newSession().read.format("delta").load(url)
         found = {row["id"]: row.asDict(recursive=True) for row in _now(frame, mode)}
         assert [
-            {k: v for k, v in found[key].items() if not k.startswith("_tl_")}
+            {k: v for k, v in found[key].items() if not k.startswith(OWN_COLUMNS)}
             for key in sorted(found)
         ] == rows, (table, mode)
 
@@ -326,6 +332,6 @@ def _now(frame: Any, mode: Mode) -> list[Any]:
     elif mode is Mode.HISTORY:
         frame = frame.where("_tl_current")
     elif mode is Mode.APPEND:
-        frame = frame.orderBy("_tl_seq")  # Of each key the last one stays.
+        frame = frame.orderBy(change_log.SEQUENCE)  # Of each key the last one stays.
     found: list[Any] = frame.collect()
     return found

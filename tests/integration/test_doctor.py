@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import console.doctor
 from capture.sources.nothing import nothing_chosen
 from console.app import app
 from console.services.ports import free_port
@@ -21,6 +22,7 @@ from tests.fixtures.capture import PipelineFactory
 from tests.fixtures.services import Database
 from tests.fixtures.settings import ConfigFactory
 from tideline.contract.manifest import TableCondition
+from tideline.settings import Settings
 
 TIDELINE = Path(sys.executable).parent / "tideline"
 CANARY = "canary-3b7e"
@@ -62,6 +64,45 @@ def test_a_finding_and_its_fix(database: Database, config_for: ConfigFactory) ->
     (fix,) = [line for line in done.stdout.splitlines() if "RENAME COLUMN" in line]
     database.run(fix.partition("fix: ")[2].replace("…", "seq"))
     assert doctor(config).returncode == 0
+
+
+def test_the_fix_of_a_table_whose_name_is_not_seen(
+    database: Database, config_for: ConfigFactory
+) -> None:
+    """What is printed is a statement that the server takes."""
+    database.run('CREATE TABLE "a\n\x1b[2J\\""\U000e0101b" (id int)')
+    config = config_for(database)
+    (fix,) = [line for line in doctor(config).stdout.splitlines() if "ADD PRIMARY KEY" in line]
+    database.run(fix.partition("fix: ")[2].partition(" --")[0].replace("…", "id"))
+    assert doctor(config).returncode == 0
+
+
+def test_a_worker_that_confirms_meanwhile(
+    shop: Database, pipeline_of: PipelineFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two questions of doctor's the worker appends, and confirms what it has appended: the
+    slot is not ahead of the chain."""
+    pipeline = pipeline_of(shop)
+
+    def capture() -> None:
+        shop.run("INSERT INTO orders SELECT coalesce(max(id), 0) + 1 FROM orders")
+        worker = pipeline.start(until_idle_s=0.5)
+        assert worker.wait() == 0, worker.output()[-3_000:]
+
+    capture()
+    tail = console.doctor._tail
+    asked = list[object]()
+
+    def and_then(settings: Settings) -> object:
+        asked.append(found := tail(settings))
+        capture()
+        return found
+
+    monkeypatch.setattr(console.doctor, "_tail", and_then)
+    done = doctor(pipeline.config)
+    assert asked
+    assert done.returncode == 0, done.stdout
+    assert "ok      slot: " in done.stdout
 
 
 def test_an_empty_database_may_be_captured(

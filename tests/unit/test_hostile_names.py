@@ -7,7 +7,9 @@ import io
 import json
 import pickle
 import re
+import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from urllib.parse import quote
 
@@ -32,7 +34,7 @@ from tideline.contract import layout
 from tideline.contract.errors import Misconfigured
 from tideline.contract.patterns import matches
 from tideline.contract.plan import Stamp, app_id, build_of, newest_generation, of_build
-from tideline.contract.printable import as_code, printable, printable_json
+from tideline.contract.printable import as_code, command, printable, printable_json, toml_text
 from tideline.contract.schema import TableId, parse_table
 from tideline.settings import make_settings
 
@@ -54,6 +56,33 @@ def test_what_is_shown_is_one_line_of_seen_characters(hostile: Hostile) -> None:
     assert printable(shown) == shown
     if re.fullmatch(r"[\w $.\\-]+", hostile.name, re.ASCII):
         assert shown == hostile.name
+
+
+@EACH
+def test_a_command_that_is_shown_can_be_pasted(hostile: Hostile, tmp_path: Path) -> None:
+    """The shell gives the program that name, and does nothing else with it."""
+    table = str(TableId("public", hostile.name))
+    shown = command("rebuild", table, "--mode", "append")
+    assert printable(shown) == shown
+    said = f"tideline() {{ printf '%s\\0' \"$@\"; }}\n{shown[1:-1]}"
+    done = subprocess.run(
+        ["bash", "-c", said], cwd=tmp_path, env={"LC_ALL": "C.UTF-8"}, capture_output=True
+    )
+    assert done.stderr == b""
+    assert done.stdout.decode().split("\0") == ["rebuild", table, "--mode", "append", ""]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_about_a_plain_name_has_no_quotes() -> None:
+    assert command("dump", "public.orders") == "`tideline dump public.orders`"
+
+
+@EACH
+def test_a_section_of_the_settings_that_is_shown_can_be_pasted(hostile: Hostile) -> None:
+    table = str(TableId("public", hostile.name))
+    shown = f"[tables.{toml_text(table)}]"
+    assert printable(shown) == shown
+    assert tomllib.loads(shown) == {"tables": {table: {}}}
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from tideline.contract.manifest import Manifest, SchemaEvent
+from tideline.contract.printable import command
 from tideline.contract.steps import ColumnStep, StepKind, at_once
 
 
@@ -42,9 +43,9 @@ class Stop(msgspec.Struct, frozen=True):
         """The two ways on."""
         return (
             f"set on_change.{self.step.kind.value} to apply or ignore and merge again, or begin"
-            f" behind the change: `tideline dump {self.table}`, and when that has ended `tideline"
-            f" rebuild {self.table}` (with --since-dump where its mode keeps the past, which begins"
-            " there then; docs/SCHEMA_CHANGES.md)"
+            f" behind the change: {command('dump', self.table)}, and when that has ended"
+            f" {command('rebuild', self.table)} (with --since-dump where its mode keeps the past,"
+            " which begins there then; docs/SCHEMA_CHANGES.md)"
         )
 
     def __str__(self) -> str:

@@ -9,6 +9,7 @@ or that nobody sees. What stores or compares names never uses these functions.
 from __future__ import annotations
 
 import re
+import shlex
 
 _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
@@ -47,6 +48,44 @@ def as_code(text: str) -> str:
     # be the fence's.
     space = " " if shown.strip(" ") and {shown[0], shown[-1]} & {"`", " "} else ""
     return f"{fence}{space}{shown or ' '}{space}{fence}"
+
+
+def shell_word(text: str) -> str:
+    r"""``text`` as one word of a command that is shown, to be pasted into a shell: nothing in it is
+    a variable, a pattern or a command there. Characters that are not seen stand as ``$'\\x1b'``,
+    which bash, zsh and ksh read; every other text is quoted for any POSIX shell, if it has to be.
+    """
+    if printable(text) == text:
+        return shlex.quote(text)
+    return f"$'{''.join(map(_in_shell, text))}'"
+
+
+def command(*words: str) -> str:
+    """A command of ours as an error or a screen names it, in backticks, to be pasted into a shell.
+    ``words`` are what stands behind ``tideline``; one may be the name of a table."""
+    return f"`{' '.join(map(shell_word, ('tideline', *words)))}`"
+
+
+def toml_text(text: str) -> str:
+    """``text`` as TOML has it in quotes, in one line in which every character is seen."""
+    if "'" not in text and printable(text) == text:
+        return f"'{text}'"
+    return f'"{"".join(map(_in_toml, text))}"'
+
+
+def _in_toml(character: str) -> str:
+    if character in ('"', "\\"):
+        return f"\\{character}"
+    seen = _seen(character)
+    return f"\\u00{seen[2:]}" if seen.startswith("\\x") else seen
+
+
+def _in_shell(character: str) -> str:
+    if character in ("'", "\\"):
+        return f"\\{character}"
+    seen = _seen(character)
+    # Behind \x a shell reads a byte, behind \u a character.
+    return f"\\u00{seen[2:]}" if seen.startswith("\\x") else seen
 
 
 def _seen(character: str) -> str:

@@ -15,14 +15,15 @@ from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import Manifest, OpenState, Part, TableCondition, TableState
 from tideline.contract.parking import FOLLOW_ALL, Policy, Stop, first_stop
 from tideline.contract.plan import Applied, PlanScope, start_of
+from tideline.contract.printable import command
 
 _WENT_BACK = (
     "the target was set back behind what is applied (RESTORE); only a full dump makes it right:"
-    " run `tideline dump {table}`, or remove the table's directory to have it built anew"
+    " run {command}, or remove the table's directory to have it built anew"
 )
 _LOST_PAST = (
     "the target was set back behind what is applied (RESTORE), and lacks what it kept since, which"
-    " no dump can tell: run `tideline rebuild {table} --mode {mode} --accept-differences`"
+    " no dump can tell: run {command}"
 )
 _HELD = (TableCondition.PARKED, TableCondition.BLOCKED)
 
@@ -116,9 +117,13 @@ def spans_of(
             held[name] = str(stop)
             span = replace(span, limit=_last_before(stop.seq, run, a))
         if target.went_back and target.mode.keeps_past:
-            held[name] = _LOST_PAST.format(table=name, mode=target.mode.value)
+            held[name] = _LOST_PAST.format(
+                command=command(
+                    "rebuild", name, "--mode", target.mode.value, "--accept-differences"
+                )
+            )
         elif target.went_back and healed_at(span, run) is None:
-            held[name] = _WENT_BACK.format(table=name)
+            held[name] = _WENT_BACK.format(command=command("dump", name))
         else:
             spans[name] = span
     return spans, held

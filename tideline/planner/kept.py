@@ -8,6 +8,7 @@ from tideline.contract.block import check_files
 from tideline.contract.layout import parse_rollup_key
 from tideline.contract.manifest import TableState
 from tideline.contract.modes import Mode
+from tideline.contract.printable import command
 from tideline.planner.targets import Target
 from tideline.store.chain import Chain, Stretch
 from tideline.store.objects import ObjectStore
@@ -47,12 +48,12 @@ def past_lost(name: str, mode: Mode, lost: int, seq: int, *, rebuilding: bool) -
     from ``seq`` on. A rebuild takes a live table's place, so there must be one; the rebuild that
     finds this is under way, and is to begin otherwise."""
     first = "" if rebuilding else "set its mode to current and merge it, then "
-    anew = " --anew" if rebuilding else ""
+    switches = ["--mode", mode.value, "--since-dump", *["--anew"] * rebuilding]
     return (
         f"to be kept as {mode.value} the table needs every change since its generation began, and"
         f" of those parts up to manifest {lost} are removed; what can be had begins at sequence"
         f" {seq}, with the latest full dump:"
-        f" {first}`tideline rebuild {name} --mode {mode.value} --since-dump{anew}` starts there"
+        f" {first}{command('rebuild', name, *switches)} starts there"
     )
 
 
@@ -61,10 +62,10 @@ def anew_loses(name: str, table: TableState, target: Target, wanted: Mode) -> st
     be. A merge is not asked for by somebody who knows what a table holds."""
     if not target.exists or target.applied is not None or not target.mode.keeps_past:
         return None
-    switch = "" if wanted is target.mode else f" --mode {target.mode.value}"
+    switch = [] if wanted is target.mode else ["--mode", target.mode.value]
     return (
         f"generation {table.generation} of it has begun, and making its target anew drops the past"
-        f" that this keeps as {target.mode.value}: `tideline rebuild {name}{switch}` does that,"
+        f" that this keeps as {target.mode.value}: {command('rebuild', name, *switch)} does that,"
         " with what a full dump of this generation and the changes since tell; what the target"
         " holds now is then in the earlier versions of its log, until vacuum"
     )
@@ -74,7 +75,7 @@ def gone_for_good(name: str) -> str:
     """What is said of a table that is no more, neither in the source nor in the warehouse."""
     return (
         "the source has it no longer, all of it was merged, and its target was removed since: it is"
-        f" not made anew. `tideline merge {name}` does that, as long as its parts are kept"
+        f" not made anew. {command('merge', name)} does that, as long as its parts are kept"
     )
 
 

@@ -17,6 +17,7 @@ from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.manifest import Manifest, TableState
 from tideline.contract.parking import first_stop
 from tideline.contract.plan import Plan, PlannedSwap, app_id
+from tideline.contract.printable import command
 from tideline.contract.rebuild import RebuildRecord
 from tideline.contract.schema import parse_table
 from tideline.planner.merges import Planning
@@ -92,7 +93,7 @@ def step(
         raise Unavailable(
             f"the table beside {record.table} is built up to manifest {made.applied}, the live one"
             f" stands at {now.applied} and can go on by now",
-            hint=f"run `tideline merge {record.table}`, then this again; --anew begins once more",
+            hint=f"run {command('merge', record.table)}, then this again; --anew begins once more",
         )
     planning = Planning(beside, store, build=record.build, since_dump=record.since_dump)
     plan = planning.plan(plan_id, [record.table], until)
@@ -109,7 +110,7 @@ def _caught_up(record: RebuildRecord, now: Now, made: Target) -> int:
     if now.state.complete_seq is None:
         raise Unavailable(
             f"no dump of all of {record.table} has ended yet",
-            hint=f"run `tideline dump {record.table}` if none is under way, and this again when it"
+            hint=f"run {command('dump', record.table)} if none is under way, and this again when it"
             " has ended",
         )
     tail = now.tail.manifest_number
@@ -128,7 +129,7 @@ def _gives_way_to(
         if dump is None:
             raise Unavailable(
                 f"no dump of generation {now.state.generation} of {record.table} has ended yet",
-                hint=f"run `tideline dump {record.table}`, and this again when that has ended",
+                hint=f"run {command('dump', record.table)}, and this again when that has ended",
             )
         return dump
     if dump is None or (record.mode.keeps_past and not record.since_dump):

@@ -19,6 +19,7 @@ from tideline.contract.keyless import NEEDS_KEY
 from tideline.contract.manifest import TableState
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Plan, encode_plan
+from tideline.contract.printable import command
 from tideline.contract.rebuild import RebuildRecord, decode_rebuild, encode_rebuild
 from tideline.contract.schema import parse_table
 from tideline.planner.consumers import register_rebuild, strike_rebuild
@@ -53,10 +54,11 @@ def begin_rebuild(
     open_now = newest is not None and newest.build > now.live.build and _fits(newest, now)
     if newest is not None and open_now and not anew:
         if (newest.mode, newest.since_dump) != (wanted, since_dump):
+            switches = ["--mode", newest.mode.value, *["--since-dump"] * newest.since_dump]
             raise Fenced(
                 f"rebuild {newest.build} of {table} is under way, as {newest.mode.value}",
-                hint=f"finish it with `tideline rebuild {table} --mode {newest.mode.value}"
-                f"{' --since-dump' if newest.since_dump else ''}`, or give it up with --anew",
+                hint=f"finish it with {command('rebuild', table, *switches)}, or give it up with"
+                " --anew",
             )
         return newest
     record = RebuildRecord(
@@ -136,7 +138,7 @@ def _planned(
         strike_rebuild(settings, store, record)
         raise Unavailable(
             f"{record.table} began generation {now.state.generation} since rebuild {record.build}",
-            hint=f"run `tideline rebuild {record.table}` again: it begins anew",
+            hint=f"run {command('rebuild', record.table)} again: it begins anew",
         )
     return step(settings, store, record, now, plan_id)
 

@@ -7,6 +7,7 @@ have applied. Whoever trusted the numbers would skip what those hold, without a 
 from __future__ import annotations
 
 from tideline.contract.manifest import Manifest
+from tideline.contract.printable import command
 from tideline.planner.past import Past
 from tideline.planner.targets import Target
 
@@ -20,12 +21,12 @@ def strayed(past: Past, tail: Manifest, name: str, target: Target, *, beside: bo
     why = _why(past, tail, target)
     if not why:
         return ""
-    cure = f"`tideline rebuild {name} --anew` begins the rebuild once more"
+    cure = f"{command('rebuild', name, '--anew')} begins the rebuild once more"
     if not beside:
         cure = (
-            "once the worker has caught up with the source, `tideline rebuild"
-            f" {name}` builds it anew from the chain, while the old one can be read; or remove the"
-            " table's directory and merge"
+            f"once the worker has caught up with the source, {command('rebuild', name)} builds it"
+            " anew from the chain, while the old one can be read; or remove the table's directory"
+            " and merge"
         )
     return f"{why}: the store or the warehouse was restored from a backup, or set back. {cure}"
 

@@ -68,9 +68,10 @@ _DENIED = {
     ER.SPECIFIC_ACCESS_DENIED_ERROR,
     ER.PROCACCESS_DENIED_ERROR,
 }
-_REFUSED = {ER.ACCESS_DENIED_ERROR, 1698, 1396, 1862, 4151}
-"""The others: ER_ACCESS_DENIED_NO_PASSWORD_ERROR, ER_CANNOT_USER, ER_MUST_CHANGE_PASSWORD_LOGIN,
-MariaDB's ER_ACCOUNT_HAS_BEEN_LOCKED."""
+_REFUSED = {ER.ACCESS_DENIED_ERROR, 1698, 1396, 1862}
+"""The others: ER_ACCESS_DENIED_NO_PASSWORD_ERROR, ER_CANNOT_USER, ER_MUST_CHANGE_PASSWORD_LOGIN."""
+_LOCKED = {3118, 4151}
+"""ER_ACCOUNT_HAS_BEEN_LOCKED of MySQL and of MariaDB."""
 _NO_TLS = (
     "CERTIFICATE_VERIFY_FAILED",
     "certificate verify failed",
@@ -171,6 +172,11 @@ def translate(error: Exception) -> TidelineError:
     if any(words in text for words in _NO_TLS):
         return Misconfigured(
             f"no verified TLS to the source: {text}", hint=f"{_SECURE} {_INSECURE}"
+        )
+    if number in _LOCKED:
+        return Misconfigured(
+            f"the source refuses us: {text}",
+            hint="let an administrator unlock it: ALTER USER … ACCOUNT UNLOCK",
         )
     if number in _REFUSED | _DENIED:
         return Misconfigured(

@@ -28,6 +28,7 @@ from capture.sources.postgres.catalog_queries import (
     tables_query,
 )
 from capture.sources.postgres.defaults import known_defaults
+from capture.sources.postgres.names import pasteable
 from capture.sources.postgres.type_names import TypeNames
 from capture.sources.postgres.types import PgType, logical_type
 from tideline.contract.description import describe
@@ -135,7 +136,7 @@ def _table(cursor: Any, parts: Parts, types: TypeNames, choice: Choice) -> Catal
         membership=membership,
         backfilled=tuple(dict.fromkeys(name for name, _ in filled)),
         problem=problem,
-        hint=hint,
+        hint=hint and pasteable(hint),
         narrowed=bool(parts.row[9]),
         numbers=ColumnNumbers(oid, tuple(row[0] for row in parts.columns), last),
         defaults=known_defaults(filled, logical),

@@ -183,6 +183,11 @@ def translate(error: psycopg2.OperationalError) -> TidelineError:
             f"the source refuses us: {text}",
             hint="correct user, password (TIDELINE_SOURCE__PASSWORD) and database of source.url",
         )
+    if "too many connections" in text or "connection slots" in text:
+        return Unavailable(
+            f"the source takes no more connections: {text}",
+            hint="end some that are not needed, or raise max_connections, or the role's limit",
+        )
     return Unavailable(
         f"the source cannot be reached: {text}", hint="start the server, or correct source.url"
     )

@@ -10,11 +10,13 @@ import hashlib
 import re
 
 from tideline.contract.errors import Misconfigured
+from tideline.contract.printable import printable
 from tideline.contract.schema import TableId
 from tideline.settings import Settings
 
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _PREFIX = "tideline_"
+_QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 
 
 def slot_name(settings: Settings) -> str:
@@ -36,6 +38,27 @@ def publication_name(settings: Settings) -> str:
 def quoted(name: str) -> str:
     """``name`` as an SQL identifier, for statements as text (NUL cannot be in a name)."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def pasteable(statement: str) -> str:
+    r"""``statement`` as it is shown, to be pasted into a client: names in quotes that have
+    characters nobody sees are written as ``U&"a\000ab"``."""
+    return _QUOTED.sub(_visible, statement)
+
+
+def _visible(name: re.Match[str]) -> str:
+    if printable(name[1]) == name[1]:
+        return name[0]
+    return f'U&"{"".join(map(_as_unicode, name[1]))}"'
+
+
+def _as_unicode(character: str) -> str:
+    if character == "\\":
+        return "\\\\"
+    if printable(character) == character:
+        return character
+    code = ord(character)
+    return f"\\{code:04x}" if code < 0x10000 else f"\\+{code:06x}"
 
 
 def qualified(table: TableId) -> str:

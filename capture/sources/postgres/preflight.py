@@ -7,14 +7,14 @@ update of a published table without replica identity fails in the *application*.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from capture.sources.choices import Choices, no_choice
 from capture.sources.finding import Finding, check_session, error, ok, warning
 from capture.sources.postgres.catalog import list_tables, read_tables
-from capture.sources.postgres.names import quoted
+from capture.sources.postgres.names import pasteable, quoted
 from capture.sources.postgres.preflight_facts import (
     Judged,
     PublicationFacts,
@@ -53,15 +53,16 @@ def run_preflight(
     exclude: Sequence[str],
     slot: str,
     publication: str,
-    chain_lsn: int | None = None,
+    chain_lsn: Callable[[], int | None] = lambda: None,
     choices: Choices = no_choice,
 ) -> list[Finding]:
     """All findings about the server behind ``connection`` (psycopg2, autocommit).
 
-    ``tables`` and ``exclude`` are the settings' patterns; ``chain_lsn`` is the position up to which
-    the chain holds the log, 0 before it holds any. Raises Misconfigured for a pattern that
-    is none, and what psycopg2 raises when the connection breaks. ``choices``: what the settings say
-    of tables' keys.
+    ``tables`` and ``exclude`` are the settings' patterns; ``chain_lsn`` reads up to which position
+    the chain holds the log, 0 before it holds any, None where that cannot be known. It is asked
+    after the slot: a worker that runs confirms what is in the chain, never more. Raises
+    Misconfigured for a pattern that is none, and what psycopg2 raises when the connection breaks.
+    ``choices``: what the settings say of tables' keys.
     """
     server = read_server(connection)
     every = read_relations(connection)
@@ -70,15 +71,17 @@ def run_preflight(
     chosen = _judged(connection, chosen, publication, choices)
     published = read_publication(connection, publication)
     slot_facts = read_slot(connection, slot)
+    captured = chain_lsn()
     names = Names(slot, quoted(publication), quoted(server.role))
-    return [
+    findings = (
         *check_server(server, names),
         *check_capacity(server, slot_facts),
         *check_tables(chosen, every, role=names.role),
         *check_images(chosen, choices),
         *check_publication(published, chosen, server, names),
-        *check_slot(slot_facts, published, server, names, chain_lsn=chain_lsn),
-    ]
+        *check_slot(slot_facts, published, server, names, chain_lsn=captured),
+    )
+    return [one if one.fix is None else replace(one, fix=pasteable(one.fix)) for one in findings]
 
 
 def _judged(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from console import checks
-from console.checks import check_control, check_store
+from console.checks import check_control, check_control_tls, check_store, check_store_tls
 from tideline.settings import make_settings
 
 
@@ -45,8 +45,9 @@ def test_the_queue(url: str, warned: bool, monkeypatch: pytest.MonkeyPatch) -> N
         def close(self) -> None: ...
 
     monkeypatch.setattr(checks, "Asker", Answers)
+    asked = settings(control={"url": url})
     expected = [("control", "ok")] + [("control_encryption", "warning")] * warned
-    assert names(check_control(settings(control={"url": url}))) == expected
+    assert names([*check_control(asked), *check_control_tls(asked)]) == expected
 
 
 @pytest.mark.parametrize(
@@ -62,5 +63,6 @@ def test_the_queue(url: str, warned: bool, monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_the_store(endpoint: str | None, warned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "probe_store", lambda *_: None)
+    asked = settings(store={"url": "s3://b/x", "endpoint": endpoint})
     expected = [("store", "ok")] + [("store_encryption", "warning")] * warned
-    assert names(check_store(settings(store={"url": "s3://b/x", "endpoint": endpoint}))) == expected
+    assert names([*check_store(asked), *check_store_tls(asked)]) == expected
