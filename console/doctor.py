@@ -15,7 +15,7 @@ import psycopg2
 import pymysql
 
 from capture.sources.choices import choices_of
-from capture.sources.finding import Finding, error, ok, warning
+from capture.sources.finding import Finding, Session, check_session, error, ok, warning
 from capture.sources.mysql import connect as mysql_connect
 from capture.sources.mysql import preflight as mysql_preflight
 from capture.sources.mysql import watermarks as mysql_marks
@@ -42,6 +42,7 @@ from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.manifest import Manifest
 from tideline.contract.position import MysqlPosition, PostgresPosition, SourceIdentity
 from tideline.settings import Settings
+from tideline.settings.addresses import is_loopback, mysql_address, split_url
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
 
@@ -59,7 +60,10 @@ def examine(settings: Settings) -> Iterator[Finding]:
     """All findings, source first, each as soon as it is known."""
     source = attempt("source", lambda: check_source(settings))
     yield from source
-    if not any(one.level == "error" for one in source):
+    if any(one.level == "error" for one in source):
+        if not any(one.name == "encryption" for one in source):
+            yield from check_source_tls(settings)
+    else:
         yield from attempt("identity", lambda: check_identity(settings))
     yield from attempt("store", lambda: check_store(settings))
     yield from check_store_tls(settings)
@@ -67,6 +71,21 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield from check_control_tls(settings)
     yield from attempt("warehouse", lambda: check_warehouse(settings))
     yield from attempt("java", check_java, grave=False)
+
+
+def check_source_tls(settings: Settings) -> Iterator[Finding]:
+    """What the url asks for, where no session has come about that could be looked at."""
+    source = settings.source
+    url = source.url.get_secret_value()
+    here = is_loopback(split_url(url).hostname or "localhost")
+    if source.kind == "postgres":
+        mode = source.postgres_tls().mode
+        session = Session(here, mode != "disable", mode == "verify-full")
+        yield from check_session(session, mode="sslmode", verifies="verify-full")
+    else:
+        asked = mysql_address(url, None).ssl_mode
+        session = Session(here, asked != "DISABLED", asked == "VERIFY_IDENTITY")
+        yield from check_session(session, mode="ssl-mode", verifies="VERIFY_IDENTITY")
 
 
 def _without_queue(found: Finding) -> Finding:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from console import checks
 from console.checks import check_control, check_control_tls, check_store, check_store_tls
+from console.doctor import check_source_tls
 from tideline.settings import make_settings
 
 
-def names(found: list[Any]) -> list[tuple[str, str]]:
+def names(found: Iterable[Any]) -> list[tuple[str, str]]:
     return [(one.name, one.level) for one in found]
 
 
@@ -48,6 +50,24 @@ def test_the_queue(url: str, warned: bool, monkeypatch: pytest.MonkeyPatch) -> N
     asked = settings(control={"url": url})
     expected = [("control", "ok")] + [("control_encryption", "warning")] * warned
     assert names([*check_control(asked), *check_control_tls(asked)]) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "warned"),
+    [
+        ("postgresql://u@db.example/shop", False),
+        ("postgresql://u@db.example/shop?sslmode=disable", True),
+        ("postgresql://u@db.example/shop?sslmode=require", True),
+        ("postgresql://u@127.0.0.1/shop?sslmode=disable", False),
+        ("mysql://u@db.example/", False),
+        ("mariadb://u@db.example/?ssl-mode=DISABLED", True),
+        ("mysql://u@db.example/?ssl-mode=REQUIRED", True),
+        ("mysql://u@[::1]/?ssl-mode=DISABLED", False),
+    ],
+)
+def test_a_source_that_cannot_be_reached(url: str, warned: bool) -> None:
+    found = check_source_tls(settings(source={"url": url, "tables": ["*.*"]}))
+    assert names(found) == [("encryption", "warning")] * warned
 
 
 @pytest.mark.parametrize(
