@@ -289,10 +289,12 @@ def test_every_name_through_every_command(
     commands.run("status", "--metrics")
     compare(pipeline, made, modes, spark)
     some = [made.table(name) for name in made.names[::20]]
+    # A log of changes has no rows to compare.
+    compared = [made.table(n) for n in made.names if modes[n] is not Mode.APPEND]
     with commands.capturing():
         commands.run("dump", *some, made.table("wide"), "--wait")
         commands.run("merge")
-        verdict = commands.run("verify", "--all")
+        verdict = commands.run("verify", *compared)
         assert "differ" not in verdict and "not proven" not in verdict
         commands.run("rebuild", made.table("wide"))
         for table in some:
