@@ -21,7 +21,7 @@ import pytest
 from console.demo.compare import read_warehouse
 from console.services.binlog_server import BinlogServer
 from console.services.postgres import PostgresServer
-from tests.fixtures.capture import Pipeline, PipelineFactory
+from tests.fixtures.capture import Pipeline, PipelineFactory, poll
 from tests.fixtures.mysql_servers import Flavour, ServerFactory, make_mysql_database
 from tests.fixtures.services import make_database
 from tests.fixtures.sources import ConformingSource, MysqlSource, PostgresSource
@@ -182,9 +182,11 @@ class World:
 
 
 def copy(origin: Path, to: Path) -> None:
-    """Put ``origin`` in the place of ``to``, owners and all."""
-    subprocess.run(["rm", "-rf", str(to)], check=True)
-    subprocess.run(["cp", "-a", str(origin), str(to)], check=True)
+    """Put ``origin`` in the place of ``to``, owners and all. A worker that runs may write there
+    meanwhile: what it makes in a directory that is being removed is removed, too."""
+    poll("it is removed", lambda: subprocess.run(["rm", "-rf", str(to)]).returncode == 0)
+    to.mkdir(exist_ok=True)
+    subprocess.run(["cp", "-a", f"{origin}/.", str(to)], check=True)
 
 
 MakeWorld = Callable[[str], World]
