@@ -337,5 +337,6 @@ def _fenced(manifest: Manifest, found: bytes) -> Fenced:
     return Fenced(
         f"manifest {manifest.manifest_number} was already written {who};"
         f" this is writer {manifest.writer} of term {manifest.term}",
-        hint="another worker owns the chain; this one must stop",
+        hint="another worker owns the chain, and this one must stop; where none runs, the store was"
+        " restored while one did: see docs/RESTORE.md",
     )

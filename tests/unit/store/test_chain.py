@@ -84,8 +84,9 @@ def test_append_after_unavailable_may_be_repeated(server: ScriptedS3) -> None:
 def test_append_where_another_writer_was_first(server: ScriptedS3, chain: Chain) -> None:
     theirs = stored_manifest(first_manifest(writer="writer-b", term=7))
     server.objects[ONE] = theirs
-    with pytest.raises(Fenced, match=r"manifest 1 .* by writer writer-b of term 7"):
+    with pytest.raises(Fenced, match=r"manifest 1 .* by writer writer-b of term 7") as raised:
         chain.append(first_manifest())
+    assert "docs/RESTORE.md" in (raised.value.hint or "")
     assert server.objects == {ONE: theirs}
 
 
