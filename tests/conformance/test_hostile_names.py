@@ -295,7 +295,7 @@ def test_every_name_through_every_command(
         commands.run("dump", *some, made.table("wide"), "--wait")
         commands.run("merge")
         verdict = commands.run("verify", *compared)
-        assert "differ" not in verdict and "not proven" not in verdict
+        assert verdict.count(" equal at seq ") == len(compared)
         commands.run("rebuild", made.table("wide"))
         for table in some:
             commands.run("rebuild", table)
