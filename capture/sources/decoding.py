@@ -16,10 +16,7 @@ import pyarrow as pa
 
 from tideline.contract.errors import CorruptData
 
-UNDECODABLE = (
-    CorruptData,
-    *(LookupError, ValueError, ArithmeticError, struct.error, pa.ArrowException),
-)
+_UNREADABLE = (LookupError, ValueError, ArithmeticError, struct.error, pa.ArrowException)
 """What decoders raise for bytes that they were not made for; UnicodeDecodeError is a ValueError."""
 _HINT = (
     "read that place with the server's own tools, and compare it with the log of another server; if"
@@ -35,13 +32,8 @@ def decoding(place: Callable[[], str]) -> Iterator[None]:
     """
     try:
         yield
-    except UNDECODABLE as error:
-        raise placed(error, place()) from error
-
-
-def placed(error: Exception, place: str) -> CorruptData:
-    """One of `UNDECODABLE` that came up at ``place`` of the log. For what is asked so often that
-    `decoding` would cost too much."""
-    if isinstance(error, CorruptData):
-        return CorruptData(f"{error.message}, {place}", error.hint or _HINT)
-    return CorruptData(f"the log cannot be decoded ({type(error).__name__}), {place}", _HINT)
+    except CorruptData as error:
+        raise CorruptData(f"{error.message}, {place()}", error.hint or _HINT) from error
+    except _UNREADABLE as error:
+        kind = type(error).__name__
+        raise CorruptData(f"the log cannot be decoded ({kind}), {place()}", _HINT) from error

@@ -33,8 +33,8 @@ def check_events(source: BinlogStream, data: Bytes, starts: Int64Array, stops: I
     Raises CorruptData, with the file and the place in it, at one that is damaged.
     """
     codes = data[starts + 4]
-    described = codes.tobytes().find(EventCode.FORMAT_DESCRIPTION)
-    count = described if described >= 0 else len(starts)
+    descriptions = np.flatnonzero(codes == EventCode.FORMAT_DESCRIPTION)
+    count = int(descriptions[0]) if len(descriptions) else len(starts)
     if source.awaits_description:
         strange = np.flatnonzero(~np.isin(codes[: count + 1], _BEFORE_DESCRIPTION))
         if len(strange):

@@ -146,10 +146,9 @@ class Poller:
                     source.on_rival()
                 raise error
             count = int(failed[0])
-        if stops[count - 1] - starts[0] > source.event_bytes_max:
-            largest = int((stops[:count] - starts[:count]).max())
-            if largest > source.event_bytes_max:
-                raise self._too_large(largest)
+        largest = int((stops[:count] - starts[:count]).max())
+        if largest > source.event_bytes_max:
+            raise self._too_large(largest)
         count = check_events(source, data, starts[:count], stops[:count])
         events = EventColumns(data, starts[:count], stops[:count] - source.checksum_bytes)
         packed = np.flatnonzero(_PACKED[events.codes])

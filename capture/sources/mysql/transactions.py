@@ -10,10 +10,12 @@ its table maps, and lose rows silently.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from capture.core.events import Boundary, Control, Int64Array, LogBatch
-from capture.sources.decoding import UNDECODABLE, decoding, placed
+from capture.sources.decoding import decoding
 from capture.sources.mysql.bulk import EventColumns, position_behind
 from capture.sources.mysql.bulk_rows import BulkRows, Taken
 from capture.sources.mysql.log_state import LogState
@@ -62,19 +64,20 @@ class BinlogReader:
 
     def poll(self, messages_max: int, *, until_commit: bool) -> int:
         """See `LogReader.poll` and `Poller.poll`."""
-        source = self._state.source
-        file, at = source.file, source.at
-        try:
+        with decoding(self._place()):
             return self._poller.poll(messages_max, until_commit=until_commit)
-        except UNDECODABLE as error:
-            raise placed(error, _near(file, at)) from error
 
     def take(self, next_seq: int) -> LogBatch:
         """See `LogReader.take`."""
-        source = self._state.source
-        file, at = source.file, source.at  # By the time of an error the stream has moved on.
-        with decoding(lambda: _near(file, at)):
+        with decoding(self._place()):
             return self._take(next_seq)
+
+    def _place(self) -> Callable[[], str]:
+        """What tells where the events begin that are read next; asked after an error, when the
+        stream may have moved on."""
+        source = self._state.source
+        file, at = source.file, source.at
+        return lambda: f"in an event of {file}:{at} or behind it"
 
     def _take(self, next_seq: int) -> LogBatch:
         polled = self._poller.take()
@@ -142,8 +145,3 @@ class BinlogReader:
     def close(self) -> None:
         self._rare.close()
         self._state.close()
-
-
-def _near(file: str, at: int) -> str:
-    """Where events begin that were read together."""
-    return f"in an event of {file}:{at} or behind it"
