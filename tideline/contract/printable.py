@@ -57,7 +57,7 @@ def shell_word(text: str) -> str:
     """
     if printable(text) == text:
         return shlex.quote(text)
-    return f"$'{''.join(map(_in_shell, text))}'"
+    return "$" + _in_quotes(text, "'")
 
 
 def command(*words: str) -> str:
@@ -70,22 +70,20 @@ def toml_text(text: str) -> str:
     """``text`` as TOML has it in quotes, in one line in which every character is seen."""
     if "'" not in text and printable(text) == text:
         return f"'{text}'"
-    return f'"{"".join(map(_in_toml, text))}"'
+    return _in_quotes(text, '"')
 
 
-def _in_toml(character: str) -> str:
-    if character in ('"', "\\"):
-        return f"\\{character}"
-    seen = _seen(character)
-    return f"\\u00{seen[2:]}" if seen.startswith("\\x") else seen
+def _in_quotes(text: str, quote: str) -> str:
+    """``text`` between two of ``quote``, with the escapes that shells and TOML have in common."""
 
+    def escaped(character: str) -> str:
+        if character in (quote, "\\"):
+            return f"\\{character}"
+        seen = _seen(character)
+        # Behind \x a shell reads a byte, and TOML 1.0 has no such escape.
+        return f"\\u00{seen[2:]}" if seen.startswith("\\x") else seen
 
-def _in_shell(character: str) -> str:
-    if character in ("'", "\\"):
-        return f"\\{character}"
-    seen = _seen(character)
-    # Behind \x a shell reads a byte, behind \u a character.
-    return f"\\u00{seen[2:]}" if seen.startswith("\\x") else seen
+    return f"{quote}{''.join(map(escaped, text))}{quote}"
 
 
 def _seen(character: str) -> str:
