@@ -94,8 +94,10 @@ def test_a_retry_after_the_end_takes_the_result(ask: DumpOperator, worker: StubW
 def test_clearing_the_task_asks_anew(ask: DumpOperator, worker: StubWorker) -> None:
     deferred(ask)
     until_answered(ask, worker)
+    first = set(worker.requests)
     deferred(ask, clears=1, try_number=2)
     until(lambda: len(worker.requests) == 2)
+    assert len(first) == 1 and first < set(worker.requests), "the first request is not asked again"
 
 
 def test_an_end_that_the_chain_does_not_have_is_not_believed(
