@@ -18,7 +18,6 @@ import structlog
 from msgspec.structs import replace
 
 from capture.assistants import Dumpers, Found, Watcher
-from capture.beginnings import BeginningsLog
 from capture.core.draft import Sealed
 from capture.core.events import (
     CatalogRound,
@@ -36,6 +35,7 @@ from capture.metrics import Metrics
 from capture.points import OnPoint
 from capture.sources.base import LogReader, Source
 from capture.sources.mark_key import MarkKey
+from capture.table_log import TableLog
 from capture.uploader import Uploader
 from tideline.contract.clocks import apart
 from tideline.contract.errors import Unavailable
@@ -109,7 +109,7 @@ class Session:
         )
         self._found: queue.SimpleQueue[Found] = queue.SimpleQueue()
         self._durable: queue.SimpleQueue[tuple[Link, Sealed | None]] = queue.SimpleQueue()
-        self._beginnings = BeginningsLog(state)
+        self._table_log = TableLog(state)
         self._accepted = {item.request.request_id for item in state.requests}
         self._buffered_since: float | None = None
         self._buffered = 0
@@ -355,7 +355,7 @@ class Session:
                 self._crew.desk.acknowledge(sealed.messages)
                 self._crew.metrics.committed(manifest)
                 if sealed.state_changed:
-                    self._beginnings.durable(
+                    self._table_log.durable(
                         sealed.state, initial_dump=self.core.limits.initial_dump
                     )
         return committed
