@@ -156,7 +156,6 @@ def test_every_dag(
 
 def run_all(runs: Runs, made: Made, timed: str) -> None:
     """Every DAG; what is about one table, for every twentieth and the widest."""
-    runs.run("merge")
     runs.run("repair", tables=made.tables)
     for column in TIMES:
         runs.run(
