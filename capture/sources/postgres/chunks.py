@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg2
+import psycopg2.errorcodes
 import psycopg2.errors
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,7 +37,7 @@ from capture.sources.postgres.chunk_query import ChunkQuery
 from capture.sources.postgres.connect import query_failed
 from capture.sources.postgres.copy import CSV_BYTES_MAX, chunk_from_csv
 from capture.sources.postgres.fence import Fence
-from capture.sources.postgres.names import qualified
+from capture.sources.postgres.names import pasteable, qualified, quoted
 from capture.sources.postgres.snapshot_copy import (
     SnapshotChunk,
     SnapshotCopy,
@@ -56,6 +57,8 @@ _OID = """
 SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = %s
 """
+
+_HIDES_ROWS = f"SELECT pg_catalog.row_security_active(found.oid) FROM ({_OID}) found"  # noqa: S608
 
 _GONE = "the table is gone"
 _PASSING = ("40", "53", "57014")
@@ -120,7 +123,28 @@ class CopyChunkReader:
             on_waiting("another session holds a lock on the table")
             return ChunkFailed(order.token, "the table is locked", None, retry=True)
         except psycopg2.Error as error:
+            if error.pgcode == psycopg2.errorcodes.INSUFFICIENT_PRIVILEGE:
+                return self._forbidden(order)
             return _refused(order, error)
+
+    def _forbidden(self, order: ChunkOrder) -> ChunkFailed:
+        """The failure of a chunk that the role may not read, or not with all of its rows."""
+        table = parse_table(order.table)
+        try:
+            with self._marks.cursor() as cursor:
+                cursor.execute(_HIDES_ROWS, (table.schema, table.name))
+                found = cursor.fetchone()
+                cursor.execute("SELECT session_user::text")
+                role = quoted(cursor.fetchone()[0])
+        except psycopg2.Error as error:
+            raise query_failed(error) from None
+        if found is not None and found[0]:
+            what = "row-level security hides rows of the table from the role"
+            hint = f"ALTER ROLE {role} BYPASSRLS; -- as a superuser"
+        else:
+            what = "the role may not read the table"
+            hint = f"GRANT SELECT ON {qualified(table)} TO {role};"
+        return ChunkFailed(order.token, what, pasteable(hint), retry=False)
 
     def write_high(self, order: ChunkOrder) -> None:
         """See `ChunkReader.write_high`."""
@@ -346,10 +370,6 @@ def _refused(order: ChunkOrder, error: psycopg2.Error) -> ChunkFailed:
         return ChunkFailed(order.token, f"{what} (SQLSTATE {code})", None, retry=False)
     if code in ("42P01", "3F000"):
         return ChunkFailed(order.token, _GONE, None, retry=False)
-    if code == "42501":
-        name = qualified(parse_table(order.table))
-        hint = f"GRANT SELECT ON {name} TO the role in source.url"
-        return ChunkFailed(order.token, "the role may not read the table", hint, retry=False)
     retry = code.startswith(_PASSING)
     failed = query_failed(error)
     if isinstance(failed, Unavailable) and not retry:

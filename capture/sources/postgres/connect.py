@@ -61,8 +61,10 @@ _SESSION: Mapping[str, str] = {
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "default_transaction_read_only": "off",
+    "row_security": "off",
 }
-"""What a role's or database's own settings must not end: a long COPY, or the marks."""
+"""What a role's or database's own settings must not end: a long COPY, or the marks. Rows that a
+policy hides from us are an error and not left out, and no policy's functions run as us."""
 _KEEPALIVES: Mapping[str, Any] = {
     "keepalives_idle": KEEPALIVE_IDLE_S,
     "keepalives_interval": KEEPALIVE_INTERVAL_S,

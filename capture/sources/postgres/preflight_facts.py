@@ -59,7 +59,8 @@ class RelationFacts:
     ``key`` are the columns of the replica identity's index, or of
     the primary key when the identity is ``d`` or ``f``. ``leaf_identities`` are those of a
     partitioned table's leaves, ``other`` for one that is not by the key of the whole table.
-    ``owned``: the role owns it (or is a member of its owner). ``unique_index`` could serve as
+    ``owned``: the role owns it (or is a member of its owner).
+    ``rows_hidden``: row-level security applies to the role. ``unique_index`` could serve as
     replica identity. ``judged``: of a table whose key the settings choose.
     """
 
@@ -70,6 +71,7 @@ class RelationFacts:
     partition: bool
     owned: bool
     readable: bool
+    rows_hidden: bool
     schema_usable: bool
     unique_index: str | None
     key: tuple[str, ...]
@@ -176,7 +178,8 @@ FROM pg_roles r WHERE r.rolname = session_user
 _RELATIONS = """
 SELECT n.nspname::text, c.relname::text, c.relkind::text, c.relpersistence::text,
        c.relreplident::text, c.relispartition, pg_has_role(c.relowner, 'USAGE'),
-       has_table_privilege(c.oid, 'SELECT'), has_schema_privilege(n.oid, 'USAGE'),
+       has_table_privilege(c.oid, 'SELECT'), row_security_active(c.oid),
+       has_schema_privilege(n.oid, 'USAGE'),
        (SELECT x.relname::text FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
         WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate
           AND i.indpred IS NULL AND i.indexprs IS NULL

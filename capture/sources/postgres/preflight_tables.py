@@ -106,6 +106,12 @@ def _check_grants(one: RelationFacts, role: str) -> Iterator[Finding]:
     if not one.readable:
         text = f"the role {role} may not read {one.sql}"
         yield error("select", text, f"GRANT SELECT ON TABLE {one.sql} TO {role};")
+    if one.rows_hidden:
+        text = (
+            f"row-level security hides rows of {one.sql} from the role {role}: the log has"
+            " them all, a dump would not, and ends in an error"
+        )
+        yield error("row_security", text, f"ALTER ROLE {role} BYPASSRLS;")
 
 
 def _check_columns(one: RelationFacts) -> Iterator[Finding]:

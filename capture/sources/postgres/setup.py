@@ -82,6 +82,8 @@ def setup_sql(settings: Settings) -> str:
         "-- Where the role is there already, for another pipeline, the first line is left out.",
         "-- Until it has a password the role cannot log in. The one that tideline is given:",
         f"-- ALTER ROLE {named} PASSWORD '…';",
+        "-- Only where tables have row-level security, which would hide rows from it:",
+        f"-- ALTER ROLE {named} BYPASSRLS;",
         f"CREATE PUBLICATION {publication} WITH ({OPTIONS});",
         *_of_schemas(source.tables, role),
         "-- Tables that are there: the role may read them, those with a key are published.",

@@ -64,6 +64,7 @@ TABLE = RelationFacts(
     partition=False,
     owned=True,
     readable=True,
+    rows_hidden=False,
     schema_usable=True,
     unique_index=None,
     key=("id",),
