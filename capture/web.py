@@ -6,10 +6,12 @@ a login nor TLS, and what it tells holds no row's value and no secret.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from ipaddress import ip_address
-from socket import AF_INET, AF_INET6
+from socket import AF_INET, AF_INET6, SHUT_RDWR
 from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -21,6 +23,8 @@ from tideline.contract.errors import Misconfigured
 
 _SILENT_S = 10.0
 """A client that says nothing for so long is hung up on: each one costs a thread."""
+CONNECTIONS_MAX = 64
+"""Above it the oldest is hung up on: those who ask for a page have it in a few milliseconds."""
 
 _Start = Callable[[str, list[tuple[str, str]]], Any]
 _App = Callable[[dict[str, Any], _Start], Iterable[bytes]]
@@ -51,6 +55,32 @@ def serve(address: str, port: int, registry: CollectorRegistry, health: Health) 
 class _Server(ThreadingMixIn, WSGIServer):
     address_family = AF_INET
     daemon_threads = True
+    request_queue_size = 2 * CONNECTIONS_MAX
+
+    def __init__(self, *given: Any) -> None:
+        self._open: dict[Any, None] = {}
+        self._changing = threading.Lock()
+        super().__init__(*given)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._changing:
+            if len(self._open) >= CONNECTIONS_MAX:
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                with suppress(OSError):
+                    oldest.shutdown(SHUT_RDWR)
+            self._open[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._changing:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away, or was hung up on, is no news."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class _Server6(_Server):

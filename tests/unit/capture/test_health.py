@@ -6,14 +6,14 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from capture.health import Health, limit_of
-from capture.web import serve
+from capture.web import CONNECTIONS_MAX, serve
 from console.services.ports import free_port
 from tideline.contract.errors import Misconfigured
 from tideline.settings import Capture, make_settings
@@ -172,6 +172,22 @@ def test_a_silent_client_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> Non
     with socket.create_connection(("127.0.0.1", served.port), timeout=30) as mute:
         assert served.get("/healthz")[0] == 200
         assert mute.recv(1) == b"", "it is hung up on"
+
+
+def test_many_slow_clients_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each says a little again and again, so that none is ever silent for long."""
+    monkeypatch.setattr("capture.web._Handler.timeout", 600)
+    page = Served()
+    with ExitStack() as stack:
+        slow = []
+        for _ in range(3 * CONNECTIONS_MAX):
+            slow.append(stack.enter_context(socket.create_connection(("127.0.0.1", page.port))))
+            slow[-1].sendall(b"GET /healthz HTTP/1.1\r\n")
+        assert page.get("/healthz")[0] == 200
+        for client in slow[: len(slow) - CONNECTIONS_MAX]:
+            client.settimeout(60)
+            with suppress(ConnectionError):
+                assert client.recv(1) == b"", "it is hung up on"
 
 
 def test_loopback_is_the_default_and_another_address_a_setting() -> None:
