@@ -49,7 +49,7 @@ def init(folder: Path, url: str, *words: str) -> tuple[Path, str]:
 
 def with_password(sql: str, word: str) -> str:
     """The statement in the comments that gives the role its password."""
-    (line,) = re.findall(rf"^-- (ALTER {word} .*;)$", sql, re.M)
+    (line,) = re.findall(rf"^-- (ALTER {word} .*'…'.*;)$", sql, re.M)
     return str(line).replace("…", PASSWORD.replace("'", "''"))
 
 
