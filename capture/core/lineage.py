@@ -32,6 +32,7 @@ from tideline.contract.schema import (
     difference,
 )
 from tideline.contract.steps import ColumnStep, Origin, StepKind, origins_after, steps_to
+from tideline.contract.types import Kind
 
 _WHOLE_NUMBER = re.compile(r"(?:tiny|small|medium|big)?int(?: unsigned)?")
 _LENGTH = re.compile(r"(varchar|varbinary)\(([0-9]+)\)")
@@ -70,13 +71,24 @@ def by_name(old: TableSchema, new: TableSchema) -> Lineage:
 def by_statement(
     old: TableSchema, new: TableSchema, stated: tuple[ColumnStep, ...] | None
 ) -> Lineage | None:
-    """By what statements did to the columns of ``old``; None unless ``new`` has just these."""
+    """By what statements did to the columns of ``old``; None unless ``new`` has just these.
+
+    A statement has texts: where these became bytes by the table's own charset, it is not known
+    which ones.
+    """
     if stated is None:
         return None
     origins = origins_after(old.column_names, stated)
     if origins.keys() != set(new.column_names):
         return None
-    return Lineage({name: origins[name] for name in new.column_names}, certain=True, exact=True)
+    found = {name: origins[name] for name in new.column_names}
+    unknown = {
+        name
+        for name, origin in found.items()
+        if origin.default is not None and new.column(name).type == Kind.BINARY
+    }
+    found |= dict.fromkeys(unknown, Origin(None))
+    return Lineage(found, certain=True, exact=True, unknown=frozenset(unknown))
 
 
 def by_numbers(

@@ -15,6 +15,7 @@ from capture.sources.mark_key import MarkKey
 from capture.sources.mysql.board import Board
 from capture.sources.mysql.charsets import charset_of
 from capture.sources.mysql.compressed import expand_payload, expand_rows, inflate, parse_payload
+from capture.sources.mysql.ddl.classify import classify
 from capture.sources.mysql.decode import walk_events
 from capture.sources.mysql.executed import make_executed
 from capture.sources.mysql.framing import EventBuffer, packet
@@ -25,7 +26,6 @@ from capture.sources.mysql.log_events import parse_format_description
 from capture.sources.mysql.log_state import LogState
 from capture.sources.mysql.rare import RareEvents
 from capture.sources.mysql.rules import Rules
-from capture.sources.mysql.statements import classify
 from capture.sources.mysql.stream import BinlogStream
 from capture.sources.mysql.table_cache import Role, TableCache
 from capture.sources.mysql.table_map import parse_table_map
@@ -164,7 +164,7 @@ def read_compressed(data: bytes) -> None:
 
 
 def read_statement(data: bytes) -> None:
-    """A byte for the collation and one for the sql_mode, then the statement's text.
+    """A byte for the collation and one for the sql_mode and the server, then the statement's text.
 
     Statements are words of whoever may write to the source: what is not understood is a kind of
     statement, not an error. Names that are not in their charset are corrupt.
@@ -174,6 +174,7 @@ def read_statement(data: bytes) -> None:
     charset, _ = charset_of(data[0])
     classify(
         data[2:],
+        mariadb=not data[1] & 4,
         default_schema="shop",
         charset=charset,
         ansi_quotes=bool(data[1] & 1),

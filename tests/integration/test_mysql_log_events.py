@@ -8,11 +8,11 @@ from contextlib import ExitStack
 
 import pytest
 
+from capture.sources.mysql.ddl.classify import classify
+from capture.sources.mysql.ddl.statement import Kind, Statement
 from capture.sources.mysql.event_codes import EventCode
 from capture.sources.mysql.gtid import GtidSet, MariadbGtids
 from capture.sources.mysql.log_events import parse_query, parse_query_compressed
-from capture.sources.mysql.statement import Kind, Statement
-from capture.sources.mysql.statements import classify
 from console.services.binlog_server import BinlogServer
 from tests.fixtures.mysql_servers import (
     FLAVOURS,
@@ -88,6 +88,7 @@ def _logged(database: MysqlDatabase, *statements: str | bytes) -> list[tuple[byt
             continue
         classified = classify(
             query.text,
+            mariadb=database.flavour == "mariadb",
             default_schema=query.schema,
             charset=_CHARSETS[query.client_collation or 255],
             ansi_quotes=query.ansi_quotes,

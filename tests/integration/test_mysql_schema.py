@@ -26,6 +26,7 @@ class Change:
     dumped: bool | None = None
     """Whether it is dumped anew; None: either way."""
     columns: str = "id INT PRIMARY KEY, v VARCHAR(50), n INT"
+    options: str = ""
     steps: tuple[str, ...] | None = None
     """What the chain says of its columns, as ``kind was column default``."""
     filled: str = ""
@@ -151,6 +152,12 @@ CHANGES = (
             "add f 2024-02-29 01:02:03",
             "add g",
         ),
+    ),
+    Change(
+        "table_of_bytes",
+        ("ALTER TABLE {t} ADD a VARCHAR(9) NOT NULL DEFAULT 'abcd'",),
+        options="CHARACTER SET binary",
+        dumped=True,
     ),
     Change(
         "expression",
@@ -345,7 +352,7 @@ def chosen(flavour: Flavour) -> list[Change]:
 def prepare(database: MysqlDatabase, changes: list[Change]) -> None:
     rows = ", ".join(f"({number}, {number}, {number})" for number in range(1, 31))
     for change in changes:
-        database.run(f"CREATE TABLE {change.table} ({change.columns})")
+        database.run(f"CREATE TABLE {change.table} ({change.columns}) {change.options}")
         if change.table not in ("t_natives", "t_enumerations"):
             database.run(f"INSERT INTO {change.table} {change.filled} VALUES {rows}")  # noqa: S608
 

@@ -16,6 +16,7 @@ from capture.sources.mark_key import MarkKey
 from capture.sources.mysql.board import Board
 from capture.sources.mysql.bulk import OPERATIONS, EventColumns, row_areas
 from capture.sources.mysql.checksums import CHECKSUM_BYTES, is_sealed
+from capture.sources.mysql.ddl.logged import LoggedStatements
 from capture.sources.mysql.decode import walk_events
 from capture.sources.mysql.event_codes import EventCode, is_gap, refusal
 from capture.sources.mysql.framing import HEADER_BYTES
@@ -27,7 +28,6 @@ from capture.sources.mysql.log_events import (
     parse_rotate,
 )
 from capture.sources.mysql.log_state import LogState
-from capture.sources.mysql.logged_statements import LoggedStatements
 from capture.sources.mysql.rules import Rules
 from capture.sources.mysql.table_cache import Role, TableCache
 from capture.sources.mysql.watermarks import parse_mark

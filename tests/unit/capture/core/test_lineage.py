@@ -125,6 +125,15 @@ class TestStatements:
         assert found is not None
         assert dict(found.origins) == {"id": Origin("id"), "c": Origin("a"), "b": Origin("b")}
 
+    def test_a_text_that_became_bytes_is_not_known(self) -> None:
+        """A table may have `binary` as its charset: its new VARCHAR is a VARBINARY."""
+        old, stated = schema("a"), (ColumnStep(StepKind.ADD, "w", default="abcd"),)
+        new = TableSchema(TABLE, (*old.columns, Column("w", "binary", "varbinary(9)")), ("id",))
+        lineage = by_statement(old, new, stated)
+        assert lineage is not None
+        judged = judge(old, new, lineage)
+        assert (judged.verdict, judged.steps[0].default) == (Verdict.UNPROVEN, None)
+
     @pytest.mark.parametrize(
         ("before", "after", "verdict"),
         [

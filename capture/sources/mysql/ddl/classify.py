@@ -1,4 +1,4 @@
-"""What a QUERY event of the log is about, told from its text.
+"""Classifies the statement of a QUERY event by its text.
 
 Schemas are never made from a statement: it only says that something happened, to which tables, and
 whether rows that exist can have changed by it. Words are read up to where the matter is clear, and
@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
-from capture.sources.mysql.definitions import (
+from capture.sources.mysql.ddl.definitions import (
     read_alter,
     read_create,
     read_drop,
@@ -19,13 +18,9 @@ from capture.sources.mysql.definitions import (
     read_repair,
     read_truncate,
 )
-from capture.sources.mysql.sql_tokens import NotTokens, Shape, Token, tokens
-from capture.sources.mysql.statement import Kind, Statement
-from capture.sources.mysql.statement_words import NOTHING, Unclear, Words
+from capture.sources.mysql.ddl.statement import Kind, Statement
+from capture.sources.mysql.ddl.tokens import NotTokens, Shape, Token, Unclear, Words, tokens
 from capture.sources.mysql.xid import Xid
-
-__all__ = ["Kind", "Statement", "classify"]
-
 
 _FREQUENT = {
     b"BEGIN": Statement(Kind.BEGIN, "BEGIN"),
@@ -37,21 +32,27 @@ _FREQUENT = {
 def classify(
     text: bytes,
     *,
+    mariadb: bool,
     default_schema: str,
     charset: str,
     ansi_quotes: bool = False,
     no_backslash_escapes: bool = False,
 ) -> Statement:
-    """What the statement ``text``, in the client's ``charset``, does.
+    """Return what the statement ``text``, in the client's ``charset``, does.
 
-    ``default_schema`` is where tables without a schema are; the two switches are those of the
-    statement's sql_mode. A text that cannot be read is `Kind.UNKNOWN`.
+    ``mariadb`` is whether the log is of a MariaDB; tables without a schema are in
+    ``default_schema``; the two switches are those of the statement's sql_mode. A text that cannot
+    be read is `Kind.UNKNOWN`.
     """
     frequent = _FREQUENT.get(text)
     if frequent is not None:
         return frequent
     found = tokens(
-        text, charset=charset, ansi_quotes=ansi_quotes, no_backslash_escapes=no_backslash_escapes
+        text,
+        mariadb=mariadb,
+        charset=charset,
+        ansi_quotes=ansi_quotes,
+        no_backslash_escapes=no_backslash_escapes,
     )
     return _classify(found, default_schema)
 
@@ -69,33 +70,20 @@ def _classify(found: Iterator[Token], schema: str) -> Statement:
         # What is no table is told from the first words; user's texts come after them.
         is_told = everything and statement.kind is Kind.OTHER
         return statement if is_told else Statement(Kind.UNKNOWN, statement.words)
-    statement = _read(everything, schema)
-    certain = [token for token in everything if not token.conditional]
-    if len(certain) == len(everything):
-        return statement
-    # On MySQL this is what was executed, if it is a statement at all.
-    bare = _read(certain, schema)
-    if not certain or bare.kind is Kind.UNKNOWN:
-        return statement
-    if bare.kind is not statement.kind:
-        return Statement(Kind.UNKNOWN, statement.words)
-    same = statement.steps == bare.steps
-    return replace(
-        statement,
-        neutral=statement.neutral and bare.neutral,
-        steps=statement.steps if same else None,
-        converts=statement.converts or bare.converts,
-        recodes=statement.recodes or bare.recodes,
-    )
+    return _read(everything, schema)
 
 
 def _read(found: Sequence[Token], schema: str) -> Statement:
     if found and found[-1].upper == ";":
         found = found[:-1]
-    if not found:
-        return Statement(Kind.OTHER)
     words = Words(found, schema)
-    first = found[0].upper
+    try:
+        _skip_settings(words)
+    except Unclear:
+        return Statement(Kind.UNKNOWN, words.keywords)
+    if not words:
+        return Statement(Kind.OTHER)
+    first = words.peek().upper
     if _DATA.fullmatch(first):
         return Statement(Kind.DML, first)
     if _NO_ROWS.fullmatch(first):
@@ -107,39 +95,52 @@ def _read(found: Sequence[Token], schema: str) -> Statement:
     try:
         return reader(words)
     except Unclear:
-        return words.made(Kind.UNKNOWN)
+        return Statement(Kind.UNKNOWN, words.keywords)
 
 
-def _begin(words: Words) -> Statement:
+def _skip_settings(words: Words) -> None:
+    """Skip MariaDB's ``SET STATEMENT … FOR``, which is in effect for what stands after it."""
+    while words.accept("SET", "STATEMENT"):
+        words.skip_past("FOR")
+        words.begin()
+
+
+def _read_begin(words: Words) -> Statement:
     words.any_of("WORK")
-    return words.made(Kind.UNKNOWN if words.rest() else Kind.BEGIN)
+    return Statement(Kind.UNKNOWN if words else Kind.BEGIN, words.keywords)
 
 
-def _start(words: Words) -> Statement:
-    return words.made(Kind.BEGIN if words.accept("TRANSACTION") else Kind.UNKNOWN)
+def _read_start(words: Words) -> Statement:
+    kind = Kind.BEGIN if words.accept("TRANSACTION") else Kind.UNKNOWN
+    return Statement(kind, words.keywords)
 
 
-def _commit(words: Words) -> Statement:
+def _read_commit(words: Words) -> Statement:
     words.any_of("WORK")
-    chained = words.any_of("AND", "RELEASE", "NO")
-    return words.made(Kind.UNKNOWN if words.rest() and not chained else Kind.COMMIT)
+    return Statement(_unless_more(words, Kind.COMMIT), words.keywords)
 
 
-def _rollback(words: Words) -> Statement:
+def _read_rollback(words: Words) -> Statement:
     words.any_of("WORK")
     if words.accept("TO"):
         words.any_of("SAVEPOINT")
-        return replace(words.made(Kind.ROLLBACK_TO), savepoint=words.name())
+        return Statement(Kind.ROLLBACK_TO, words.keywords, savepoint=words.name())
+    return Statement(_unless_more(words, Kind.ROLLBACK), words.keywords)
+
+
+def _unless_more(words: Words, kind: Kind) -> Kind:
+    """Return ``kind`` if only the options of COMMIT and ROLLBACK are left."""
     chained = words.any_of("AND", "RELEASE", "NO")
-    return words.made(Kind.UNKNOWN if words.rest() and not chained else Kind.ROLLBACK)
+    return Kind.UNKNOWN if words and not chained else kind
 
 
-def _savepoint(words: Words) -> Statement:
-    return words.made(Kind.SAVEPOINT)
+def _read_savepoint(words: Words) -> Statement:
+    return Statement(Kind.SAVEPOINT, words.keywords)
 
 
-def _release(words: Words) -> Statement:
-    return words.made(Kind.SAVEPOINT if words.accept("SAVEPOINT") else Kind.UNKNOWN)
+def _read_release(words: Words) -> Statement:
+    kind = Kind.SAVEPOINT if words.accept("SAVEPOINT") else Kind.UNKNOWN
+    return Statement(kind, words.keywords)
 
 
 _XA = {
@@ -152,22 +153,22 @@ _XA = {
 }
 
 
-def _xa(words: Words) -> Statement:
+def _read_xa(words: Words) -> Statement:
     kind = _XA.get(words.any_of(*_XA))
     if kind is None:
-        return words.made(Kind.UNKNOWN)
-    gtrid = _xid_part(words)
-    bqual = _xid_part(words) if words.accept(",") else b""
+        return Statement(Kind.UNKNOWN, words.keywords)
+    gtrid = _read_xid_part(words)
+    bqual = _read_xid_part(words) if words.accept(",") else b""
     format_id = words.name() if words.accept(",") else "1"
     if not format_id.isdecimal():
         raise Unclear
     xid = Xid(int(format_id), gtrid, bqual)
     one_phase = words.accept("ONE", "PHASE")
-    return replace(words.made(kind), xid=xid, one_phase=one_phase)
+    return Statement(kind, words.keywords, xid=xid, one_phase=one_phase)
 
 
-def _xid_part(words: Words) -> bytes:
-    """The servers write ``X'…'``; other forms are not in a log."""
+def _read_xid_part(words: Words) -> bytes:
+    """Take a part as the servers write it, ``X'…'``; other forms are not in a log."""
     token = words.next()
     digits = words.next()
     if token.upper != "X" or digits.shape is not Shape.STRING:
@@ -178,21 +179,17 @@ def _xid_part(words: Words) -> bytes:
         raise Unclear from None
 
 
-def _analyze(words: Words) -> Statement:
-    """ANALYZE TABLE; MariaDB's ANALYZE of a statement executes it."""
+def _read_analyze(words: Words) -> Statement:
+    """Read ANALYZE TABLE; MariaDB's ANALYZE of a statement executes it."""
     words.any_of("NO_WRITE_TO_BINLOG", "LOCAL")
-    return words.made(Kind.OTHER if words.any_of("TABLE", "TABLES") else Kind.DML)
+    kind = Kind.OTHER if words.any_of("TABLE", "TABLES") else Kind.DML
+    return Statement(kind, words.keywords)
 
 
-def _set(words: Words) -> Statement:
-    """SET PASSWORD and SET DEFAULT ROLE; MariaDB's SET STATEMENT … FOR is what stands after it."""
-    if words.accept("STATEMENT"):
-        while not words.accept("FOR"):
-            if words.next() is NOTHING:
-                raise Unclear
-        return _read(words.rest(), words.schema)
+def _read_set(words: Words) -> Statement:
+    """Read SET PASSWORD and SET DEFAULT ROLE."""
     known = words.accept("PASSWORD") or words.accept("DEFAULT", "ROLE")
-    return words.made(Kind.OTHER if known else Kind.UNKNOWN)
+    return Statement(Kind.OTHER if known else Kind.UNKNOWN, words.keywords)
 
 
 _DATA = re.compile(
@@ -200,19 +197,19 @@ _DATA = re.compile(
 )
 _NO_ROWS = re.compile("GRANT|REVOKE|FLUSH|OPTIMIZE|CHECK|CHECKSUM|INSTALL|UNINSTALL")
 _READERS: Mapping[str, Callable[[Words], Statement]] = {
-    "BEGIN": _begin,
-    "START": _start,
-    "COMMIT": _commit,
-    "ROLLBACK": _rollback,
-    "SAVEPOINT": _savepoint,
-    "RELEASE": _release,
-    "XA": _xa,
+    "BEGIN": _read_begin,
+    "START": _read_start,
+    "COMMIT": _read_commit,
+    "ROLLBACK": _read_rollback,
+    "SAVEPOINT": _read_savepoint,
+    "RELEASE": _read_release,
+    "XA": _read_xa,
     "TRUNCATE": read_truncate,
     "CREATE": read_create,
     "ALTER": read_alter,
     "DROP": read_drop,
     "RENAME": read_rename,
     "REPAIR": read_repair,
-    "ANALYZE": _analyze,
-    "SET": _set,
+    "ANALYZE": _read_analyze,
+    "SET": _read_set,
 }

@@ -1,4 +1,4 @@
-"""What a statement of the log may be, and what is told of it."""
+"""Defines what a logged statement may be, and what is known of it."""
 
 from __future__ import annotations
 

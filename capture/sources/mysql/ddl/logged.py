@@ -1,4 +1,4 @@
-"""The log's statements: what each means for rows, for tables, and for the transaction it is in.
+"""Reads the log's statements: what each means for rows, tables and the transaction it is in.
 
 A log in row form has statements for DDL and for the frames of transactions. One that may have
 changed rows and has none in the log is a gap; one that is not understood is taken for such a one,
@@ -11,11 +11,11 @@ import re
 
 from capture.core.events import Begun, Control, StatementSeen, Truncated
 from capture.sources.mysql.charsets import charset_of
+from capture.sources.mysql.ddl.classify import classify
+from capture.sources.mysql.ddl.statement import Kind, Statement, names_begun, names_ended
 from capture.sources.mysql.log_events import Query
 from capture.sources.mysql.log_state import LogState
 from capture.sources.mysql.rules import Rules
-from capture.sources.mysql.statement import names_begun, names_ended
-from capture.sources.mysql.statements import Kind, Statement, classify
 from capture.sources.mysql.table_cache import TableCache
 from capture.sources.mysql.xa import XaTransactions
 from tideline.contract.errors import SourceLost
@@ -53,7 +53,7 @@ class LoggedStatements:
 
     def read(self, query: Query) -> tuple[Control, ...]:
         """What the statement means for rows and tables."""
-        statement = _classify(query)
+        statement = self._classified(query)
         state, kind = self._state, statement.kind
         if state.replay is not None:
             return ()  # XA START, XA END: the frame of the rows that are read again.
@@ -74,6 +74,17 @@ class LoggedStatements:
         if self._ends(query, statement):
             state.end()
         return controls
+
+    def _classified(self, query: Query) -> Statement:
+        collation, opened = query.client_collation, self._state.open
+        return classify(
+            query.text,
+            mariadb=opened is not None and opened.mariadb,
+            default_schema=query.schema,
+            charset="utf8mb4" if collation is None else charset_of(collation)[0],
+            ansi_quotes=query.ansi_quotes,
+            no_backslash_escapes=query.no_backslash_escapes,
+        )
 
     def _ends(self, query: Query, statement: Statement) -> bool:
         """Whether the statement is the last of its transaction. MariaDB says so beforehand; of
@@ -156,14 +167,3 @@ class LoggedStatements:
         error = SourceLost(what, hint="keep tables without transactions out of transactions")
         tables = None if state.preparing else tuple(sorted(state.wrote))
         return (self._rules.gap(error, state, tables=tables),)
-
-
-def _classify(query: Query) -> Statement:
-    collation = query.client_collation
-    return classify(
-        query.text,
-        default_schema=query.schema,
-        charset="utf8mb4" if collation is None else charset_of(collation)[0],
-        ansi_quotes=query.ansi_quotes,
-        no_backslash_escapes=query.no_backslash_escapes,
-    )
