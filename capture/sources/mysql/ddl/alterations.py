@@ -106,22 +106,34 @@ class AlterTable:
     columns: ColumnChanges | None
 
 
-def read_alteration(clauses: Sequence[Words]) -> AlterTable:
-    """Read all clauses of an ALTER TABLE, each from its first word on."""
-    steps: list[ColumnStep] = []
-    redefined: list[str] = []
-    try:
-        for clause in clauses:
-            if not _is_harmless(clause.rest()):
-                found, kind = _read_clause(clause)
-                steps += found
-                redefined += [kind] if kind else []
-    except Unclear:
-        return AlterTable(neutral=False, columns=None)
-    recodes = any(_CODED.fullmatch(kind) for kind in redefined)
-    new_nulls = all(step.kind is StepKind.ADD and step.default is None for step in steps)
-    columns = ColumnChanges(tuple(steps), bool(redefined), recodes)
-    return AlterTable(new_nulls and not redefined, columns)
+class Alteration:
+    """Reads the clauses of an ALTER TABLE, one after another, each from its first word on."""
+
+    def __init__(self) -> None:
+        self._steps: list[ColumnStep] = []
+        self._redefined = self._recodes = self._is_unclear = False
+
+    def read(self, tokens: Sequence[Token], schema: str) -> None:
+        """Read the next clause."""
+        if self._is_unclear or _is_harmless(tokens):
+            return
+        try:
+            found, kind = _read_clause(Words(tokens, schema))
+        except Unclear:
+            self._is_unclear = True
+            return
+        self._steps += found
+        self._redefined |= bool(kind)
+        self._recodes |= _CODED.fullmatch(kind) is not None
+
+    def end(self) -> AlterTable:
+        """Return what all of them do."""
+        if self._is_unclear:
+            return AlterTable(neutral=False, columns=None)
+        steps = tuple(self._steps)
+        new_nulls = all(step.kind is StepKind.ADD and step.default is None for step in steps)
+        columns = ColumnChanges(steps, self._redefined, self._recodes)
+        return AlterTable(new_nulls and not self._redefined, columns)
 
 
 def _is_harmless(clause: Sequence[Token]) -> bool:

@@ -8,7 +8,8 @@ what is not clearly one thing is `Kind.UNKNOWN`, at which the caller stops.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 
 from capture.sources.mysql.ddl.definitions import (
     read_alter,
@@ -54,33 +55,30 @@ def classify(
         ansi_quotes=ansi_quotes,
         no_backslash_escapes=no_backslash_escapes,
     )
-    return _classify(found, default_schema)
-
-
-def _classify(found: Iterator[Token], schema: str) -> Statement:
-    everything = []
+    words = Words(_without_end(found), default_schema)
     try:
-        for token in found:
-            everything.append(token)
-            if len(everything) == 1 and _DATA.fullmatch(token.upper):
-                # The text may be long, and nothing in it makes a difference.
-                break
-    except NotTokens:
-        statement = _read(everything, schema)
-        # What is no table is told from the first words; user's texts come after them.
-        is_told = everything and statement.kind is Kind.OTHER
-        return statement if is_told else Statement(Kind.UNKNOWN, statement.words)
-    return _read(everything, schema)
-
-
-def _read(found: Sequence[Token], schema: str) -> Statement:
-    if found and found[-1].upper == ";":
-        found = found[:-1]
-    words = Words(found, schema)
-    try:
-        _skip_settings(words)
-    except Unclear:
+        statement = _read(words)
+        if statement.kind not in (Kind.OTHER, Kind.DML):
+            # In what is no table's, texts of the users' own may follow, in any form.
+            deque(words.rest(), maxlen=0)
+    except (NotTokens, Unclear):
         return Statement(Kind.UNKNOWN, words.keywords)
+    return statement
+
+
+def _without_end(found: Iterator[Token]) -> Iterator[Token]:
+    """The tokens, without a semicolon as the last one."""
+    held = None
+    for token in found:
+        if held is not None:
+            yield held
+        held = token if token.upper == ";" else None
+        if held is None:
+            yield token
+
+
+def _read(words: Words) -> Statement:
+    _skip_settings(words)
     if not words:
         return Statement(Kind.OTHER)
     first = words.peek().upper
@@ -92,10 +90,7 @@ def _read(found: Sequence[Token], schema: str) -> Statement:
     if reader is None:
         return Statement(Kind.UNKNOWN, first if first.isalpha() else "")
     words.accept(first)
-    try:
-        return reader(words)
-    except Unclear:
-        return Statement(Kind.UNKNOWN, words.keywords)
+    return reader(words)
 
 
 def _skip_settings(words: Words) -> None:

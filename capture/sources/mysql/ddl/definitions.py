@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from capture.sources.mysql.ddl.alterations import read_alteration
+from capture.sources.mysql.ddl.alterations import Alteration
 from capture.sources.mysql.ddl.statement import Kind, Statement
 from capture.sources.mysql.ddl.tokens import Unclear, Words
 from tideline.contract.schema import TableId
@@ -66,10 +66,14 @@ def read_alter(words: Words) -> Statement:
     words.accept("IF", "EXISTS")
     table = words.table()
     _skip_waiting(words)
-    clauses = words.clauses()
-    read = read_alteration([words.within(clause) for clause in clauses])
-    others = [other for clause in clauses for other in _exchanged(words.within(clause))]
-    news = [new for clause in clauses for new in _new_name(words.within(clause))]
+    others: list[TableId] = []
+    news: list[TableId] = []
+    alteration = Alteration()
+    for clause in words.clauses():
+        others += _exchanged(words.within(clause))
+        news += _new_name(words.within(clause))
+        alteration.read(clause, words.schema)
+    read = alteration.end()
     # Rows that do not fit are thrown away by a statement that ignores errors.
     known = None if ignores else read.columns
     return Statement(

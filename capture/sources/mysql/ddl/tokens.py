@@ -8,7 +8,8 @@ comments. The body of ``/*M! … */`` was executed by MariaDB and is a plain com
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -50,6 +51,10 @@ class Token(NamedTuple):
 
 NOTHING = Token(Shape.MARK, "")
 """What comes after the last token."""
+CUT = Token(Shape.MARK, "…")
+"""What stands for more than was kept."""
+_CLAUSE_TOKENS_MAX = 200_000
+"""An ENUM may have 65,535 values. A token takes some 150 bytes."""
 
 
 class NotTokens(ValueError):
@@ -63,14 +68,15 @@ class Unclear(Exception):
 class Words:
     """Takes the tokens of a statement, or of a part of it, one after another.
 
-    ``taken`` are the keywords that it begins with, as far as they were accepted. What a step costs
-    does not depend on how many tokens are left: a statement may have millions.
+    ``taken`` are the keywords that it begins with, as far as they were accepted. Tokens are made as
+    they are looked at, and not kept: a statement may have millions, of which most say nothing.
     """
 
-    def __init__(self, found: Sequence[Token], schema: str) -> None:
+    def __init__(self, found: Iterable[Token], schema: str) -> None:
         self.taken: list[str] = []
         self.schema = schema
-        self._found = found
+        self._found = iter(found)
+        self._ahead: deque[Token] = deque()
         self._at = self._begin = 0
 
     def begin(self) -> None:
@@ -79,7 +85,7 @@ class Words:
 
     def __bool__(self) -> bool:
         """Tell whether tokens are left."""
-        return self._at < len(self._found)
+        return self.peek() is not NOTHING
 
     @property
     def keywords(self) -> str:
@@ -88,13 +94,15 @@ class Words:
 
     def peek(self, ahead: int = 0) -> Token:
         """Return the token that comes next, or the one ``ahead`` of it; NOTHING at the end."""
-        at = self._at + ahead
-        return self._found[at] if at < len(self._found) else NOTHING
+        while len(self._ahead) <= ahead:
+            self._ahead.append(next(self._found, NOTHING))
+        return self._ahead[ahead]
 
     def next(self) -> Token:
         """Take the token that comes next; NOTHING at the end."""
         token = self.peek()
         self._at += 1
+        self._ahead.popleft()
         return token
 
     def accept(self, *words: str) -> bool:
@@ -103,7 +111,8 @@ class Words:
             return False
         if len(self.taken) == self._at - self._begin:
             self.taken += words
-        self._at += len(words)
+        for _ in words:
+            self.next()
         return True
 
     def any_of(self, *words: str) -> str:
@@ -117,9 +126,10 @@ class Words:
             if self.next() is NOTHING:
                 raise Unclear
 
-    def rest(self) -> Sequence[Token]:
-        """Return all tokens that are left."""
-        return self._found[self._at :]
+    def rest(self) -> Iterator[Token]:
+        """Take all tokens that are left, one after another."""
+        while self:
+            yield self.next()
 
     def name(self) -> str:
         """Take a name, quoted or not. Raises `Unclear` when something else comes."""
@@ -143,17 +153,24 @@ class Words:
             found.append(self.table())
         return tuple(found)
 
-    def clauses(self) -> list[Sequence[Token]]:
-        """Split what is left at the commas that stand in no parentheses; drop empty parts."""
-        parts: list[list[Token]] = [[]]
+    def clauses(self) -> Iterator[Sequence[Token]]:
+        """Split what is left at the commas that stand in no parentheses; drop empty parts. Of one
+        that is very long, only the beginning is kept, and `CUT`."""
+        part: list[Token] = []
         depth = 0
         for token in self.rest():
             if token.upper == "," and not depth:
-                parts.append([])
+                if part:
+                    yield part
+                part = []
                 continue
             depth += (token.upper == "(") - (token.upper == ")")
-            parts[-1].append(token)
-        return [part for part in parts if part]
+            if len(part) < _CLAUSE_TOKENS_MAX:
+                part.append(token)
+            elif part[-1] is not CUT:
+                part.append(CUT)
+        if part:
+            yield part
 
     def within(self, part: Sequence[Token]) -> Words:
         """Return a walk over a part of this statement."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 
 import pytest
 
@@ -404,6 +405,39 @@ def test_a_statement_takes_as_long_as_it_is(begin: str, part: str, end: str, kin
 
     few = min(seconds(1_000) for _ in range(3))
     assert seconds(16_000) < 16 * 4 * few + 0.1
+
+
+@pytest.mark.parametrize(
+    ("begin", "part", "end", "kind"),
+    [
+        ("CREATE PROCEDURE p() BEGIN ", "SET @a=1;", " END", Kind.OTHER),
+        ("CREATE TABLE t (a INT) PARTITION BY LIST (a) (PARTITION p VALUES IN (", "1,", "2))",
+         Kind.CREATE_TABLE),
+        ("ALTER TABLE t ", "FORCE, ", "FORCE", Kind.ALTER_TABLE),
+        ("INSERT INTO t VALUES ", "(1),", "(1)", Kind.DML),
+    ],
+)  # fmt: skip
+def test_a_statement_takes_as_much_memory_as_it_is_long(
+    begin: str, part: str, end: str, kind: Kind
+) -> None:
+    text = f"{begin}{part * 20_000}{end}".encode()
+    tracemalloc.start()
+    try:
+        assert _classified(text).kind is kind
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * len(text) + 100_000
+
+
+def test_of_a_clause_that_never_ends_only_the_beginning_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("capture.sources.mysql.ddl.tokens._CLAUSE_TOKENS_MAX", 20)
+    clause = "ADD c INT DEFAULT " + "(" * 300
+    statement = _classified(f"ALTER TABLE t {clause}")
+    assert (statement.steps, statement.neutral) == (None, False)
+    assert _classified(f"ALTER TABLE t ADD PARTITION ({clause}").neutral
 
 
 @pytest.mark.parametrize("text", [b"BEGIN", b"COMMIT", b"ROLLBACK"])
