@@ -46,7 +46,7 @@ check: setup ## format, types, imports, unit and property tests: under a minute
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint quick-tests
 
 quick-tests:
-	$(BIN)/pytest tests/unit tests/properties -m "not long" --numprocesses=2 --dist=loadscope --durations=12
+	$(BIN)/pytest tests/unit tests/properties -m "not long" --numprocesses=3 --dist=loadscope --durations=12
 
 lint:
 	$(BIN)/ruff format --check --quiet .
