@@ -403,8 +403,9 @@ def test_a_statement_takes_as_long_as_it_is(begin: str, part: str, end: str, kin
         assert _classified(begin + part * parts + end).kind is kind
         return time.process_time() - started
 
+    # A machine that does other things makes some runs several times as long: one must not be.
     few = min(seconds(1_000) for _ in range(3))
-    assert seconds(16_000) < 16 * 4 * few + 0.1
+    assert any(seconds(16_000) < 16 * 4 * few for _ in range(10))
 
 
 @pytest.mark.parametrize(
