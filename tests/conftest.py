@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import hypothesis
@@ -19,6 +20,13 @@ pytest_plugins = [
     "tests.fixtures.spark",
     "tests.fixtures.blocks",
 ]
+
+
+def pytest_collection_finish() -> None:
+    """Leave what thousands of tests are made of out of every collection of garbage."""
+    gc.collect()
+    gc.freeze()
+
 
 hypothesis.settings.register_profile("tideline", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("tideline")
