@@ -82,13 +82,13 @@ def by_statement(
     if origins.keys() != set(new.column_names):
         return None
     found = {name: origins[name] for name in new.column_names}
-    unknown = {
+    unknown = frozenset(
         name
         for name, origin in found.items()
         if origin.default is not None and new.column(name).type == Kind.BINARY
-    }
+    )
     found |= dict.fromkeys(unknown, Origin(None))
-    return Lineage(found, certain=True, exact=True, unknown=frozenset(unknown))
+    return Lineage(found, certain=True, exact=True, unknown=unknown)
 
 
 def by_numbers(

@@ -14,8 +14,7 @@ from typing import Any
 import pymysql
 import pytest
 
-from capture.sources.mysql.charsets import charset_of
-from capture.sources.mysql.ddl.classify import classify
+from capture.sources.mysql.ddl.logged import read_statement
 from capture.sources.mysql.ddl.statement import Kind, Statement, names_begun, names_ended
 from capture.sources.mysql.event_codes import EventCode
 from capture.sources.mysql.log_events import Query, parse_query
@@ -146,18 +145,6 @@ def _first_event(data: bytes) -> bytes:
     return data[4 : 4 + int.from_bytes(data[13:17], "little")]
 
 
-def read(query: Query, flavour: str) -> Statement:
-    collation = query.client_collation
-    return classify(
-        query.text,
-        mariadb=flavour == "mariadb",
-        default_schema=query.schema,
-        charset="utf8mb4" if collation is None else charset_of(collation)[0],
-        ansi_quotes=query.ansi_quotes,
-        no_backslash_escapes=query.no_backslash_escapes,
-    )
-
-
 def mistakes(found: Statement, query: Query, before: Tables, after: Tables) -> Iterator[str]:
     """What the reading says that is not so."""
     if found.kind in (Kind.DML, Kind.UNKNOWN):
@@ -239,7 +226,8 @@ def test_what_is_read_is_what_was_done(mysql_database: MysqlDatabase, part: int)
             after = session.tables()
         finally:
             session.close()
-        found = [(read(query, mysql_database.flavour), query) for query in queries]
+        mariadb = mysql_database.flavour == "mariadb"
+        found = [(read_statement(query, mariadb=mariadb), query) for query in queries]
         found = [(one, query) for one, query in found if one.kind not in _FRAMES]
         if len(found) == 1:
             wrong += [(ddl, what) for what in mistakes(*found[0], before, after)]

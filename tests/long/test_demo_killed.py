@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.fixtures.terminal import Terminal, ended_by_ctrl_c
+from tests.fixtures.terminal import Terminal, ended_by_ctrl_c, lives
 
 
 @pytest.mark.timeout(1_800)
@@ -22,8 +22,7 @@ def test_what_a_killed_demo_left_is_ended_by_the_next(tmp_path: Path) -> None:
     try:
         terminal.read_until("`tideline capture` starts", timeout_s=600)
         assert "ended what an earlier run had left behind" in terminal.text
-        alive = [process for process in left if process.is_running()]
-        assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+        assert not list(filter(lives, left))
         assert ended_by_ctrl_c(terminal, folder) == 130, terminal.text
     finally:
         terminal.close()

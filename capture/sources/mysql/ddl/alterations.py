@@ -78,8 +78,6 @@ _VALUED = ("COMMENT", "COLUMN_FORMAT", "STORAGE", "AFTER")
 _NO_NAMES = ("PRIMARY", "FOREIGN", "INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "CONSTRAINT",
              "CHECK", "PARTITION")  # fmt: skip
 """Words that no column has as its name unless they are quoted."""
-_NO_COLUMN = ("SYSTEM VERSIONING", "PERIOD FOR")
-"""What stands where a column's name and type might, and is none."""
 _PLAIN = re.compile(r"[ !#-&(-\[\]-~]*")
 """Letters that every character set has, and that no rule of quoting changes."""
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
@@ -106,7 +104,7 @@ class AlterTable:
     columns: ColumnChanges | None
 
 
-class Alteration:
+class AlterTableReader:
     """Reads the clauses of an ALTER TABLE, one after another, each from its first word on."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from capture.sources.mysql.ddl.alterations import Alteration
+from capture.sources.mysql.ddl.alterations import AlterTableReader
 from capture.sources.mysql.ddl.statement import Kind, Statement
 from capture.sources.mysql.ddl.tokens import Unclear, Words
 from tideline.contract.schema import TableId
@@ -68,7 +68,7 @@ def read_alter(words: Words) -> Statement:
     _skip_waiting(words)
     others: list[TableId] = []
     news: list[TableId] = []
-    alteration = Alteration()
+    alteration = AlterTableReader()
     for clause in words.clauses():
         others += _exchanged(words.within(clause))
         news += _new_name(words.within(clause))

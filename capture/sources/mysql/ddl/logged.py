@@ -53,8 +53,9 @@ class LoggedStatements:
 
     def read(self, query: Query) -> tuple[Control, ...]:
         """What the statement means for rows and tables."""
-        statement = self._classified(query)
-        state, kind = self._state, statement.kind
+        state = self._state
+        statement = read_statement(query, mariadb=state.open is not None and state.open.mariadb)
+        kind = statement.kind
         if state.replay is not None:
             return ()  # XA START, XA END: the frame of the rows that are read again.
         if kind is Kind.XA_START and statement.xid is not None:
@@ -74,17 +75,6 @@ class LoggedStatements:
         if self._ends(query, statement):
             state.end()
         return controls
-
-    def _classified(self, query: Query) -> Statement:
-        collation, opened = query.client_collation, self._state.open
-        return classify(
-            query.text,
-            mariadb=opened is not None and opened.mariadb,
-            default_schema=query.schema,
-            charset="utf8mb4" if collation is None else charset_of(collation)[0],
-            ansi_quotes=query.ansi_quotes,
-            no_backslash_escapes=query.no_backslash_escapes,
-        )
 
     def _ends(self, query: Query, statement: Statement) -> bool:
         """Whether the statement is the last of its transaction. MariaDB says so beforehand; of
@@ -167,3 +157,17 @@ class LoggedStatements:
         error = SourceLost(what, hint="keep tables without transactions out of transactions")
         tables = None if state.preparing else tuple(sorted(state.wrote))
         return (self._rules.gap(error, state, tables=tables),)
+
+
+def read_statement(query: Query, *, mariadb: bool) -> Statement:
+    """Classify the statement of ``query`` as its session meant it; ``mariadb`` is whether the log
+    is of a MariaDB."""
+    collation = query.client_collation
+    return classify(
+        query.text,
+        mariadb=mariadb,
+        default_schema=query.schema,
+        charset="utf8mb4" if collation is None else charset_of(collation)[0],
+        ansi_quotes=query.ansi_quotes,
+        no_backslash_escapes=query.no_backslash_escapes,
+    )

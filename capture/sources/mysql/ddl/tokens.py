@@ -51,7 +51,7 @@ class Token(NamedTuple):
 
 NOTHING = Token(Shape.MARK, "")
 """What comes after the last token."""
-CUT = Token(Shape.MARK, "…")
+_CUT = Token(Shape.MARK, "…")
 """What stands for more than was kept."""
 _CLAUSE_TOKENS_MAX = 200_000
 """An ENUM may have 65,535 values. A token takes some 150 bytes."""
@@ -155,7 +155,7 @@ class Words:
 
     def clauses(self) -> Iterator[Sequence[Token]]:
         """Split what is left at the commas that stand in no parentheses; drop empty parts. Of one
-        that is very long, only the beginning is kept, and `CUT`."""
+        that is very long, only the beginning is kept, and `_CUT`."""
         part: list[Token] = []
         depth = 0
         for token in self.rest():
@@ -167,8 +167,8 @@ class Words:
             depth += (token.upper == "(") - (token.upper == ")")
             if len(part) < _CLAUSE_TOKENS_MAX:
                 part.append(token)
-            elif part[-1] is not CUT:
-                part.append(CUT)
+            elif part[-1] is not _CUT:
+                part.append(_CUT)
         if part:
             yield part
 
