@@ -32,6 +32,6 @@ ENV TIDELINE_CACHE=/opt/tideline/cache \
     AIRFLOW_HOME=/var/lib/airflow \
     PYTHONUNBUFFERED=1
 RUN python -c 'from tideline.delta_jars import delta_jars; delta_jars()' \
-    && python -c 'from console.services.archive import make_archive; make_archive()'
+    && python -c 'from tideline_spark.class_archive import make_archive; make_archive()'
 
 ENTRYPOINT ["tini", "--"]

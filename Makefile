@@ -15,7 +15,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## build .venv; fetch Java if it is missing, and Delta's jars
-	@$(BIN)/python -m console.services.prepare
+	@$(BIN)/python -m devtools.services.prepare
 
 $(READY): pyproject.toml $(wildcard requirements/*.txt) scripts/setup
 	@scripts/setup $(VENV)
@@ -23,7 +23,7 @@ $(READY): pyproject.toml $(wildcard requirements/*.txt) scripts/setup
 
 # Tests use the archive of Spark's classes where it is; they start Spark too seldom to make one.
 servers: $(READY)
-	@$(BIN)/python -m console.services.prepare --no-archive --with mariadb --with mysql
+	@$(BIN)/python -m devtools.services.prepare --no-archive --with mariadb --with mysql
 
 demo: setup ## the main job on a sample shop, live; SOURCE=mariadb, STAY=1 stays up without a terminal
 	@$(BIN)/tideline demo $(if $(SOURCE),--source $(SOURCE)) $(if $(STAY),--stay)
@@ -38,7 +38,7 @@ tests:
 	$(BIN)/python -m tests.suite -m "not long" $(SIDE_BY_SIDE) --durations=40
 
 long: servers ## tests that take minutes each, and long forms of those that draw their cases
-	@$(BIN)/python -m console.services.prepare --no-archive --with chromium
+	@$(BIN)/python -m devtools.services.prepare --no-archive --with chromium
 	PARITY_HISTORIES=20 VERIFY_ROUNDS=10 SIMULATED_RUNS=1000 \
 		$(BIN)/python -m tests.suite -m "long or drawn" $(SIDE_BY_SIDE) --durations=40
 
@@ -70,17 +70,17 @@ wheels: setup ## build what is installed elsewhere: dist/tideline_cdc-*.whl, dis
 	@cd plugins && ../$(BIN)/hatchling build --target wheel --directory ../dist
 
 images: setup ## pin images to the digests that their registries have now; CHECK=1 only compares
-	@$(BIN)/python -m console.supply.images $(if $(CHECK),--check)
+	@$(BIN)/python -m devtools.supply.images $(if $(CHECK),--check)
 
 constraints: setup ## resolve requirements/*.in anew: versions and hashes; constraints.txt has the versions
 	@scripts/lock $(BIN)/uv --upgrade
 
 sbom: setup ## write what all of this is made of: dist/sbom.cdx.json (CycloneDX)
 	@mkdir -p dist
-	@$(BIN)/python -m console.supply.sbom dist/sbom.cdx.json
+	@$(BIN)/python -m devtools.supply.sbom dist/sbom.cdx.json
 
 licences: setup ## list the licence of every package
-	@$(BIN)/python -m console.supply.licences
+	@$(BIN)/python -m devtools.supply.licences
 
 clean: ## remove what was made here; the cache folder stays
 	rm -rf $(VENV) .run dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

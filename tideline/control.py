@@ -10,7 +10,7 @@
 
 Redis is a queue, not a record. All of it may be lost at any moment: an asker that gets no answer
 repeats the request under the same id and joins what it began, because the chain holds it. The
-worker's side is `capture.queue`.
+worker's side is `tideline_capture.queue`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from playwright.sync_api import Locator, Page, sync_playwright
 
-from console.services.airflow import USER, AirflowServices
-from console.services.chromium import FLAGS
+from devtools.services.airflow import USER, AirflowServices
+from devtools.services.chromium import FLAGS
 
 MONTH = re.compile(r"^[A-Z][a-z]{2} \d{4}$")
 LOADED_S = 120.0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from console.services.valkey import ValkeyServer
+from devtools.services.valkey import ValkeyServer
 from tests.airflow.no_source import NoSource
 from tests.airflow.stub_worker import StubWorker
 from tests.fixtures.settings import as_toml

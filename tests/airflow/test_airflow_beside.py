@@ -7,8 +7,8 @@ from contextlib import closing
 
 import pytest
 
-from console.services.postgres import PostgresServer
-from console.services.valkey import ValkeyServer
+from devtools.services.postgres import PostgresServer
+from devtools.services.valkey import ValkeyServer
 from tests.airflow.dag_pairs import both_end_well
 from tests.airflow.whole_line import WholeLine, whole_line
 from tests.fixtures.capture import poll

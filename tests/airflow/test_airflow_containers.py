@@ -15,10 +15,10 @@ from typing import Any
 import psycopg2
 import pytest
 
-from console.services.airflow_api import AirflowApi
-from console.services.ports import free_port
-from console.services.postgres import NOT_DURABLE, PostgresServer
-from console.services.valkey import ValkeyServer
+from devtools.services.airflow_api import AirflowApi
+from devtools.services.ports import free_port
+from devtools.services.postgres import NOT_DURABLE, PostgresServer
+from devtools.services.valkey import ValkeyServer
 from tests.airflow.no_source import NoSource
 from tests.airflow.stub_worker import StubWorker
 from tests.airflow.test_airflow_scheduler import RUN_TIMEOUT_S, until

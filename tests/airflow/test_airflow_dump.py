@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import (
     TaskDeferred,
 )
 
-from console.services.valkey import ValkeyServer
+from devtools.services.valkey import ValkeyServer
 from tests.airflow.stub_worker import StubWorker
 from tests.airflow.task_context import FakeRun, TaskContext
 from tideline.contract.request import (

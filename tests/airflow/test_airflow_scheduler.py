@@ -25,11 +25,11 @@ import pytest
 import redis
 from psycopg2 import sql
 
-from console.services.airflow import DAGS, AirflowOptions, AirflowServices
-from console.services.airflow_api import AirflowApi
-from console.services.postgres import PostgresServer
-from console.services.process_table import descendants
-from console.services.valkey import ValkeyServer
+from devtools.services.airflow import DAGS, AirflowOptions, AirflowServices
+from devtools.services.airflow_api import AirflowApi
+from devtools.services.postgres import PostgresServer
+from devtools.services.process_table import descendants
+from devtools.services.valkey import ValkeyServer
 from tests.airflow.chain_source import TABLE, ChainSource, Order
 from tests.airflow.no_source import NoSource
 from tests.airflow.stub_worker import StubWorker
@@ -168,7 +168,7 @@ def test_doctor_names_what_is_missing_and_what_mends_it(line: Line, tmp_path: Pa
         f"ERROR   dags: no DAG of Tideline is in {tmp_path}",
         "ERROR   plugin: Airflow does not load the plugin tideline",
         "ERROR   jars: /nowhere/delta.jar cannot be read here",
-        "fix: put dags/tideline.py into it",
+        "fix: put dags/tideline_dags/pipeline.py into it",
     ):
         assert words in text, text
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from airflow.sdk._shared.module_loading import import_string
 
-from console.services.valkey import ValkeyServer
+from devtools.services.valkey import ValkeyServer
 from tests.airflow.stub_worker import StubWorker
 from tideline.contract.request import (
     Action,

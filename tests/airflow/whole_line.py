@@ -12,12 +12,12 @@ from pathlib import Path
 import psycopg2
 from psycopg2 import sql
 
-from console.demo.compare import Comparison, compare
-from console.services.airflow import AirflowOptions, AirflowServices
-from console.services.airflow_api import AirflowApi
-from console.services.postgres import PostgresServer
-from console.services.process import Child
-from console.services.valkey import ValkeyServer
+from devtools.demo.compare import Comparison, compare
+from devtools.services.airflow import AirflowOptions, AirflowServices
+from devtools.services.airflow_api import AirflowApi
+from devtools.services.postgres import PostgresServer
+from devtools.services.process import Child
+from devtools.services.valkey import ValkeyServer
 from tests.fixtures.capture import poll
 from tests.fixtures.settings import as_toml
 from tideline.settings import load_settings

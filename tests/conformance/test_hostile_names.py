@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from console import assess, doctor, inspect, plan, status
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.hostile_names import CANARY, VARIABLE
 from tests.fixtures.hostile_source import Server, assert_seen, compare, expected
 from tests.fixtures.sources import ConformingSource
 from tideline.contract.modes import Mode
 from tideline.store.objects import open_store
+from tideline_console import assess, doctor, inspect, plan, status
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

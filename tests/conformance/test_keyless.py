@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pymysql
 import pytest
 
-from console.doctor import examine
 from tests.fixtures.capture import PATIENCE_S, Pipeline, PipelineFactory, poll
 from tests.fixtures.sources import ConformingSource
 from tideline.contract.manifest import Floor, Manifest, OpenState, TableCondition
 from tideline.contract.request import DumpRequest, RequestState, TimeRange
 from tideline.store.objects import open_store
+from tideline_console.doctor import examine
 
 COUNTED = {"*.bag": {"keyless": "counted"}}
 COLUMNS = ("a", "t")

@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from console.status import read_status
-from console.status_text import print_status
 from tests.fixtures.capture import QUICK, Pipeline, PipelineFactory, poll
 from tests.fixtures.sources import ConformingSource
 from tideline.contract.manifest import ManifestKind, OpenState, TableCondition
 from tideline.store.objects import open_store
+from tideline_console.status import read_status
+from tideline_console.status_text import print_status
 
 CHOSEN = {
     "*.bag": {"keyless": "counted"},

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from console.status import read_status
-from console.status_text import print_status
-from console.tables import moment
 from tests.conformance.test_live_tables import rows_of
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.settings import Section
 from tests.fixtures.sources import SOURCES, ConformingSource
+from tideline_console.status import read_status
+from tideline_console.status_text import print_status
+from tideline_console.tables import moment
 
 WITH_DDL = tuple(name for name in SOURCES if name != "postgres")
 LOG_ONLY: Section = {"initial": "log-only"}

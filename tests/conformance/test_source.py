@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.faults.checks import Captured, check_equal, check_history, read_chain
 from tests.fixtures.capture import Pipeline, PipelineFactory, poll
 from tests.fixtures.sources import ConformingSource, Writers, by_key, ordered
+from tests.support.checks import Captured, check_equal, check_history, read_chain
 from tideline.contract.manifest import Manifest, ManifestKind, OpenState, TableCondition
 from tideline.contract.request import DumpRequest, RequestState, TimeRange
 

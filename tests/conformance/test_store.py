@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 from pydantic import SecretStr
 
-from console.services.s3 import REGION, S3Server
+from devtools.services.s3 import REGION, S3Server
 from tests.fixtures.certificates import make_authority
 from tests.fixtures.tls_front import TlsFront
 from tests.unit.contract.documents import first_manifest, following

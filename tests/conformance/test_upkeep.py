@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from capture.rollup import RollUps
 from tests.conformance.test_store import directory, memory, s3
 from tests.fixtures.blocks import LIMITS, PLAIN, PLAIN_SCHEMA
 from tests.fixtures.parts import History, Row, Shaped
-from tests.unit.test_planner import apply
+from tests.unit.planner.test_planner import apply
 from tideline.contract import layout
 from tideline.planner.consumers import register_warehouse
 from tideline.planner.garbage import Fate, Garbage
@@ -22,6 +21,7 @@ from tideline.settings import Settings, Store
 from tideline.store import objects
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore, open_store
+from tideline_capture.rollup import RollUps
 
 pytestmark = pytest.mark.usefixtures("blocks_of_ten")
 Make = Callable[[pytest.FixtureRequest], Store]

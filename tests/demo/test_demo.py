@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from console.demo.damage import damage_one_value
-from console.demo.databases.base import NAMES
-from console.demo.traffic import read_report
+from devtools.demo.damage import damage_one_value
+from devtools.demo.databases.base import NAMES
+from devtools.demo.traffic import read_report
 from tests.fixtures.terminal import PROGRAM, Terminal, ended_by_ctrl_c
 
 PLAY_TIMEOUT_S = 2_400
@@ -78,7 +78,7 @@ def test_airflow_stays_up_with_the_login_that_is_printed(played: Terminal) -> No
 
 @pytest.mark.timeout(3_000)
 def test_one_damaged_value_is_found(played: Terminal, folder: Path) -> None:
-    again = [sys.executable, "-m", "console.demo.compare"]
+    again = [sys.executable, "-m", "devtools.demo.compare"]
     equal = _compare(again, folder)
     assert equal.returncode == 0 and "demo: ok" in equal.stdout, equal.stdout + equal.stderr
     damage_one_value((folder / "warehouse").as_uri())

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 from urllib.parse import unquote
 
-from console.demo.compare import read_warehouse
+from devtools.demo.compare import read_warehouse
 from tests.fixtures.parts import Event, History, Row, Shaped, schema_of
 from tideline.contract.manifest import Copied, Floor
 from tideline.contract.modes import Mode

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from simulation.history import (
+from devtools.simulation.fold_model import Change
+from devtools.simulation.fold_model import Key as FoldKey
+from devtools.simulation.history import (
     ChainManifest,
     Digest,
     Entry,
@@ -28,10 +30,10 @@ from simulation.history import (
     Row,
     Transaction,
 )
-from simulation.told import told
-from spark_jobs.fold_model import Change
-from spark_jobs.fold_model import Key as FoldKey
-from tests.faults.ledger import (
+from devtools.simulation.told import told
+from tests.faults.warehouse import Target, Warehouse
+from tests.fixtures.source_text import column_texts
+from tests.support.ledger import (
     INITIAL_TXID,
     TABLES,
     TOTAL,
@@ -42,8 +44,6 @@ from tests.faults.ledger import (
     md5,
     under_full_names,
 )
-from tests.faults.warehouse import Target, Warehouse
-from tests.fixtures.source_text import column_texts
 from tideline.contract.errors import CorruptData
 from tideline.contract.manifest import (
     Manifest,

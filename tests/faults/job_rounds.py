@@ -20,7 +20,6 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from spark_jobs.failures import SparkFailure
 from tests.faults.deaths import Deaths
 from tests.faults.every_mode import LOG, PAST, TABLES, EveryMode
 from tests.faults.jobs import Jobs, unique
@@ -31,6 +30,7 @@ from tideline.contract.errors import TidelineError
 from tideline.contract.modes import Mode
 from tideline.delta_jars import delta_jars
 from tideline.java import java_home
+from tideline_spark.failures import SparkFailure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -135,7 +135,7 @@ def _killed(spark: SparkSession, tables: EveryMode, counts: Counter[str], random
 def _kill(words: list[str], config: Path, root: Path, random_: Random) -> bool:
     """Run a command to a death soon after its first write; False if it was done before."""
     before = _files(root / "warehouse")
-    program = "from console.app import app; app()"
+    program = "from tideline_console.app import app; app()"
     command = [sys.executable, "-c", program, *words, "--config", str(config)]
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(
@@ -174,7 +174,7 @@ def _config(tables: EveryMode) -> Path:
 
 @contextmanager
 def _spark(scratch: Path) -> Iterator[SparkSession]:
-    from spark_jobs.session import make_session
+    from tideline_spark.session import make_session
 
     os.environ["JAVA_HOME"] = str(java_home())
     session = make_session(

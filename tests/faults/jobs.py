@@ -16,9 +16,6 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from capture.check_parts import check_schema
-from capture.segments import write_part
-from console.merge import store_receipt
 from tests.faults.every_mode import NOW, EveryMode
 from tideline.contract import layout
 from tideline.contract.maintenance import MaintenanceReceipt
@@ -33,6 +30,9 @@ from tideline.planner.maintaining import order_maintenance
 from tideline.planner.progress import target_of
 from tideline.planner.verified import store_verification
 from tideline.store.objects import open_store
+from tideline_capture.check_parts import check_schema
+from tideline_capture.segments import write_part
+from tideline_console.merge import store_receipt
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +62,7 @@ class Jobs:
         return self.run(plan)
 
     def run(self, plan: Plan) -> Receipt:
-        from spark_jobs.merge import run_plan
+        from tideline_spark.merge import run_plan
 
         receipt = run_plan(self.spark, plan, on_point=self.on_point)
         self.on_point("run")
@@ -91,7 +91,7 @@ class Jobs:
 
     def maintain(self, name: str, *names: str) -> MaintenanceReceipt:
         """Every table with two small files or more is rewritten; what is old and stray goes."""
-        from spark_jobs.maintain import maintain
+        from tideline_spark.maintain import maintain
 
         settings = self.tables.history.settings
         with self.still:
@@ -107,7 +107,7 @@ class Jobs:
 
     def verify(self, plan: VerifyPlan) -> TableProof:
         """Compare, and keep the result."""
-        from spark_jobs.verify import run_verification
+        from tideline_spark.verify import run_verification
 
         result = run_verification(self.spark, plan)
         self.on_point("compared")

@@ -28,14 +28,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from console.services.binlog_server import NOT_DURABLE as NOT_DURABLE_BINLOG
-from console.services.mariadb import MariadbServer
-from console.services.postgres import NOT_DURABLE, PostgresServer
-from console.services.s3 import S3Server
-from console.services.valkey import ValkeyServer
-from simulation.oracle import CHECKS
-from tests.faults.ledger import TABLES, LedgerWork, MariadbLedger, PostgresLedger
-from tests.faults.proxy import Proxy
+from devtools.services.binlog_server import NOT_DURABLE as NOT_DURABLE_BINLOG
+from devtools.services.mariadb import MariadbServer
+from devtools.services.postgres import NOT_DURABLE, PostgresServer
+from devtools.services.s3 import S3Server
+from devtools.services.valkey import ValkeyServer
+from devtools.simulation.oracle import CHECKS
 from tests.faults.rewired import on_s3, port_of
 from tests.faults.rounds import BRISK, FAULTS, NEED_S3, Stage, Verdict, play
 from tests.faults.s3_faults import S3Faults
@@ -43,6 +41,8 @@ from tests.fixtures.capture import Pipeline
 from tests.fixtures.mysql_servers import drop_mysql_database, make_mysql_database
 from tests.fixtures.services import drop_database, make_database
 from tests.fixtures.settings import as_toml
+from tests.support.ledger import TABLES, LedgerWork, MariadbLedger, PostgresLedger
+from tests.support.proxy import Proxy
 from tideline.contract.errors import TidelineError
 
 SOURCES = ("postgres", "mariadb")

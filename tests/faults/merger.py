@@ -14,14 +14,14 @@ import sys
 import threading
 from pathlib import Path
 
-from spark_jobs.merge import run_plan
-from spark_jobs.session import make_session
-from spark_jobs.table_run import AFTER_COMMIT
 from tideline.delta_jars import delta_jars
 from tideline.java import java_home
 from tideline.local_spark import short_lived
 from tideline.planner import plan_merge
 from tideline.settings import load_settings
+from tideline_spark.merge import run_plan
+from tideline_spark.session import make_session
+from tideline_spark.table_run import AFTER_COMMIT
 
 _HELD_S = 120.0
 

@@ -1,6 +1,6 @@
 """Traffic for fault tests on MySQL and MariaDB: seeded transactions, through server restarts.
 
-As `tests.faults.workload`: every committed transaction leaves one row in ``ledger``, which is never
+As `tests.support.workload`: every committed transaction leaves one row in ``ledger``, which is never
 changed after, and ``ver`` only ever grows for a row.
 """
 
@@ -13,10 +13,10 @@ from typing import Any
 import pymysql
 from pymysql.constants import ER
 
-from tests.faults.checks import Captured, check_equal, check_history, compare, source_rows
 from tests.faults.traffic import Traffic
 from tests.fixtures.capture import Pipeline
 from tests.fixtures.mysql_servers import MysqlDatabase
+from tests.support.checks import Captured, check_equal, check_history, compare, source_rows
 
 _ISAM = "isam"
 NAMES = ("accounts", "ledger", "orders", "pairs", _ISAM)

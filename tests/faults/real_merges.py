@@ -8,19 +8,19 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
-from console.demo.compare import read_warehouse
-from simulation.history import MergeCommit, Row
-from spark_jobs.merge import run_plan
-from spark_jobs.session import make_session
+from devtools.demo.compare import read_warehouse
+from devtools.simulation.history import MergeCommit, Row
 from tests.faults.history_of import BANK, commit_of, key_of_texts, version_of
-from tests.faults.ledger import TABLES
 from tests.fixtures.capture import Pipeline
 from tests.fixtures.source_text import column_texts
+from tests.support.ledger import TABLES
 from tideline.contract.plan import TablePlan
 from tideline.contract.receipt import Outcome
 from tideline.delta_jars import delta_jars
 from tideline.java import java_home
 from tideline.planner import plan_merge
+from tideline_spark.merge import run_plan
+from tideline_spark.session import make_session
 
 
 class RealMerges:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from console.services.s3 import REGION, S3Server
-from tests.faults.proxy import LOOPBACK, Proxy
+from devtools.services.s3 import REGION, S3Server
 from tests.fixtures.capture import PATIENT_STORE, Pipeline
 from tests.fixtures.settings import Section, as_toml
+from tests.support.proxy import LOOPBACK, Proxy
 
 _ADDRESS = {"source": "url", "store": "endpoint", "control": "url"}
 

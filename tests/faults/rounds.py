@@ -17,16 +17,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from simulation.history import Liveness, MergeCommit, Violation
-from simulation.oracle import check
+from devtools.simulation.history import Liveness, MergeCommit, Violation
+from devtools.simulation.oracle import check
 from tests.faults.history_of import Told, tell
-from tests.faults.ledger import LedgerWork
 from tests.faults.points import POINTS, Point, Round, kill_at, taken_over, wake
-from tests.faults.proxy import Fault, Proxy
 from tests.faults.rewired import rewired
 from tests.faults.s3_faults import S3Faults, Trouble
 from tests.fixtures.capture import Pipeline, WorkerProcess, poll
 from tests.fixtures.settings import Section
+from tests.support.ledger import LedgerWork
+from tests.support.proxy import Fault, Proxy
 from tideline.contract.request import DumpRequest
 
 BRISK: Section = {

@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from obstore.store import S3Store
 
-from console.services.s3 import REGION, S3Server
+from devtools.services.s3 import REGION, S3Server
 
 Kind = Literal["put", "create", "get", "head", "list", "delete"]
 Answer = tuple[int, list[tuple[str, str]], bytes]

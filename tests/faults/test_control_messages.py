@@ -10,11 +10,11 @@ from contextlib import contextmanager
 import pytest
 import redis
 
-from console.services.valkey import ValkeyServer
-from tests.faults.checks import Captured, check_equal, check_history
-from tests.faults.workload import SCHEMA, TABLES, Workload
+from devtools.services.valkey import ValkeyServer
 from tests.fixtures.capture import Pipeline, PipelineFactory, WorkerProcess, poll
 from tests.fixtures.services import Database
+from tests.support.checks import Captured, check_equal, check_history
+from tests.support.workload import SCHEMA, TABLES, Workload
 from tideline.contract.manifest import OpenState
 from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline.control import GROUP, stream_key

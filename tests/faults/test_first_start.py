@@ -7,9 +7,9 @@ import signal
 import psycopg2
 import pytest
 
-from tests.faults.checks import check_equal
 from tests.fixtures.capture import Pipeline, PipelineFactory, poll
 from tests.fixtures.services import Database
+from tests.support.checks import check_equal
 from tideline.contract.position import PostgresPosition
 
 T = "public.t"

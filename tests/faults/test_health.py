@@ -17,9 +17,9 @@ from typing import Any
 import psycopg2
 import pytest
 
-from console.services.ports import free_port
-from console.services.postgres import PostgresServer
-from console.services.s3 import S3Server
+from devtools.services.ports import free_port
+from devtools.services.postgres import PostgresServer
+from devtools.services.s3 import S3Server
 from tests.faults.test_store_away import s3_store
 from tests.fixtures.capture import PATIENCE_S, Pipeline, PipelineFactory, WorkerProcess, poll
 from tests.fixtures.services import Database, make_database

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from console.services.s3 import S3Server
-from simulation.history import History
-from simulation.oracle import check
-from tests.faults.ledger import TABLES, LedgerWork, MariadbLedger, PostgresLedger
-from tests.faults.proxy import Proxy
+from devtools.services.s3 import S3Server
+from devtools.simulation.history import History
+from devtools.simulation.oracle import check
 from tests.faults.rewired import on_s3, port_of
 from tests.faults.rounds import BRISK, Stage, Verdict, play
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.mysql_servers import MysqlDatabase
 from tests.fixtures.services import Database
+from tests.support.ledger import TABLES, LedgerWork, MariadbLedger, PostgresLedger
+from tests.support.proxy import Proxy
 
 CHOSEN = (
     "kill between-parts-and-manifest",

@@ -14,7 +14,6 @@ from typing import Any
 import pymysql
 import pytest
 
-from tests.faults.checks import check_equal
 from tests.faults.mysql_workload import SCHEMA, MysqlWorkload, check
 from tests.fixtures.capture import Pipeline, PipelineFactory, WorkerProcess, poll
 from tests.fixtures.mysql_readers import reading_only
@@ -24,6 +23,7 @@ from tests.fixtures.mysql_servers import (
     ServerFactory,
     make_mysql_database,
 )
+from tests.support.checks import check_equal
 from tideline.contract.manifest import ManifestKind
 
 SLOW = {"chunk_rows": 100, "delay_ms": 50, "takeover_after_s": 1.0}

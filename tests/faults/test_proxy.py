@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.proxy import LOOPBACK, Fault, Proxy
 from tests.fixtures.capture import PATIENCE_S, poll
+from tests.support.proxy import LOOPBACK, Fault, Proxy
 
 SHORT_S = 0.15
 

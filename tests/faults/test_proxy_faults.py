@@ -11,14 +11,14 @@ from functools import partial
 
 import pytest
 
-from console.services.s3 import S3Server
+from devtools.services.s3 import S3Server
 from tests.faults.points import taken_over
-from tests.faults.proxy import Fault, Proxy
 from tests.faults.rewired import on_s3, patient, port_of, rewired
 from tests.faults.test_takeover import Shop, both, make_shop
 from tests.fixtures.capture import PipelineFactory, WorkerProcess, poll
 from tests.fixtures.services import Database
 from tests.fixtures.sources import ConformingSource, PostgresSource
+from tests.support.proxy import Fault, Proxy
 from tideline.contract.request import DumpRequest, RequestState
 
 ANSWER_S = 3.0

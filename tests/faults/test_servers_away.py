@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from console.services.postgres import PostgresServer
-from console.services.valkey import ValkeyServer
-from tests.faults.checks import check_equal, check_history
-from tests.faults.workload import SCHEMA, TABLES, Workload
+from devtools.services.postgres import PostgresServer
+from devtools.services.valkey import ValkeyServer
 from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory, WorkerProcess, poll
 from tests.fixtures.services import Database
+from tests.support.checks import check_equal, check_history
+from tests.support.workload import SCHEMA, TABLES, Workload
 
 TIDELINE = Path(sys.executable).parent / "tideline"
 CANARY = "canary-5afe"

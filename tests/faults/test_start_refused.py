@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from console.services.s3 import S3Server
+from devtools.services.s3 import S3Server
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.services import Database
 

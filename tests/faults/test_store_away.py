@@ -21,19 +21,20 @@ from typing import Any
 import psutil
 import pytest
 
-from console.services.ports import free_port
-from console.services.postgres import NOT_DURABLE, PostgresServer
-from console.services.s3 import REGION, S3Server
-from tests.faults import mysql_workload, workload
-from tests.faults.checks import check_equal, check_history
+from devtools.services.ports import free_port
+from devtools.services.postgres import NOT_DURABLE, PostgresServer
+from devtools.services.s3 import REGION, S3Server
+from tests.faults import mysql_workload
 from tests.faults.mysql_workload import MysqlWorkload
 from tests.faults.rewired import patient
 from tests.faults.s3_faults import ALWAYS, S3Faults, Trouble
 from tests.faults.traffic import Traffic
-from tests.faults.workload import Workload
 from tests.fixtures.capture import PATIENCE_S, Pipeline, PipelineFactory, WorkerProcess, poll
 from tests.fixtures.mysql_servers import ServerFactory, make_mysql_database
 from tests.fixtures.services import Database, make_database
+from tests.support import workload
+from tests.support.checks import check_equal, check_history
+from tests.support.workload import Workload
 
 MIB = 1 << 20
 AWAY_S = float(os.environ.get("STORE_AWAY_S", "3"))

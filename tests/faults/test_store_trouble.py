@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from pydantic import SecretStr
 
-from console.services.s3 import REGION, S3Server
+from devtools.services.s3 import REGION, S3Server
 from tests.faults.s3_faults import ALWAYS, Kind, S3Faults, Trouble
 from tests.unit.contract.documents import first_manifest, following
 from tideline.contract import layout

@@ -18,15 +18,10 @@ import pytest
 import redis
 from pydantic import SecretStr
 
-from capture.sources.mysql.server_ids import free_server_id
-from capture.sources.mysql.stream import open_stream
-from console.services.binlog_server import BinlogServer
-from console.services.s3 import S3Server
-from console.services.valkey import ValkeyServer
-from console.status import read_status
-from tests.faults.checks import Captured, check_equal, stale_changes
+from devtools.services.binlog_server import BinlogServer
+from devtools.services.s3 import S3Server
+from devtools.services.valkey import ValkeyServer
 from tests.faults.points import FENCED, taken_over
-from tests.faults.proxy import Fault, Proxy
 from tests.faults.rewired import on_s3, port_of, rewired
 from tests.fixtures.capture import Pipeline, PipelineFactory, WorkerProcess, poll
 from tests.fixtures.mysql_servers import (
@@ -36,11 +31,16 @@ from tests.fixtures.mysql_servers import (
 )
 from tests.fixtures.services import Database
 from tests.fixtures.sources import ConformingSource, MysqlSource, PostgresSource, Writers
+from tests.support.checks import Captured, check_equal, stale_changes
+from tests.support.proxy import Fault, Proxy
 from tideline.contract.manifest import Manifest, ManifestKind, OpenRequest, OpenState
 from tideline.contract.position import MysqlPosition
 from tideline.contract.request import Action, Command, DumpRequest, RequestState
 from tideline.control import GROUP, Asker, stream_key
 from tideline.settings import Control
+from tideline_capture.sources.mysql.binlog.stream import open_stream
+from tideline_capture.sources.mysql.server_ids import free_server_id
+from tideline_console.status import read_status
 
 both = pytest.mark.parametrize("conforming", ["postgres", "mariadb"], indirect=True)
 TAKEOVER_AFTER_S = 5.0

@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from tests.faults.checks import Captured, check_equal, check_history
 from tests.faults.points import taken_over
-from tests.faults.workload import SCHEMA, TABLES, Workload
 from tests.fixtures.capture import Pipeline, PipelineFactory, WorkerProcess, poll
 from tests.fixtures.services import Database
+from tests.support.checks import Captured, check_equal, check_history
+from tests.support.workload import SCHEMA, TABLES, Workload
 from tideline.contract import layout
 from tideline.contract.manifest import Manifest, ManifestKind, OpenState, TableDump
 from tideline.contract.request import DumpRequest

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.faults.checks import Captured, check_equal, check_history
 from tests.faults.rewired import rewired
-from tests.faults.workload import SCHEMA, TABLES, Workload
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.services import Database
+from tests.support.checks import Captured, check_equal, check_history
+from tests.support.workload import SCHEMA, TABLES, Workload
 from tideline.contract.manifest import Manifest, ManifestKind, OpenState, TableDump
 
 ORDERS = "public.orders"

@@ -1,6 +1,6 @@
 """The warehouse in plain Python: real merge plans, folded and merged as the merge's SQL says.
 
-`spark_jobs.fold_model` folds, and what the MERGE does with the folded rows is done here, key by
+`devtools.simulation.fold_model` folds, and what the MERGE does with the folded rows is done here, key by
 key, so that the table after every one of many merges can be looked at without a JVM.
 """
 
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spark_jobs.fold_model import Change, Key, State, fold
+from devtools.simulation.fold_model import Change, Key, State, fold
 from tideline.contract.manifest import Manifest, OpenState
 from tideline.contract.plan import Applied, PlanScope, TablePlan
-from tideline.contract.planning import make_plan
+from tideline.contract.planning.maker import make_plan
 from tideline.contract.schema import TableSchema
 
 _NO_LIMIT = 1 << 60

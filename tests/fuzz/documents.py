@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from capture.queue import _message
 from tests.fuzz.target import Target
 from tideline.contract.block import (
     check_files,
@@ -48,6 +47,7 @@ from tideline.contract.verification import (
 )
 from tideline.control import REQUEST_FIELD, _parse_status
 from tideline.planner.consumers import _READER as CONSUMERS
+from tideline_capture.queue import _message
 
 Decode = Callable[[bytes], Any]
 Encode = Callable[[Any], bytes]

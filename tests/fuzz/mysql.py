@@ -10,29 +10,34 @@ from typing import Any
 
 import numpy as np
 
-from capture.core.events import HeldSeen
-from capture.sources.mark_key import MarkKey
-from capture.sources.mysql.board import Board
-from capture.sources.mysql.charsets import charset_of
-from capture.sources.mysql.compressed import expand_payload, expand_rows, inflate, parse_payload
-from capture.sources.mysql.ddl.classify import classify
-from capture.sources.mysql.decode import walk_events
-from capture.sources.mysql.executed import make_executed
-from capture.sources.mysql.framing import EventBuffer, packet
-from capture.sources.mysql.gtid import GtidSet, MariadbGtids
-from capture.sources.mysql.images import PADDING
-from capture.sources.mysql.json_binary import json_text
-from capture.sources.mysql.log_events import parse_format_description
-from capture.sources.mysql.log_state import LogState
-from capture.sources.mysql.rare import RareEvents
-from capture.sources.mysql.rules import Rules
-from capture.sources.mysql.stream import BinlogStream
-from capture.sources.mysql.table_cache import Role, TableCache
-from capture.sources.mysql.table_map import parse_table_map
-from capture.sources.mysql.transactions import BinlogReader
 from tests.fuzz.target import Target
 from tideline.contract.errors import CorruptData, Misconfigured, SourceLost, Unavailable
 from tideline.contract.position import MysqlPosition, SourcePosition
+from tideline_capture.core.events import HeldSeen
+from tideline_capture.sources.mark_key import MarkKey
+from tideline_capture.sources.mysql.binlog.compressed import (
+    expand_payload,
+    expand_rows,
+    inflate,
+    parse_payload,
+)
+from tideline_capture.sources.mysql.binlog.decode import walk_events
+from tideline_capture.sources.mysql.binlog.executed import make_executed
+from tideline_capture.sources.mysql.binlog.framing import EventBuffer, packet
+from tideline_capture.sources.mysql.binlog.gtid import GtidSet, MariadbGtids
+from tideline_capture.sources.mysql.binlog.log_events import parse_format_description
+from tideline_capture.sources.mysql.binlog.log_state import LogState
+from tideline_capture.sources.mysql.binlog.rare import RareEvents
+from tideline_capture.sources.mysql.binlog.rules import Rules
+from tideline_capture.sources.mysql.binlog.stream import BinlogStream
+from tideline_capture.sources.mysql.binlog.table_cache import Role, TableCache
+from tideline_capture.sources.mysql.binlog.table_map import parse_table_map
+from tideline_capture.sources.mysql.binlog.transactions import BinlogReader
+from tideline_capture.sources.mysql.board import Board
+from tideline_capture.sources.mysql.ddl.classify import classify
+from tideline_capture.sources.mysql.types.charsets import charset_of
+from tideline_capture.sources.mysql.types.images import PADDING
+from tideline_capture.sources.mysql.types.json_binary import json_text
 
 FILE = "binlog.000001"
 MAGIC = b"\xfebin"

@@ -9,15 +9,6 @@ from typing import cast
 
 import pyarrow as pa
 
-from capture.arrow_types import arrow_type
-from capture.core.events import SchemaSeen
-from capture.sources.mark_key import MarkKey
-from capture.sources.postgres.copy import chunk_from_csv
-from capture.sources.postgres.pgoutput import Relation, parse_message
-from capture.sources.postgres.relations import Relations
-from capture.sources.postgres.transactions import TransactionReader
-from capture.sources.postgres.types import PgType, logical_type, to_arrow
-from capture.sources.postgres.watermarks import parse_mark
 from tests.fuzz.target import Target
 from tideline.contract.errors import CorruptData
 from tideline.contract.schema import Column, TableSchema
@@ -33,6 +24,15 @@ from tideline.contract.types import (
     TIMESTAMP_NTZ,
     decimal,
 )
+from tideline_capture.arrow_types import arrow_type
+from tideline_capture.core.events import SchemaSeen
+from tideline_capture.sources.mark_key import MarkKey
+from tideline_capture.sources.postgres.replication.pgoutput import Relation, parse_message
+from tideline_capture.sources.postgres.replication.relations import Relations
+from tideline_capture.sources.postgres.replication.transactions import TransactionReader
+from tideline_capture.sources.postgres.snapshot.copy import chunk_from_csv
+from tideline_capture.sources.postgres.types import PgType, logical_type, to_arrow
+from tideline_capture.sources.postgres.watermarks import parse_mark
 
 KEY = MarkKey("5f0c")
 TYPES = (BOOLEAN, BINARY, INT16, INT64, FLOAT64, decimal(12, 2), DATE, TIMESTAMP, TIMESTAMP_NTZ)

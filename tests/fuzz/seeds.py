@@ -17,12 +17,9 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from capture.segments import write_part
-from capture.sources.mysql.gtid import GtidSet
-from capture.sources.mysql.table_map import parse_table_id, parse_table_map
-from console.services.binlog_server import NOT_DURABLE, BinlogServer
-from console.services.mariadb import MariadbServer
-from console.services.mysql import MysqlServer
+from devtools.services.binlog_server import NOT_DURABLE, BinlogServer
+from devtools.services.mariadb import MariadbServer
+from devtools.services.mysql import MysqlServer
 from tests.fixtures import pgoutput_messages as pg
 from tests.fixtures.mysql_cases import Case, cases_of, create_statement, insert_statements
 from tests.fixtures.mysql_servers import Flavour
@@ -36,6 +33,9 @@ from tideline.contract.modes import Mode
 from tideline.contract.rebuild import RebuildRecord, encode_rebuild
 from tideline.contract.schema import encode_schema
 from tideline.control import WorkerStatus
+from tideline_capture.segments import write_part
+from tideline_capture.sources.mysql.binlog.gtid import GtidSet
+from tideline_capture.sources.mysql.binlog.table_map import parse_table_id, parse_table_map
 
 _ROWS, _COLUMNS, _LONG = 3, 16, 100
 _KINDS = {23: 0, 24: 1, 25: 2, 30: 0, 31: 1, 32: 2}

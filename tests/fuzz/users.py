@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from capture.rollup_file import RollUpFile
 from tests.fuzz.target import Target
 from tideline.contract import layout
 from tideline.contract.errors import CorruptData, Misconfigured
@@ -22,6 +21,7 @@ from tideline.contract.schema import Column, TableId, TableSchema, parse_table
 from tideline.contract.types import parse_type
 from tideline.keys import parse_csv, parse_json_lines, parse_line
 from tideline.settings import load_settings, make_settings
+from tideline_capture.rollup_file import RollUpFile
 
 _ORDERS = TableId("public", "orders")
 _LEAST = {

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from capture.app import administration
-from console.app import app
-from console.services.postgres import PostgresServer
+from devtools.services.postgres import PostgresServer
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.mysql_servers import MysqlDatabase
 from tests.fixtures.services import Database
 from tideline.contract.errors import Misconfigured
 from tideline.contract.manifest import TableCondition
+from tideline_capture.app import administration
+from tideline_console.app import app
 
 PASSWORD = "canary-6f01"
 POSTGRES = (

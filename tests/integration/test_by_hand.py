@@ -17,8 +17,8 @@ import jsonschema
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from console.services.postgres import PostgresServer
-from console.services.valkey import ValkeyServer
+from devtools.services.postgres import PostgresServer
+from devtools.services.valkey import ValkeyServer
 from tests.fixtures.services import Database
 from tests.fixtures.settings import ConfigFactory
 

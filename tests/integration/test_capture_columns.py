@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.faults.checks import Captured, check_equal
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.services import Database
+from tests.support.checks import Captured, check_equal
 from tideline.contract.manifest import TableCondition
 
 KEY = "id int PRIMARY KEY"

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.faults.checks import Captured, check_equal
 from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory, WorkerProcess, poll
 from tests.fixtures.services import Database
+from tests.support.checks import Captured, check_equal
 from tideline.contract.manifest import TableCondition
 from tideline.contract.request import DumpRequest, RequestState, TimeRange
 

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from console.services.postgres import PostgresServer
-from tests.faults.checks import check_equal, check_history, end_lsn
-from tests.faults.workload import SCHEMA, TABLES, Workload
+from devtools.services.postgres import PostgresServer
 from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory, poll
 from tests.fixtures.services import Database
+from tests.support.checks import check_equal, check_history, end_lsn
+from tests.support.workload import SCHEMA, TABLES, Workload
 from tideline.contract.manifest import ManifestKind, Part
 from tideline.store.objects import open_store
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import psycopg2
 import pytest
 
-from tests.faults.checks import check_equal
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.services import Database
+from tests.support.checks import check_equal
 from tideline.contract.manifest import TableCondition
 
 T, GOOD = "public.t", "public.good"

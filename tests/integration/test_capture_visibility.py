@@ -14,10 +14,10 @@ from typing import Any
 import psycopg2
 import pytest
 
-from console.services.postgres import PostgresServer
-from tests.faults.checks import check_equal, read_chain, stale_changes
+from devtools.services.postgres import PostgresServer
 from tests.fixtures.capture import IDLE_S, PATIENCE_S, Pipeline, PipelineFactory, poll
 from tests.fixtures.services import Database
+from tests.support.checks import check_equal, read_chain, stale_changes
 from tideline.contract.request import DumpRequest, RequestState
 
 HOT = "public.hot"

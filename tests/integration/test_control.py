@@ -11,8 +11,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 import redis
 
-from capture.queue import Message, RequestQueue
-from console.services.valkey import ValkeyServer
+from devtools.services.valkey import ValkeyServer
 from tests.fixtures.capture import PATIENCE_S
 from tests.fixtures.certificates import make_authority
 from tests.fixtures.tls_front import TlsFront
@@ -29,6 +28,7 @@ from tideline.control import (
 )
 from tideline.redis_client import COMMANDS, translate
 from tideline.settings import Control
+from tideline_capture.queue import Message, RequestQueue
 
 CANARY = "canary-4f1c"
 

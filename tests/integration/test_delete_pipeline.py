@@ -18,14 +18,14 @@ from deltalake import DeltaTable, write_deltalake
 from psycopg2.extras import LogicalReplicationConnection
 from pydantic import SecretStr
 
-from capture.app import administration
-from console.delete_pipeline import EXIT_LEFT, run
-from console.services.postgres import PostgresServer
+from devtools.services.postgres import PostgresServer
 from tests.fixtures.capture import Pipeline, PipelineFactory, poll
 from tests.fixtures.mysql_servers import WATERMARK_DATABASE, MysqlDatabase
 from tests.fixtures.services import Database
 from tideline.contract.errors import Misconfigured
 from tideline.redis_client import connect
+from tideline_capture.app import administration
+from tideline_console.delete_pipeline import EXIT_LEFT, run
 
 PASSWORD = "canary-d3f7"
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,7 +85,7 @@ def left(pipeline: Pipeline[Any]) -> list[str]:
 
 KILLED = """
 import os, signal, sys
-from console.delete_pipeline import run
+from tideline_console.delete_pipeline import run
 from tideline.settings import load_settings
 
 taken = []

@@ -16,13 +16,13 @@ import pytest
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
-from console.demo.compare import TableComparison, compare, compare_table
-from console.demo.databases.base import CannotRender, Size
-from console.demo.databases.choose import count_rows, create_shop, of_kind, of_url, tables
-from console.demo.databases.mariadb import MariadbShopServer
-from console.demo.databases.mariadb_text import as_text
-from console.demo.traffic import Traffic
-from console.services.binlog_server import BinlogServer
+from devtools.demo.compare import TableComparison, compare, compare_table
+from devtools.demo.databases.base import CannotRender, Size
+from devtools.demo.databases.choose import count_rows, create_shop, of_kind, of_url, tables
+from devtools.demo.databases.mariadb import MariadbShopServer
+from devtools.demo.databases.mariadb_text import as_text
+from devtools.demo.traffic import Traffic
+from devtools.services.binlog_server import BinlogServer
 from tests.fixtures.mysql_servers import GRANTS, Flavour, MysqlDatabase
 from tideline.contract.errors import Misconfigured
 from tideline.contract.position import MysqlPosition, PostgresPosition

@@ -17,11 +17,11 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from console.demo.compare import TableComparison, compare, compare_table
-from console.demo.databases.base import CannotRender, Size
-from console.demo.databases.choose import count_rows, create_shop, of_kind, tables
-from console.demo.databases.postgres_text import as_text
-from console.demo.traffic import DSN_VARIABLE, Report, Traffic, read_report
+from devtools.demo.compare import TableComparison, compare, compare_table
+from devtools.demo.databases.base import CannotRender, Size
+from devtools.demo.databases.choose import count_rows, create_shop, of_kind, tables
+from devtools.demo.databases.postgres_text import as_text
+from devtools.demo.traffic import DSN_VARIABLE, Report, Traffic, read_report
 from tests.fixtures.services import Database
 
 TABLES = tables(of_kind("postgres"))
@@ -118,7 +118,7 @@ def test_the_process_stops_cleanly_and_its_last_report_is_final(
 ) -> None:
     path = tmp_path / "report.json"
     process = subprocess.Popen(
-        [sys.executable, "-m", "console.demo.traffic", "--report", str(path)],
+        [sys.executable, "-m", "devtools.demo.traffic", "--report", str(path)],
         env={**os.environ, DSN_VARIABLE: shop.dsn},
         stderr=subprocess.PIPE,
         text=True,

@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import console.doctor
-from capture.sources.nothing import nothing_chosen
-from console.app import app
-from console.services.ports import free_port
-from console.services.postgres import PostgresServer
-from console.services.valkey import ValkeyServer
+import tideline_console.doctor
+from devtools.services.ports import free_port
+from devtools.services.postgres import PostgresServer
+from devtools.services.valkey import ValkeyServer
 from tests.fixtures.capture import PipelineFactory
 from tests.fixtures.services import Database
 from tests.fixtures.settings import ConfigFactory
 from tideline.contract.manifest import TableCondition
 from tideline.settings import Settings
+from tideline_capture.sources.nothing import nothing_chosen
+from tideline_console.app import app
 
 TIDELINE = Path(sys.executable).parent / "tideline"
 CANARY = "canary-3b7e"
@@ -90,7 +90,7 @@ def test_a_worker_that_confirms_meanwhile(
         assert worker.wait() == 0, worker.output()[-3_000:]
 
     capture()
-    tail = console.doctor._tail
+    tail = tideline_console.doctor._tail
     asked = list[object]()
 
     def and_then(settings: Settings) -> object:
@@ -98,7 +98,7 @@ def test_a_worker_that_confirms_meanwhile(
         capture()
         return found
 
-    monkeypatch.setattr(console.doctor, "_tail", and_then)
+    monkeypatch.setattr(tideline_console.doctor, "_tail", and_then)
     done = doctor(pipeline.config)
     assert asked
     assert done.returncode == 0, done.stdout

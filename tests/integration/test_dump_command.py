@@ -7,10 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from capture.queue import Message, RequestQueue
-from console import dump
-from console.dump import make_request, run
-from console.services.valkey import ValkeyServer
+from devtools.services.valkey import ValkeyServer
 from tests.fixtures.capture import PATIENCE_S, poll
 from tests.fixtures.core import first_manifest
 from tests.fixtures.ends import Ends
@@ -21,6 +18,9 @@ from tideline.contract.request import Answer, DumpRequest, RequestState, TablePr
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
+from tideline_capture.queue import Message, RequestQueue
+from tideline_console import dump
+from tideline_console.dump import make_request, run
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_a_forged_end_is_not_believed(
 ) -> None:
     """Whoever may ask may write answers; this one wrote it before there was a request."""
     monkeypatch.setattr(dump, "REPEAT_AFTER_S", 0.3)
-    monkeypatch.setattr("console.recorded.DOUBT_S", 0.1)
+    monkeypatch.setattr("tideline_console.recorded.DOUBT_S", 0.1)
     request = make_request(["public.a"], request_id="forged1")
     forged = TableProgress("public.a", RequestState.DONE, rows=1)
     queue.answer(Answer("forged1", RequestState.DONE, manifest_number=3, tables=(forged,)))

@@ -23,9 +23,9 @@ from pathlib import Path
 
 import pytest
 
-from console.services.ports import free_port
-from console.services.postgres import NOT_DURABLE, PostgresServer, binaries
-from console.services.process import unprivileged_account
+from devtools.services.ports import free_port
+from devtools.services.postgres import NOT_DURABLE, PostgresServer, binaries
+from devtools.services.process import unprivileged_account
 from tideline.cache import cache_folder, rename_into_place
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +36,7 @@ PATIENCE_S = 300.0
 INSTALLED = ("git clone", "make setup", ". .venv/bin/activate", "mkdir")
 """What makes the place that this test has already."""
 READERS = ("python3 -m venv readers", "readers/bin/pip")
-STARTS_SPARK = ('python -c "from console.spark', "tideline verify")
+STARTS_SPARK = ('python -c "from tideline_console.spark', "tideline verify")
 """Left to the long form: a Spark of their own each, and others test the same."""
 REPEATED = ("tideline status",)
 """Asked again until it prints what the README says: the worker needs its time."""

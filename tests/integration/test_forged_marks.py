@@ -17,14 +17,14 @@ from typing import Any, cast
 import psycopg2
 import pytest
 
-from console.status import read_status
-from console.status_text import print_status
 from tests.conformance.test_keyless import COUNTED, chain_bag
-from tests.faults.checks import check_equal
 from tests.fixtures.capture import Pipeline, PipelineFactory, WorkerProcess, poll
 from tests.fixtures.mysql_servers import WATERMARK_DATABASE, MysqlDatabase
 from tests.fixtures.services import Database
+from tests.support.checks import check_equal
 from tideline.contract.request import DumpRequest, RequestState
+from tideline_console.status import read_status
+from tideline_console.status_text import print_status
 
 MARKS = f"{WATERMARK_DATABASE}.watermark"
 DAY_US = 86_400_000_000

@@ -11,12 +11,12 @@ import psycopg2
 import pytest
 from typer.testing import CliRunner
 
-from console.app import app
-from console.services.postgres import PostgresServer
-from console.services.valkey import ValkeyServer
+from devtools.services.postgres import PostgresServer
+from devtools.services.valkey import ValkeyServer
 from tests.fixtures.mysql_servers import MysqlDatabase
 from tests.fixtures.services import Database
 from tideline.settings import load_settings
+from tideline_console.app import app
 
 PASSWORD = "canary'-83ab"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.checks import check_equal
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.mysql_servers import MysqlDatabase
+from tests.support.checks import check_equal
 from tideline.contract.manifest import TableCondition
 
 

@@ -11,17 +11,17 @@ from typing import Any
 import pymysql
 import pytest
 
-from capture.sources.mysql.catalog import (
+from tests.fixtures.mysql_binlog import recorded
+from tests.fixtures.mysql_cases import cases_of, create_statement
+from tests.fixtures.mysql_servers import MysqlDatabase, ServerFactory, make_mysql_database
+from tideline.contract.schema import TableId
+from tideline_capture.sources.mysql.catalog.tables import (
     CatalogTable,
     Flavour,
     list_tables,
     natives,
     read_tables,
 )
-from tests.fixtures.mysql_binlog import recorded
-from tests.fixtures.mysql_cases import cases_of, create_statement
-from tests.fixtures.mysql_servers import MysqlDatabase, ServerFactory, make_mysql_database
-from tideline.contract.schema import TableId
 
 MARIADB_ONLY = pytest.mark.parametrize("flavour", ["mariadb"])
 MYSQL_ONLY = pytest.mark.parametrize("flavour", ["mysql8", "mysql9"])

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from capture.sources.mysql.charset_tables import CHAR_BYTES
-from capture.sources.mysql.charsets import charset_of, decode_label, decode_texts
-from console.services.binlog_server import BinlogServer
+from devtools.services.binlog_server import BinlogServer
 from tests.fixtures.mysql_binlog import recorded
 from tests.fixtures.mysql_servers import MysqlDatabase
+from tideline_capture.sources.mysql.types.charset_tables import CHAR_BYTES
+from tideline_capture.sources.mysql.types.charsets import charset_of, decode_label, decode_texts
 
 _SINGLE = [bytes([code]) for code in range(0x100)]
 _PAIRS = [bytes([lead, trail]) for lead in range(0x80, 0x100) for trail in range(0x40, 0x100)]

@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 
-from capture.core.events import ChunkFailed, MarkKind
-from capture.core.window import key_text
-from capture.sources.mysql.chunks import RowChunkReader
 from tests.fixtures.capture import PATIENCE_S
 from tests.fixtures.mysql_chunks import (
     Marks,
@@ -29,6 +26,9 @@ from tests.fixtures.mysql_chunks import (
 from tests.fixtures.mysql_servers import Flavour, MysqlDatabase
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.request import TimeRange
+from tideline_capture.core.events import ChunkFailed, MarkKind
+from tideline_capture.core.window import key_text
+from tideline_capture.sources.mysql.snapshot.chunks import RowChunkReader
 
 
 @pytest.fixture
@@ -406,7 +406,9 @@ class TestPreparedTransactions:
         reader: RowChunkReader,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr("capture.sources.mysql.prepared._COMMIT_S", PATIENCE_S)
+        monkeypatch.setattr(
+            "tideline_capture.sources.mysql.snapshot.prepared._COMMIT_S", PATIENCE_S
+        )
         if flavour == "mysql9":
             grant(mysql_database, "GRANT", "TO")
         fill(mysql_database, "k int PRIMARY KEY, n int|(1, 1)")

@@ -14,17 +14,17 @@ from typing import Any
 import pymysql
 import pytest
 
-from capture.sources.mysql.ddl.logged import read_statement
-from capture.sources.mysql.ddl.statement import Kind, Statement, names_begun, names_ended
-from capture.sources.mysql.event_codes import EventCode
-from capture.sources.mysql.log_events import Query, parse_query
-from capture.sources.mysql.names import quoted
-from console.services.binlog_server import BinlogServer
+from devtools.services.binlog_server import BinlogServer
 from tests.fixtures.ddl_statements import STRICT, TABLES, Ddl, statements, tables_of
 from tests.fixtures.mysql_servers import MysqlDatabase
 from tests.fixtures.odd_events import read_events
 from tideline.contract.schema import TableId
 from tideline.contract.steps import StepKind
+from tideline_capture.sources.mysql.binlog.event_codes import EventCode
+from tideline_capture.sources.mysql.binlog.log_events import Query, parse_query
+from tideline_capture.sources.mysql.ddl.logged import read_statement
+from tideline_capture.sources.mysql.ddl.statement import Kind, Statement, names_begun, names_ended
+from tideline_capture.sources.mysql.names import quoted
 
 PARTS = 12
 _FRAMES = (Kind.BEGIN, Kind.COMMIT)

@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 import pymysql
 
-from capture.sources.mysql.columns import Code, MysqlColumn
 from tests.fixtures.mysql_binlog import LoggedTable, recorded
 from tests.fixtures.mysql_cases import (
     Case,
@@ -19,6 +18,7 @@ from tests.fixtures.mysql_cases import (
 )
 from tests.fixtures.mysql_servers import MysqlDatabase
 from tests.fixtures.mysql_text import column_texts
+from tideline_capture.sources.mysql.types.columns import Code, MysqlColumn
 
 LENIENT = "SET sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'"
 

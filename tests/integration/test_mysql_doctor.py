@@ -8,10 +8,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from capture.sources.mysql.source import MysqlSource
-from capture.sources.nothing import nothing_chosen
-from console import doctor as module
-from console.app import app
 from tests.fixtures.capture import PipelineFactory
 from tests.fixtures.core import first_manifest
 from tests.fixtures.mysql_servers import MysqlDatabase
@@ -19,6 +15,10 @@ from tests.fixtures.settings import ConfigFactory, SettingsFactory
 from tideline.contract.manifest import TableCondition
 from tideline.contract.position import MysqlPosition, PostgresPosition, SourceIdentity
 from tideline.settings import Settings
+from tideline_capture.sources.mysql.source import MysqlSource
+from tideline_capture.sources.nothing import nothing_chosen
+from tideline_console import doctor as module
+from tideline_console.app import app
 
 CANARY = "canary-3b7e"
 BEGINNING = MysqlPosition("", 0)

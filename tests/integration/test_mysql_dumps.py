@@ -14,7 +14,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.faults.checks import Captured, check_equal
 from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory, WorkerProcess, poll
 from tests.fixtures.mysql_readers import reading_only
 from tests.fixtures.mysql_servers import (
@@ -26,6 +25,7 @@ from tests.fixtures.mysql_servers import (
     follow,
     make_mysql_database,
 )
+from tests.support.checks import Captured, check_equal
 from tideline.contract.manifest import TableCondition
 from tideline.contract.request import DumpRequest, RequestState, TimeRange
 

@@ -10,10 +10,10 @@ import pymysql
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-from tests.faults.checks import check_equal
 from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory
 from tests.fixtures.mysql_servers import FLAVOURS, Flavour, MysqlDatabase
 from tests.fixtures.mysql_writes import of_flavour, run_sessions, work
+from tests.support.checks import check_equal
 
 
 def test_whatever_clients_do(mysql_database: MysqlDatabase, pipeline_of: PipelineFactory) -> None:
@@ -48,7 +48,7 @@ class Gap:
     """Statements that leave less in the log than was changed, and what the worker says then.
 
     Each runs on some server; recorded logs of all of them are read in
-    ``tests/unit/capture/mysql/test_transactions.py``.
+    ``tests/unit/capture/mysql/binlog/test_transactions.py``.
     """
 
     name: str

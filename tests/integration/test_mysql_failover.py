@@ -6,7 +6,6 @@ import dataclasses
 
 import pytest
 
-from tests.faults.checks import check_equal
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.mysql_servers import (
     Flavour,
@@ -18,6 +17,7 @@ from tests.fixtures.mysql_servers import (
     promote,
     purge_logs,
 )
+from tests.support.checks import check_equal
 
 TABLE = "CREATE TABLE items (id INT PRIMARY KEY, v INT)"
 

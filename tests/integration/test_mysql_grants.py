@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from capture.sources.finding import Finding
 from tests.fixtures.mysql_preflight import bad, check, make_shop, only, plan_of, statements
 from tests.fixtures.mysql_servers import MysqlDatabase
 from tideline.contract.schema import TableId
+from tideline_capture.sources.finding import Finding
 
 PASSWORD = "canary-77aa"
 

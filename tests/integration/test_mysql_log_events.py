@@ -8,12 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from capture.sources.mysql.ddl.classify import classify
-from capture.sources.mysql.ddl.statement import Kind, Statement
-from capture.sources.mysql.event_codes import EventCode
-from capture.sources.mysql.gtid import GtidSet, MariadbGtids
-from capture.sources.mysql.log_events import parse_query, parse_query_compressed
-from console.services.binlog_server import BinlogServer
+from devtools.services.binlog_server import BinlogServer
 from tests.fixtures.mysql_servers import (
     FLAVOURS,
     Flavour,
@@ -21,6 +16,11 @@ from tests.fixtures.mysql_servers import (
     start_new,
 )
 from tests.fixtures.odd_events import FOLDER, SCENARIOS, Scenario, read_events, run_scenario
+from tideline_capture.sources.mysql.binlog.event_codes import EventCode
+from tideline_capture.sources.mysql.binlog.gtid import GtidSet, MariadbGtids
+from tideline_capture.sources.mysql.binlog.log_events import parse_query, parse_query_compressed
+from tideline_capture.sources.mysql.ddl.classify import classify
+from tideline_capture.sources.mysql.ddl.statement import Kind, Statement
 
 _VARYING = {EventCode.STOP, EventCode.ROTATE, 161}
 """Events that come as the server's own housekeeping has it."""

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from capture.core.events import ChunkFailed
-from capture.sources.mysql.chunks import RowChunkReader
-from capture.sources.mysql.names import quoted
 from tests.fixtures.mysql_chunks import fill, make_reader, order, read_all
 from tests.fixtures.mysql_keys import EVERYWHERE, ONLY, text_key
 from tests.fixtures.mysql_servers import MysqlDatabase
+from tideline_capture.core.events import ChunkFailed
+from tideline_capture.sources.mysql.names import quoted
+from tideline_capture.sources.mysql.snapshot.chunks import RowChunkReader
 
 
 @pytest.fixture

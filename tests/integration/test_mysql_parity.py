@@ -16,7 +16,6 @@ from typing import Any
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import WriteRowsEvent
 
-from capture.sources.mysql.columns import BYTES, Code, MysqlColumn
 from tests.fixtures.mysql_binlog import recorded
 from tests.fixtures.mysql_cases import (
     Case,
@@ -29,6 +28,7 @@ from tests.fixtures.mysql_cases import (
 from tests.fixtures.mysql_servers import MysqlDatabase
 from tests.fixtures.mysql_text import column_texts
 from tests.integration.test_mysql_decode import canonical, run_leniently, shown
+from tideline_capture.sources.mysql.types.columns import BYTES, Code, MysqlColumn
 
 STOPS_THE_LIBRARY = ("COMPRESSED", "VECTOR", "INET", "UUID")
 """Columns that it cannot read at all, or not without `information_schema`."""

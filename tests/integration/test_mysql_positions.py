@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from capture.sources.mysql.stream import open_stream
-from tests.faults.checks import check_equal, read_chain
 from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory, poll
 from tests.fixtures.mysql_servers import (
     FLAVOURS,
@@ -19,7 +17,9 @@ from tests.fixtures.mysql_servers import (
 )
 from tests.fixtures.mysql_writes import run_sessions
 from tests.fixtures.settings import SettingsFactory
+from tests.support.checks import check_equal, read_chain
 from tideline.contract.position import MysqlPosition
+from tideline_capture.sources.mysql.binlog.stream import open_stream
 
 SILENCE_S = 5.0
 LARGE = (1, 15 << 20, (16 << 20) - 200, (16 << 20) + 5, 33 << 20)

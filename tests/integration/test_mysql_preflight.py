@@ -10,10 +10,7 @@ from typing import Literal
 
 import pytest
 
-from capture.sources.mysql import preflight_facts
-from capture.sources.mysql.connect import flavour as flavour_of
-from capture.sources.mysql.preflight import require_settings, run_preflight
-from console.services.binlog_server import BinlogServer
+from devtools.services.binlog_server import BinlogServer
 from tests.fixtures.capture import poll
 from tests.fixtures.mysql_preflight import bad, check, make_shop, only, plan_of, statements
 from tests.fixtures.mysql_servers import (
@@ -27,6 +24,9 @@ from tests.fixtures.mysql_servers import (
 )
 from tideline.contract.errors import Misconfigured
 from tideline.contract.position import MysqlPosition
+from tideline_capture.sources.mysql.checks import facts as preflight_facts
+from tideline_capture.sources.mysql.checks.preflight import require_settings, run_preflight
+from tideline_capture.sources.mysql.connect import flavour as flavour_of
 
 MARIADB_ONLY = pytest.mark.parametrize("flavour", ["mariadb"])
 MYSQL_ONLY = pytest.mark.parametrize("flavour", ["mysql8", "mysql9"])

@@ -12,9 +12,9 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from console.services.binlog_server import NOT_DURABLE, BinlogServer
-from console.services.mariadb import MariadbServer
-from console.services.ports import LOOPBACK
+from devtools.services.binlog_server import NOT_DURABLE, BinlogServer
+from devtools.services.mariadb import MariadbServer
+from devtools.services.ports import LOOPBACK
 from tests.fixtures.mysql_servers import (
     Flavour,
     MysqlDatabase,

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from capture.sources.mysql.columns import MysqlTable
-from capture.sources.mysql.event_codes import EventCode
-from capture.sources.mysql.table_map import FULL_METADATA, parse_table_map, parse_table_name
 from tests.fixtures.mysql_servers import Flavour, MysqlDatabase, ServerFactory, make_mysql_database
 from tests.fixtures.odd_events import read_events
 from tideline.contract.errors import Misconfigured
 from tideline.contract.schema import TableId
+from tideline_capture.sources.mysql.binlog.event_codes import EventCode
+from tideline_capture.sources.mysql.binlog.table_map import (
+    FULL_METADATA,
+    parse_table_map,
+    parse_table_name,
+)
+from tideline_capture.sources.mysql.types.columns import MysqlTable
 
 _COMMON = (
     "tinyint", "smallint unsigned", "mediumint", "int unsigned", "bigint", "bigint unsigned",

@@ -9,14 +9,14 @@ from urllib.parse import quote
 import pytest
 from pydantic import SecretStr
 
-from capture.sources.finding import Session
-from capture.sources.mysql.connect import connect
-from capture.sources.mysql.preflight_facts import read_server
-from console.services.binlog_server import BinlogServer
+from devtools.services.binlog_server import BinlogServer
 from tests.fixtures.certificates import Authority, make_authority, serve_tls
 from tests.fixtures.mysql_servers import Flavour, ServerFactory
 from tideline.contract.errors import Misconfigured
 from tideline.settings import Source
+from tideline_capture.sources.finding import Session
+from tideline_capture.sources.mysql.checks.facts import read_server
+from tideline_capture.sources.mysql.connect import connect
 
 
 def cipher(server: BinlogServer, query: str) -> str:

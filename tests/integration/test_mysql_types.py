@@ -12,15 +12,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from capture.sources.mysql.names import qualified, quoted
-from tests.faults.checks import Captured, check_equal, read_chain
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.mysql_cases import Case, cases_of, create_statement, insert_statements
 from tests.fixtures.mysql_draws import drawn_rows
 from tests.fixtures.mysql_keys import keys_of
 from tests.fixtures.mysql_servers import MysqlDatabase
+from tests.support.checks import Captured, check_equal, read_chain
 from tideline.contract.manifest import TableCondition
 from tideline.contract.schema import TableId
+from tideline_capture.sources.mysql.names import qualified, quoted
 
 SEED = 20_261_121
 RANDOM_ROWS = 250

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.faults.checks import check_equal, read_chain, stale_changes
 from tests.fixtures.capture import Pipeline, PipelineFactory, poll
 from tests.fixtures.mysql_readers import reading_only
 from tests.fixtures.mysql_servers import (
@@ -21,6 +20,7 @@ from tests.fixtures.mysql_servers import (
     ServerFactory,
     make_mysql_database,
 )
+from tests.support.checks import check_equal, read_chain, stale_changes
 from tideline.contract.request import DumpRequest, RequestState
 
 KEYS = 2000

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.checks import check_equal, read_chain
 from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory
 from tests.fixtures.mysql_servers import (
     Flavour,
@@ -18,6 +17,7 @@ from tests.fixtures.mysql_servers import (
     purge_logs,
 )
 from tests.fixtures.mysql_writes import run_sessions
+from tests.support.checks import check_equal, read_chain
 from tideline.contract.manifest import TableCondition
 
 TABLES = (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from console.demo.compare import compare
+from devtools.demo.compare import compare
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.services import Database
 from tideline.contract.layout import receipt_key
@@ -65,7 +65,7 @@ def test_they_are_read_again(pipeline: Pipeline[Database], spark: SparkSession) 
 
 
 def merged(pipeline: Pipeline[Database], spark: SparkSession, plan_id: str) -> Receipt:
-    from spark_jobs.merge import run_plan
+    from tideline_spark.merge import run_plan
 
     receipt = run_plan(spark, plan_merge(pipeline.settings, plan_id=plan_id))
     key = receipt_key(pipeline.settings.pipeline, plan_id)

@@ -10,16 +10,16 @@ from typing import Any
 import psycopg2
 import pytest
 
-from capture.core.events import CatalogRound, TableFacts
-from capture.sources.mark_key import MarkKey
-from capture.sources.postgres.catalog import list_tables
-from capture.sources.postgres.publication import OPTIONS, ensure_publication
-from capture.sources.postgres.types import PINNED
-from capture.sources.postgres.watch import CatalogWatch
 from tests.fixtures.postgres_partitions import GOOD_PARTITIONS, SPOILED_PARTITIONS
 from tests.fixtures.services import Database
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.schema import TableId
+from tideline_capture.core.events import CatalogRound, TableFacts
+from tideline_capture.sources.mark_key import MarkKey
+from tideline_capture.sources.postgres.catalog.tables import list_tables
+from tideline_capture.sources.postgres.catalog.watch import CatalogWatch
+from tideline_capture.sources.postgres.publication import OPTIONS, ensure_publication
+from tideline_capture.sources.postgres.types import PINNED
 
 TABLE = "public.t"
 
@@ -323,7 +323,9 @@ def test_a_round_sees_one_moment(
         database.run("ALTER TABLE t ALTER COLUMN v TYPE bigint")
         return found
 
-    monkeypatch.setattr("capture.sources.postgres.watch.list_tables", list_then_alter)
+    monkeypatch.setattr(
+        "tideline_capture.sources.postgres.catalog.watch.list_tables", list_then_alter
+    )
     assert look(watch)[TABLE] == before
     monkeypatch.undo()
     after = look(watch)[TABLE]

@@ -10,14 +10,14 @@ from typing import Any
 import psycopg2
 import pytest
 
-from capture.core.events import Chunk, ChunkFailed, ChunkOrder
-from capture.sources.mark_key import MarkKey
-from capture.sources.postgres.chunks import CopyChunkReader
-from capture.sources.postgres.connect import connect
-from capture.sources.postgres.types import PINNED
 from tests.fixtures.capture import PATIENCE_S, poll
 from tests.fixtures.services import Database
 from tideline.settings import make_settings
+from tideline_capture.core.events import Chunk, ChunkFailed, ChunkOrder
+from tideline_capture.sources.mark_key import MarkKey
+from tideline_capture.sources.postgres.connect import connect
+from tideline_capture.sources.postgres.snapshot.chunks import CopyChunkReader
+from tideline_capture.sources.postgres.types import PINNED
 
 TABLE = "public.t"
 

@@ -7,11 +7,11 @@ from typing import Any
 import psycopg2
 import pytest
 
-from capture.sources.postgres.connect import connect
 from tests.fixtures.services import Database
 from tests.fixtures.settings import ConfigFactory
 from tideline.contract.errors import Misconfigured
 from tideline.settings import load_settings
+from tideline_capture.sources.postgres.connect import connect
 
 
 def test_settings_that_get_lost_on_the_way_are_named(

@@ -7,9 +7,15 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from capture.sources.postgres import decode
-from capture.sources.postgres.decode import Decoded, decode_rows, decode_rows_loop
-from capture.sources.postgres.pgoutput import (
+from tests.fixtures.services import Database
+from tideline.contract.schema import Column, TableSchema
+from tideline_capture.sources.postgres.replication import decode
+from tideline_capture.sources.postgres.replication.decode import (
+    Decoded,
+    decode_rows,
+    decode_rows_loop,
+)
+from tideline_capture.sources.postgres.replication.pgoutput import (
     ROW_KINDS,
     Begin,
     Commit,
@@ -17,8 +23,6 @@ from capture.sources.postgres.pgoutput import (
     Truncate,
     parse_message,
 )
-from tests.fixtures.services import Database
-from tideline.contract.schema import Column, TableSchema
 
 KEY = ("region", "id")
 COLUMNS = (

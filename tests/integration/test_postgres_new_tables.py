@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from capture.sources.postgres.publication import OPTIONS
 from tests.conformance.test_live_tables import rows_of
 from tests.fixtures.capture import PipelineFactory
 from tests.fixtures.services import Database
+from tideline_capture.sources.postgres.publication import OPTIONS
 
 NAME = "public.fresh"
 

@@ -9,11 +9,11 @@ from contextlib import closing
 import psycopg2
 import pytest
 
-from capture.sources.postgres.pgoutput import Relation, RelationColumn
-from capture.sources.postgres.publication import ensure_publication
-from capture.sources.postgres.relations import Relations
 from tests.fixtures.capture import PATIENCE_S
 from tests.fixtures.services import Database
+from tideline_capture.sources.postgres.publication import ensure_publication
+from tideline_capture.sources.postgres.replication.pgoutput import Relation, RelationColumn
+from tideline_capture.sources.postgres.replication.relations import Relations
 
 INT4 = 23
 UNSEEN_S = 0.3
@@ -54,7 +54,9 @@ class Altering:
 def test_a_server_that_ends_the_transaction_late_is_waited_for(
     database: Database, relations: Relations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("capture.sources.postgres.relations._PATIENCE_S", PATIENCE_S)
+    monkeypatch.setattr(
+        "tideline_capture.sources.postgres.replication.relations._PATIENCE_S", PATIENCE_S
+    )
     with closing(Altering(database)) as altering:
         timer = threading.Timer(UNSEEN_S, altering.commit)
         timer.start()
@@ -69,10 +71,12 @@ def test_one_that_nobody_ever_sees_is_waited_for_once(
 ) -> None:
     """It may wait for a standby that is away, and describe hundreds of tables. Its ALTER holds a
     lock on this one, which no look at the catalog waits for."""
-    monkeypatch.setattr("capture.sources.postgres.relations._PATIENCE_S", 0.2)
+    monkeypatch.setattr("tideline_capture.sources.postgres.replication.relations._PATIENCE_S", 0.2)
     naps: list[float] = []
     with closing(Altering(database)) as altering:
         assert relations.announce(altering.relation, altering.xid).facts is None
-        monkeypatch.setattr("capture.sources.postgres.relations.time.sleep", naps.append)
+        monkeypatch.setattr(
+            "tideline_capture.sources.postgres.replication.relations.time.sleep", naps.append
+        )
         assert relations.announce(altering.relation, altering.xid).facts is None
     assert not naps

@@ -13,15 +13,15 @@ from urllib.parse import quote, urlsplit
 import pytest
 from pydantic import SecretStr
 
-from capture.sources.finding import Session
-from capture.sources.postgres.connect import connect
-from capture.sources.postgres.preflight_facts import read_server
 from tests.fixtures.capture import PipelineFactory
 from tests.fixtures.certificates import Authority, make_authority
 from tests.fixtures.services import Database
 from tests.fixtures.tls_front import TlsFront
 from tideline.contract.errors import Misconfigured
 from tideline.settings import Source
+from tideline_capture.sources.finding import Session
+from tideline_capture.sources.postgres.checks.facts import read_server
+from tideline_capture.sources.postgres.connect import connect
 
 PASSWORDS = ("pässwörd", "пароль", "p€ss", "ﬁne pass")
 """In Latin-1, and not; the last one is another text once it is prepared as SCRAM wants it."""
@@ -167,9 +167,11 @@ def test_doctor_warns_of_another_machine(
     pipeline_of: PipelineFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from console import doctor as looks
+    from tideline_console import doctor as looks
 
-    monkeypatch.setattr("capture.sources.postgres.preflight_facts.stays_here", lambda fd: False)
+    monkeypatch.setattr(
+        "tideline_capture.sources.postgres.checks.facts.stays_here", lambda fd: False
+    )
     pipeline = pipeline_of(database, source={"url": through(database, front.port, query)})
     findings = {one.name: one for one in looks.check_source(pipeline.settings)}
     assert findings["encryption"].level == "warning"

@@ -20,15 +20,24 @@ import pyarrow as pa
 import pytest
 from psycopg2 import sql
 
-from capture.sources.postgres.copy import chunk_from_csv
-from capture.sources.postgres.decode import Decoded, decode_rows, decode_rows_loop
-from capture.sources.postgres.pgoutput import ROW_KINDS, Relation, parse_message, relation_oid
-from capture.sources.postgres.types import PINNED, PgType, logical_type
-from console.services.postgres import PostgresServer
+from devtools.services.postgres import PostgresServer
 from tests.fixtures.postgres_values import CASES, SETUP, TypeCase
 from tests.fixtures.services import drop_database, make_database
 from tests.fixtures.source_text import column_texts
 from tideline.contract.schema import Column, TableSchema
+from tideline_capture.sources.postgres.replication.decode import (
+    Decoded,
+    decode_rows,
+    decode_rows_loop,
+)
+from tideline_capture.sources.postgres.replication.pgoutput import (
+    ROW_KINDS,
+    Relation,
+    parse_message,
+    relation_oid,
+)
+from tideline_capture.sources.postgres.snapshot.copy import chunk_from_csv
+from tideline_capture.sources.postgres.types import PINNED, PgType, logical_type
 
 SEED = 20_261_121
 RANDOM_VALUES = 1_000

@@ -10,11 +10,11 @@ import psycopg2
 import psycopg2.extras
 import pytest
 
-from capture.sources.finding import Finding
-from capture.sources.postgres.preflight import run_preflight
-from console.services.postgres import NOT_DURABLE, PostgresServer
+from devtools.services.postgres import NOT_DURABLE, PostgresServer
 from tests.fixtures.postgres_partitions import GOOD_PARTITIONS, SPOILED_PARTITIONS
 from tests.fixtures.services import Database, make_database
+from tideline_capture.sources.finding import Finding
+from tideline_capture.sources.postgres.checks.preflight import run_preflight
 
 SLOT = "tideline_check"
 PUBLICATION = 'Tide"line'

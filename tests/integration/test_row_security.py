@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from console import doctor
-from console.services.postgres import PostgresServer
+from devtools.services.postgres import PostgresServer
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.services import Database
 from tideline.contract.request import DumpRequest, RequestState
+from tideline_console import doctor
 
 ROWS = 10
 TABLES = {"public.orders": {}, "public.loose": {"keyless": "counted", "mode": "append"}}

@@ -20,13 +20,13 @@ import pytest
 import redis
 from obstore.store import S3Store
 
-from console.services.folders import can_enter, can_run, reachable_folder, sweep
-from console.services.ports import LOOPBACK, free_port
-from console.services.postgres import NOT_DURABLE, PostgresServer, binaries
-from console.services.process import Child, leftovers, unprivileged_account
-from console.services.process_table import ProcessId, is_alive, start_ticks
-from console.services.s3 import REGION, S3Server
-from console.services.valkey import ValkeyServer
+from devtools.services.folders import can_enter, can_run, reachable_folder, sweep
+from devtools.services.ports import LOOPBACK, free_port
+from devtools.services.postgres import NOT_DURABLE, PostgresServer, binaries
+from devtools.services.process import Child, leftovers, unprivileged_account
+from devtools.services.process_table import ProcessId, is_alive, start_ticks
+from devtools.services.s3 import REGION, S3Server
+from devtools.services.valkey import ValkeyServer
 from tests.fixtures.services import Database
 from tideline.contract.errors import Misconfigured, Unavailable
 
@@ -246,8 +246,8 @@ def test_s3_starts_although_a_port_between_its_parts_was_lost(tmp_path: Path) ->
 OWNER = """
 import sys
 from pathlib import Path
-from console.services.postgres import NOT_DURABLE, PostgresServer
-from console.services.valkey import ValkeyServer
+from devtools.services.postgres import NOT_DURABLE, PostgresServer
+from devtools.services.valkey import ValkeyServer
 run = Path(sys.argv[1])
 servers = [PostgresServer(run / "pg", settings=NOT_DURABLE), ValkeyServer(run / "valkey")]
 print(*(server.start().pid for server in servers), servers[0].data, flush=True)

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
 import sys
-from console.spark import spark_session
+from tideline_console.spark import spark_session
 from tideline.contract.errors import Misconfigured
 from tideline.settings import make_settings
 

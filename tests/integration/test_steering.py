@@ -15,14 +15,11 @@ import pymysql
 import pytest
 from psycopg2.extras import PhysicalReplicationConnection
 
-from console import steer
-from console.services.valkey import ValkeyServer
-from console.status import read_status
-from console.steer import make_command
-from tests.faults.checks import Captured, check_equal, read_chain
+from devtools.services.valkey import ValkeyServer
 from tests.fixtures.capture import PATIENCE_S, Pipeline, PipelineFactory, WorkerProcess, poll
 from tests.fixtures.services import Database
 from tests.fixtures.sources import ConformingSource, PostgresSource
+from tests.support.checks import Captured, check_equal, read_chain
 from tideline.contract.manifest import ManifestKind, TableCondition
 from tideline.contract.request import (
     Action,
@@ -33,6 +30,9 @@ from tideline.contract.request import (
     TableProgress,
     TimeRange,
 )
+from tideline_console import steer
+from tideline_console.status import read_status
+from tideline_console.steer import make_command
 
 both = pytest.mark.parametrize("conforming", ["postgres", "mariadb"], indirect=True)
 ROWS = 600

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from console.services.ports import free_port
-from console.services.postgres import SUPERUSER, PostgresServer, binaries
-from console.services.valkey import ValkeyServer
+from devtools.services.ports import free_port
+from devtools.services.postgres import SUPERUSER, PostgresServer, binaries
+from devtools.services.valkey import ValkeyServer
 from tests.fixtures.capture import poll
 from tests.fixtures.containers import ROOT, Containers
 from tests.fixtures.services import Database

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from console.services.postgres import PostgresServer
-from console.services.valkey import ValkeyServer
+from devtools.services.postgres import PostgresServer
+from devtools.services.valkey import ValkeyServer
 from tests.airflow.dag_pairs import PAIRS, both_end_well
 from tests.airflow.whole_line import WholeLine, whole_line
 

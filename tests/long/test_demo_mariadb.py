@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from console.demo.databases.base import NAMES
+from devtools.demo.databases.base import NAMES
 from tests.fixtures.terminal import PROGRAM
 
 PLAY_TIMEOUT_S = 2_400

@@ -25,7 +25,7 @@ CANARY = "canary-5f2c"
 
 
 def submit(plan_url: str, receipt_url: str) -> subprocess.CompletedProcess[str]:
-    import spark_jobs.merge
+    import tideline_spark.merge
 
     jars = ",".join(str(jar) for jar in delta_jars())
     scripts = Path(sys.executable).parent
@@ -33,7 +33,7 @@ def submit(plan_url: str, receipt_url: str) -> subprocess.CompletedProcess[str]:
         [
             str(scripts / "spark-submit"),
             *("--master", "local[2]", "--driver-memory", "1g", "--jars", jars),
-            str(spark_jobs.merge.__file__),
+            str(tideline_spark.merge.__file__),
             *("--plan", plan_url, "--receipt", receipt_url),
         ],
         env={

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from console.services.chromium import find_chromium
-from console.services.postgres import PostgresServer
-from console.services.valkey import ValkeyServer
+from devtools.services.chromium import find_chromium
+from devtools.services.postgres import PostgresServer
+from devtools.services.valkey import ValkeyServer
 from tests.airflow.browser import AirflowPages, Values, airflow_pages
 from tests.airflow.whole_line import WholeLine, whole_line
 from tests.fixtures.installed import ROOT, install

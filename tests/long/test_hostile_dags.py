@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg2
 import pytest
 
-from console.services.airflow import AirflowOptions, AirflowServices
-from console.services.airflow_api import AirflowApi
-from console.services.postgres import PostgresServer
+from devtools.services.airflow import AirflowOptions, AirflowServices
+from devtools.services.airflow_api import AirflowApi
+from devtools.services.postgres import PostgresServer
 from tests.airflow.whole_line import BIN, database
 from tests.fixtures.capture import Pipeline, PipelineFactory, WorkerProcess, poll
 from tests.fixtures.hostile_names import CANARY, VARIABLE

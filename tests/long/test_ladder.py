@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.timeout(1_200)
 def test_a_short_ladder(spark: SparkSession) -> None:
-    from benchmarks.ladder import Ladder, climb
+    from devtools.benchmarks.ladder import Ladder, climb
 
     lines = list(climb(spark, Ladder(rungs=(400,), changes=100, warm_up=0, rounds=1)))
     assert [(line.workload, line.metric) for line in lines] == [

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from console.demo.compare import compare
-from tests.faults.workload import SCHEMA, Workload
+from devtools.demo.compare import compare
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.services import Database
+from tests.support.workload import SCHEMA, Workload
 from tideline.contract.manifest import OpenState, TableCondition
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
@@ -154,7 +154,7 @@ def plan(shop: Pipeline[Database], plan_id: str, *tables: str) -> Plan:
 def run(
     spark: SparkSession, made: Plan, on_point: Callable[[str], None] = lambda point: None
 ) -> Receipt:
-    from spark_jobs.merge import run_plan
+    from tideline_spark.merge import run_plan
 
     return run_plan(spark, made, on_point=on_point)
 

@@ -16,8 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from capture.core.draft import Sealed
-from capture.core.events import (
+from tests.fixtures.core import EVERYTHING, LIMITS, first_manifest
+from tideline.contract.manifest import ColumnNumbers, TableCondition
+from tideline.contract.position import PostgresPosition
+from tideline.contract.schema import Column, TableSchema
+from tideline.contract.steps import ColumnStep, StepKind
+from tideline_capture.core.draft import Sealed
+from tideline_capture.core.events import (
     Boundary,
     CatalogRound,
     Chunk,
@@ -32,12 +37,7 @@ from capture.core.events import (
     StatementSeen,
     TableFacts,
 )
-from capture.core.worker import Worker
-from tests.fixtures.core import EVERYTHING, LIMITS, first_manifest
-from tideline.contract.manifest import ColumnNumbers, TableCondition
-from tideline.contract.position import PostgresPosition
-from tideline.contract.schema import Column, TableSchema
-from tideline.contract.steps import ColumnStep, StepKind
+from tideline_capture.core.worker import Worker
 
 TABLE = "public.t"
 NAMES = ("a", "b", "c", "A")

@@ -13,15 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capture.arrow_types import IMAGE, IMAGE_OVERFLOW, OVERFLOW, UNCHANGED, part_schema
-from capture.core.events import WHOLE_ROW
-from capture.sources.postgres import decode
-from capture.sources.postgres.decode import Decoded, decode_rows, decode_rows_loop
 from tests.fixtures import pgoutput_messages as pgoutput
 from tests.fixtures.pgoutput_messages import Missing, Value
 from tests.fixtures.source_text import column_texts, source_text
 from tideline.contract.errors import CorruptData
 from tideline.contract.schema import Column, TableSchema
+from tideline_capture.arrow_types import IMAGE, IMAGE_OVERFLOW, OVERFLOW, UNCHANGED, part_schema
+from tideline_capture.core.events import WHOLE_ROW
+from tideline_capture.sources.postgres.replication import decode
+from tideline_capture.sources.postgres.replication.decode import (
+    Decoded,
+    decode_rows,
+    decode_rows_loop,
+)
 
 TEXTS: dict[str, st.SearchStrategy[str]] = {
     "int64": st.integers(-(2**63), 2**63 - 1).map(str),

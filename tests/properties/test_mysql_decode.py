@@ -15,17 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capture.arrow_types import part_schema
-from capture.sources.mysql import images
-from capture.sources.mysql.columns import BYTES, Code, MysqlColumn, MysqlTable
-from capture.sources.mysql.decode import Decoded, walk_events
-from capture.sources.mysql.images import Shape, image_starts, image_starts_loop
-from capture.sources.mysql.values import slot
 from tests.fixtures import mysql_images as model
 from tests.fixtures.mysql_binlog import joined
 from tests.fixtures.mysql_text import column_texts, mysql_text
 from tideline.contract.errors import CorruptData
 from tideline.contract.schema import TableId
+from tideline_capture.arrow_types import part_schema
+from tideline_capture.sources.mysql.binlog.decode import Decoded, walk_events
+from tideline_capture.sources.mysql.types import images
+from tideline_capture.sources.mysql.types.columns import BYTES, Code, MysqlColumn, MysqlTable
+from tideline_capture.sources.mysql.types.images import Shape, image_starts, image_starts_loop
+from tideline_capture.sources.mysql.types.values import slot
 
 Value = tuple[bytes, str]
 """Stored bytes, and the text they must be read as."""

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capture.sources.mysql.gtid import GtidSet
+from tideline_capture.sources.mysql.binlog.gtid import GtidSet
 
 SOURCES = (uuid.UUID(int=1), uuid.UUID(int=2**127))
 Gtid = tuple[uuid.UUID, str, int]

@@ -8,10 +8,6 @@ from datetime import UTC, datetime
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from console.freshness import Lateness, Stage, Watch
-from console.status_document import Status, TableStage, TableStatus, WorkerState
-from console.status_making import Merged
-from console.status_watch import Limits, Read, status_of
 from tideline.contract.manifest import (
     Manifest,
     ManifestKind,
@@ -27,6 +23,10 @@ from tideline.contract.timeliness import MergeRun, Objective, TableFigures, Time
 from tideline.contract.verification import Verified
 from tideline.control import Heard, WorkerStatus
 from tideline.planner.verified import LastProof
+from tideline_console.freshness import Lateness, Stage, Watch
+from tideline_console.status_document import Status, TableStage, TableStatus, WorkerState
+from tideline_console.status_making import Merged
+from tideline_console.status_watch import Limits, Read, status_of
 
 SECOND = 1_000_000
 NOW = 1_800_000_000 * SECOND

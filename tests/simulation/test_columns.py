@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from simulation.faults import Fault, KillPoint
-from simulation.log import Kind
-from simulation.run import simulate
-from simulation.scenario import TRANSACTIONS, PlannedDump, PlannedFault, Scenario
+from devtools.simulation.faults import Fault, KillPoint
+from devtools.simulation.log import Kind
+from devtools.simulation.run import simulate
+from devtools.simulation.scenario import TRANSACTIONS, PlannedDump, PlannedFault, Scenario
 
 _FAULTS = (
     *(PlannedFault(3.0 + 6.0 * at, Fault.ADD_COLUMN, at) for at in range(4)),

@@ -8,12 +8,12 @@ import shlex
 import pytest
 from typer.testing import CliRunner
 
-from console.app import app
-from console.simulate import Cut, Wanted, run
-from simulation.gate import first_words, scenario_for
-from simulation.log import Kind
-from simulation.mutants import FENCE_ALONE, MUTANTS, Mutant
+from devtools.simulate import Cut, Wanted, run
+from devtools.simulation.gate import first_words, scenario_for
+from devtools.simulation.log import Kind
+from devtools.simulation.mutants import FENCE_ALONE, MUTANTS, Mutant
 from tideline.contract.errors import Misconfigured
+from tideline_console.app import app
 
 CAUGHT = "taken-is-foreign"
 

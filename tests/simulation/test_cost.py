@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from capture.leadership import Candidate
-from capture.rollup import RollUpLimits, RollUps
 from tests.fixtures.blocks import TEN
 from tests.fixtures.core import SCHEMA
 from tests.fixtures.troubled_store import TroubledStore
@@ -26,6 +24,8 @@ from tideline.planner import merges, pending, starts
 from tideline.planner.targets import Target
 from tideline.settings import Capture, make_settings
 from tideline.store.chain import Chain
+from tideline_capture.leadership import Candidate
+from tideline_capture.rollup import RollUpLimits, RollUps
 
 HOUR_S = 3_600.0
 CLOSE = 0.1

@@ -7,8 +7,8 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from simulation.gate import SEEDS_MAX, begin_process, catch
-from simulation.mutants import MUTANTS
+from devtools.simulation.gate import SEEDS_MAX, begin_process, catch
+from devtools.simulation.mutants import MUTANTS
 from tests.simulation.processes import PROCESSES
 
 

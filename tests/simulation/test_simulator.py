@@ -11,18 +11,18 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from simulation.gate import Summary, begin_process, replay_command, run_seed, shrink
-from simulation.mutants import named
-from simulation.run import simulate
-from simulation.scenario import TRANSACTIONS, draw
+from devtools.simulation.gate import Summary, begin_process, replay_command, run_seed, shrink
+from devtools.simulation.mutants import named
+from devtools.simulation.run import simulate
+from devtools.simulation.scenario import TRANSACTIONS, draw
 from tests.simulation.processes import PROCESSES
 
 RUNS = int(os.environ.get("SIMULATED_RUNS", "100"))
 RARE = (372,)
 """Seeds whose runs meet what none of the first ones does."""
 _DIGEST = """
-from simulation.run import simulate
-from simulation.scenario import draw
+from devtools.simulation.run import simulate
+from devtools.simulation.scenario import draw
 print(simulate(draw({seed})).digest)
 """
 

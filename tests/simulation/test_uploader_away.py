@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 import structlog
 
-from capture.core.events import RequestArrived
 from tests.fixtures.virtual_worker import PATIENCE_S, TURN_S, VirtualWorker, table_of
 from tideline.contract.manifest import Manifest
 from tideline.contract.request import DumpRequest
 from tideline.settings import Capture
+from tideline_capture.core.events import RequestArrived
 
 HOUR_S = 3_600.0
 KIB = 1 << 10

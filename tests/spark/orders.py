@@ -37,7 +37,7 @@ def only(receipt: Receipt) -> TableReceipt:
 
 
 def run(spark: SparkSession, plan: Plan) -> TableReceipt:
-    from spark_jobs.merge import run_plan
+    from tideline_spark.merge import run_plan
 
     return only(run_plan(spark, plan))
 

@@ -19,12 +19,6 @@ from unittest.mock import patch
 from msgspec import structs
 from pyspark.sql import functions as F
 
-from spark_jobs import columns, refill, target_columns, versions
-from spark_jobs.modes import history, soft_deletes, versioned
-from spark_jobs.schemas import OP, UNCHANGED
-from spark_jobs.schemas import column as col
-from spark_jobs.session import make_session
-from spark_jobs.story import Story
 from tests.fixtures.spark import PLAIN
 from tests.spark.test_parity import compare
 from tideline.contract import evolution
@@ -34,6 +28,12 @@ from tideline.contract.steps import StepKind
 from tideline.delta_jars import delta_jars
 from tideline.java import java_home
 from tideline.local_spark import short_lived
+from tideline_spark import columns, refill, target_columns, versions
+from tideline_spark.modes import history, soft_deletes, versioned
+from tideline_spark.schemas import OP, UNCHANGED
+from tideline_spark.schemas import column as col
+from tideline_spark.session import make_session
+from tideline_spark.story import Story
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

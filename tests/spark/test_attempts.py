@@ -64,7 +64,7 @@ def failing(*texts: str) -> Callable[[], str]:
 def test_what_waiting_can_mend_is_tried_again(
     texts: tuple[str, ...], attempts: int, conflicts: int, error: str | None
 ) -> None:
-    from spark_jobs.attempts import Patience, try_until
+    from tideline_spark.attempts import Patience, try_until
 
     clock = Clock()
     patience = Patience(races_max=2, retry_s=60.0, clock=lambda: clock.now, sleep=clock.sleep)
@@ -76,7 +76,7 @@ def test_what_waiting_can_mend_is_tried_again(
 
 
 def test_patience_ends() -> None:
-    from spark_jobs.attempts import Patience, try_until
+    from tideline_spark.attempts import Patience, try_until
 
     clock = Clock()
     patience = Patience(races_max=2, retry_s=60.0, clock=lambda: clock.now, sleep=clock.sleep)
@@ -89,8 +89,8 @@ def test_patience_ends() -> None:
 
 
 def test_our_own_unavailable_is_tried_again_and_our_own_verdicts_are_not() -> None:
-    from spark_jobs.attempts import Patience, try_until
     from tideline.contract.errors import CorruptData, TidelineError, Unavailable
+    from tideline_spark.attempts import Patience, try_until
 
     clock = Clock()
     patience = Patience(retry_s=60.0, clock=lambda: clock.now, sleep=clock.sleep)
@@ -106,7 +106,7 @@ def test_our_own_unavailable_is_tried_again_and_our_own_verdicts_are_not() -> No
 def test_whatever_is_raised_is_an_error_of_ours_that_tells_no_value() -> None:
     from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
-    from spark_jobs.attempts import Patience, try_until
+    from tideline_spark.attempts import Patience, try_until
 
     def failing_with(error: Exception) -> Callable[[], str]:
         def attempt() -> str:
@@ -129,7 +129,7 @@ def test_whatever_is_raised_is_an_error_of_ours_that_tells_no_value() -> None:
 def test_a_table_that_cannot_begin_has_its_receipt_and_the_others_theirs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from spark_jobs import merge
+    from tideline_spark import merge
 
     history = History(tmp_path)
     for table in ("public.a", "public.b"):
@@ -166,7 +166,7 @@ def test_so_many_tables_are_merged_side_by_side(
     expected: int,
 ) -> None:
     """As many as the settings say, else as there are cores: all at once, and never one more."""
-    from spark_jobs import merge
+    from tideline_spark import merge
 
     history = History(tmp_path)
     for at in range(20):
@@ -203,7 +203,7 @@ def test_so_many_tables_are_merged_side_by_side(
 
 
 def test_no_java_to_ask_for_its_cores_is_no_end_of_the_run(tmp_path: Path) -> None:
-    from spark_jobs import merge
+    from tideline_spark import merge
 
     class Gone:
         """A session whose Java process is gone."""

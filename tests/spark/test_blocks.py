@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("blocks_of_ten")
 
 def merged(history: History, spark: SparkSession) -> tuple[int, int, dict[str, Any]]:
     """How many roll-ups and rows one plan reads, and what the tables hold then."""
-    from spark_jobs.merge import run_plan  # heavy
+    from tideline_spark.merge import run_plan  # heavy
 
     plan = history.plan(plan_id="the rest")
     files = [part for table in plan.tables for part in table.parts]

@@ -108,7 +108,7 @@ def test_columns_follow_the_source(
 
 def merge(spark: SparkSession, pipeline: Pipeline[ConformingSource], name: str) -> None:
     """Merge until nothing waits; dumps that became due meanwhile have been drained."""
-    from spark_jobs.merge import run_plan
+    from tideline_spark.merge import run_plan
 
     plan = plan_merge(pipeline.settings, plan_id=name)
     assert not plan.held, plan.held

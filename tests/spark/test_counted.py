@@ -91,7 +91,7 @@ class Bag:
         return plan_merge(self.settings, plan_id=f"p{self._plans}")
 
     def merge(self, spark: SparkSession) -> TableReceipt:
-        from spark_jobs.merge import run_plan
+        from tideline_spark.merge import run_plan
 
         (receipt,) = run_plan(spark, self.plan()).tables
         return receipt
@@ -153,7 +153,7 @@ def _held(row: Mapping[str, Any]) -> Held:
 
 
 def test_random_bags(spark: SparkSession, tmp_path: Path) -> None:
-    from spark_jobs.merge import run_plan
+    from tideline_spark.merge import run_plan
 
     seed = Random().randrange(2**32)
     print(f"seed {seed}")
@@ -209,7 +209,7 @@ def test_what_does_not_add_up_is_refused(spark: SparkSession, tmp_path: Path) ->
     """A delete of a row that the target lacks, and a plan that holds a part of a copy only."""
     import msgspec
 
-    from spark_jobs.merge import run_plan
+    from tideline_spark.merge import run_plan
 
     bag = Bag(tmp_path, 7)
     bag.history.commit(*bag.changes(12))
@@ -235,9 +235,9 @@ def test_what_does_not_add_up_is_refused(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_a_rebuilt_table_is_compared_as_a_bag(spark: SparkSession, tmp_path: Path) -> None:
-    from spark_jobs.comparable import NOT_COMPARABLE, Side, differences
-    from spark_jobs.schemas import STRING_MAP, part_schema
     from tideline.contract.modes import Mode
+    from tideline_spark.comparable import NOT_COMPARABLE, Side, differences
+    from tideline_spark.schemas import STRING_MAP, part_schema
 
     fields = part_schema(SCHEMA, moved=False)
     row = dict.fromkeys(fields.names) | {"a": 1, "f": 0.0}

@@ -10,13 +10,13 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from console.plan import read_preview
-from console.status import read_status
 from tests.fixtures.parts import Emptied, History, Row, Shaped, schema_of
 from tests.spark.test_rebuild import Killed, Rebuilder
 from tideline.contract.modes import Mode
 from tideline.planner import begin_rebuild, next_step
 from tideline.settings.tables import TableSettings
+from tideline_console.plan import read_preview
+from tideline_console.status import read_status
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -148,14 +148,14 @@ def test_not_null_is_declared_where_no_row_lacks_a_value(
 def test_what_may_be_null_again_is_so_before_the_rows_come(
     history: History, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import spark_jobs.table_run
+    import tideline_spark.table_run
 
     history.commit(states=say(history, not_null=("status", "note")))
     merged(history, spark)
     assert shown(history).firm == {"id", "status", "note"}
     history.commit(order("c", 5, status=None), states=say(history, not_null=("note",)))
     gave_way: list[object] = []
-    monkeypatch.setattr(spark_jobs.table_run, "give_way", lambda *_: gave_way.append(1))
+    monkeypatch.setattr(tideline_spark.table_run, "give_way", lambda *_: gave_way.append(1))
     merged(history, spark)
     assert not gave_way, "known before, so that nothing had to fail first"
     assert shown(history).firm == {"id", "note"}
@@ -269,7 +269,7 @@ def test_a_rebuilt_table_says_the_same_and_what_others_wrote(
 def test_rows_that_come_while_it_is_looked_at_leave_nothing_declared(
     history: History, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spark_jobs.formats.delta_description import DeltaDescription
+    from tideline_spark.formats.delta_description import DeltaDescription
 
     merged(history, spark)
     insert = (

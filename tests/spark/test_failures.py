@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.failures import SparkFailure, explain, is_conflict
 from tideline.contract.errors import CorruptData, Unavailable
+from tideline_spark.failures import SparkFailure, explain, is_conflict
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,13 +17,13 @@ import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from capture.segments import write_part
-from spark_jobs import parts
 from tests.fixtures.parts import Row, arrow_part, schema_of
 from tideline.contract.errors import TidelineError
 from tideline.contract.manifest import Part, digest
 from tideline.contract.plan import TablePlan
-from tideline.contract.table_plans import planned_part
+from tideline.contract.planning.table_plans import planned_part
+from tideline_capture.segments import write_part
+from tideline_spark import parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

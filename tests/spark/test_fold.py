@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from spark_jobs import fold_model
-from spark_jobs.fold_model import Change, Key, State
+from devtools.simulation import fold_model
+from devtools.simulation.fold_model import Change, Key, State
 from tests.fixtures.parts import Row
 from tests.spark.random_source import SCHEMA, VALUES, RandomSource, interleave, truth
 
@@ -99,7 +99,7 @@ def test_a_new_table_lies_in_ranges_of_its_key(spark: SparkSession) -> None:
     """A file of it holds a range of keys, so that bounds of keys spare reading the others."""
     from pyspark.sql import functions as F
 
-    from spark_jobs.fold import Shape, fold
+    from tideline_spark.fold import Shape, fold
 
     log = list(enumerate([_plain("c", key, "x") for key in range(1_000)], 1))
     joins = "spark.sql.adaptive.coalescePartitions.enabled"
@@ -148,7 +148,7 @@ def _folded(
     *,
     hops: int = 64,
 ) -> dict[Key, State]:
-    from spark_jobs.fold import Shape, fold
+    from tideline_spark.fold import Shape, fold
 
     lacking = {name for _, row in changes for name in row.unchanged}
     shape = Shape(
@@ -188,7 +188,7 @@ def _state(row: dict[str, Any]) -> State:
 def _frame(spark: SparkSession, changes: list[tuple[int, Row]]) -> DataFrame:
     from pyspark.sql import types
 
-    from spark_jobs.schemas import STRING_LIST, STRING_MAP, spark_type
+    from tideline_spark.schemas import STRING_LIST, STRING_MAP, spark_type
 
     named = {column.name: spark_type(column.logical) for column in SCHEMA.columns}
     fields = {

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from spark_jobs import local_parts
 from tests.fixtures.hostile_names import NAMES, VARIABLE, one_case
 from tests.fixtures.parts import History, Row, Shaped, schema_of
 from tideline.contract.description import describe
 from tideline.contract.receipt import Outcome
 from tideline.contract.schema import TableId
 from tideline.planner import applied_state
+from tideline_spark import local_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -56,7 +56,7 @@ def test_counted_rows_of_a_real_log(
 
 
 def _merge(spark: SparkSession, settings: Any, plan_id: str) -> None:
-    from spark_jobs.merge import run_plan
+    from tideline_spark.merge import run_plan
 
     (receipt,) = run_plan(spark, plan_merge(settings, plan_id=plan_id)).tables
     assert receipt.outcome is Outcome.APPLIED, receipt

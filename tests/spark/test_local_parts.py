@@ -67,7 +67,7 @@ EDGES: tuple[dict[str, Any], ...] = (
 
 def made(spark: SparkSession, root: Path) -> list[dict[str, Any]]:
     """The rows of a target that was made of one plan and changed by another."""
-    from spark_jobs.schemas import spark_type
+    from tideline_spark.schemas import spark_type
 
     history = History(root)
     schema = schema_of(T, KINDS, ["id"])
@@ -98,7 +98,7 @@ def made(spark: SparkSession, root: Path) -> list[dict[str, Any]]:
 def test_every_value_is_what_it_is_without_the_detour(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spark_jobs import local_parts
+    from tideline_spark import local_parts
 
     small = made(spark, tmp_path / "small")
     monkeypatch.setattr(local_parts, "TARGET_BYTES_MAX", -1)
@@ -118,7 +118,7 @@ def test_a_row_that_is_too_long_is_not_brought(
     history: History, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However well it was compressed: its length counts, not its part's."""
-    from spark_jobs import local_parts, table_run
+    from tideline_spark import local_parts, table_run
 
     brought: list[Any] = []
 
@@ -147,7 +147,7 @@ def test_parts_that_hold_something_else_are_refused(
     """Both ways of counting name the part and what of it differs."""
     from msgspec.structs import replace
 
-    from spark_jobs import local_parts
+    from tideline_spark import local_parts
 
     if not local:
         monkeypatch.setattr(local_parts, "ROWS_MAX", 0)

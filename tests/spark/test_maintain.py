@@ -33,7 +33,7 @@ def row(table: str, op: str, key: int, text: str = "x") -> Row:
 
 
 def maintained(spark: SparkSession, order: MaintenanceOrder) -> dict[str, TableUpkeep]:
-    from spark_jobs.maintain import maintain
+    from tideline_spark.maintain import maintain
 
     return {one.table: one for one in maintain(spark, order).tables}
 

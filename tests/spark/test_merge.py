@@ -128,7 +128,7 @@ def test_a_plan_that_does_not_begin_where_the_target_stands_is_refused(
 
 @pytest.mark.timeout(1_200)
 def test_two_merges_of_one_table_at_once(history: History, spark: SparkSession) -> None:
-    from spark_jobs.merge import run_plan
+    from tideline_spark.merge import run_plan
 
     for expected, row in (
         ({1: ("new", None)}, order("c", 1, "new")),

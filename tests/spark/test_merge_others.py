@@ -30,10 +30,10 @@ def test_changes_by_others_are_named_whenever_they_come_and_whatever_the_log_for
     history: History, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What comes between the look at the target and the commit would be looked for by nobody."""
-    from spark_jobs import table_run
-    from spark_jobs.formats.delta import DeltaTable
-    from spark_jobs.merge import run_plan
     from tideline.planner import applied_state
+    from tideline_spark import table_run
+    from tideline_spark.formats.delta import DeltaTable
+    from tideline_spark.merge import run_plan
 
     by_hand = f"UPDATE {table(history)} SET note = 'by hand' WHERE id = 1"
     history.commit(order("c", 1, "new"))
@@ -101,8 +101,8 @@ def test_changes_by_others_are_named_whenever_they_come_and_whatever_the_log_for
 def forget(spark: SparkSession, history: History, *, maintained: bool = True) -> None:
     """Leave of the log what Delta does when all but a commit that is not ours are old; `tideline
     maintain` has run while they were a week old."""
-    from spark_jobs.formats.delta import DeltaTable
-    from spark_jobs.remembered import remember
+    from tideline_spark.formats.delta import DeltaTable
+    from tideline_spark.remembered import remember
 
     log = Path(history.target(ORDERS).removeprefix("file://"), "_delta_log")
     for file in log.glob("*.json"):

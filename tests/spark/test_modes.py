@@ -50,7 +50,7 @@ class Warehouse:
         self, spark: SparkSession, *, twice: bool = False, overtaken_by: Plan | None = None
     ) -> TableReceipt:
         """Merge all; ``overtaken_by`` is run as a whole right before the commit."""
-        from spark_jobs.merge import run_plan
+        from tideline_spark.merge import run_plan
 
         def on_point(point: str) -> None:
             if overtaken_by is not None and point == "before-commit":
@@ -252,7 +252,7 @@ def _known(values: Mapping[str, Value], absent: frozenset[str]) -> dict[str, Any
 def test_a_change_log_has_the_row_before_and_goes_on_as_one(
     tmp_path: Path, spark: SparkSession
 ) -> None:
-    from spark_jobs.merge import run_plan
+    from tideline_spark.merge import run_plan
 
     history = History(tmp_path)
     history.commit(Shaped(random_source.SCHEMA))

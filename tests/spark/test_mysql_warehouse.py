@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from console.demo.compare import read_warehouse
+from devtools.demo.compare import read_warehouse
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.mysql_cases import cases_of, create_statement, insert_statements
 from tests.fixtures.mysql_servers import MysqlDatabase
@@ -91,7 +91,7 @@ def run(database: MysqlDatabase, *statements: str) -> None:
 
 
 def merge(shop: Pipeline[MysqlDatabase], spark: SparkSession, plan_id: str) -> None:
-    from spark_jobs.merge import run_plan  # heavy
+    from tideline_spark.merge import run_plan  # heavy
 
     receipt = run_plan(spark, plan_merge(shop.settings, plan_id=plan_id))
     assert len(receipt.tables) == 2
@@ -151,7 +151,7 @@ def test_the_first_changes_of_a_new_table_are_changes_to_who_reads_the_log_of_th
 ) -> None:
     """Kept as ``append``, a table whose creation is in the log has inserts, and no row of a dump;
     as ``current`` it is whole."""
-    from spark_jobs.merge import run_plan  # heavy
+    from tideline_spark.merge import run_plan  # heavy
 
     database = mysql_database
     database.run("CREATE TABLE old (id INT PRIMARY KEY, v INT)")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from console.merge import store_receipt
 from tests.fixtures.parts import Emptied, History, Row, Shaped, schema_of
 from tideline.contract.errors import Fenced, Unavailable
 from tideline.contract.layout import table_path
@@ -20,6 +19,7 @@ from tideline.contract.schema import parse_table
 from tideline.contract.steps import ColumnStep, StepKind
 from tideline.planner import applied_state, begin_rebuild, next_step
 from tideline.planner.rebuild_steps import settings_beside
+from tideline_console.merge import store_receipt
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +44,7 @@ class Rebuilder:
         self.spark = spark
 
     def run(self, plan: Plan, *, kill_at: str | None = None) -> list[TableReceipt]:
-        from spark_jobs.merge import run_plan
+        from tideline_spark.merge import run_plan
 
         def on_point(point: str) -> None:
             if point == kill_at:
@@ -210,7 +210,7 @@ def test_differences_are_counted_and_not_swapped(history: History, spark: SparkS
     step = next_step(history.settings, record, accept_differences=True)
     assert step is not None
 
-    from spark_jobs.merge import run_plan
+    from tideline_spark.merge import run_plan
 
     met: list[str] = []
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from console.demo.compare import read_warehouse
-from console.services.binlog_server import BinlogServer
-from console.services.postgres import PostgresServer
+from devtools.demo.compare import read_warehouse
+from devtools.services.binlog_server import BinlogServer
+from devtools.services.postgres import PostgresServer
 from tests.fixtures.capture import Pipeline, PipelineFactory, poll
 from tests.fixtures.mysql_servers import Flavour, ServerFactory, make_mysql_database
 from tests.fixtures.services import make_database
@@ -103,7 +103,7 @@ class World:
         return plan.strayed
 
     def run(self, plan: Any) -> Receipt:
-        from spark_jobs.merge import run_plan  # heavy
+        from tideline_spark.merge import run_plan  # heavy
 
         return run_plan(self.spark, plan)
 

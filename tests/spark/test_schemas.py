@@ -177,7 +177,7 @@ def test_a_type_that_no_step_reaches_fails_by_name(history: History, spark: Spar
 def test_a_blocked_table_stops_before_its_event_and_a_dump_starts_a_generation(
     history: History, spark: SparkSession
 ) -> None:
-    from spark_jobs.merge import run_plan
+    from tideline_spark.merge import run_plan
 
     history.commit(Shaped(schema_of(T, {"id": "int32", "a": "int32"}, ["id"])))
     history.commit(Row(T, "c", {"id": 1, "a": 1}), Row(T, "c", {"id": 5, "a": 5}))

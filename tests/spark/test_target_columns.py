@@ -45,7 +45,7 @@ def rename(was: str, name: str) -> ColumnStep:
 
 
 def run(spark: SparkSession, plan: Plan) -> TableReceipt:
-    from spark_jobs.merge import run_plan
+    from tideline_spark.merge import run_plan
 
     (receipt,) = run_plan(spark, plan).tables
     return receipt
@@ -54,8 +54,8 @@ def run(spark: SparkSession, plan: Plan) -> TableReceipt:
 def test_hundreds_of_columns_with_odd_names_swapped_by_runs_that_are_killed(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spark_jobs.formats.delta_columns import DeltaColumns
-    from spark_jobs.merge import run_plan
+    from tideline_spark.formats.delta_columns import DeltaColumns
+    from tideline_spark.merge import run_plan
 
     history = History(tmp_path)
     columns = dict.fromkeys(["k.1", *ODD, *MANY], "string")

@@ -19,7 +19,7 @@ T = "public.t"
 
 
 def run(spark: SparkSession, plan: Plan) -> TableReceipt:
-    from spark_jobs.merge import run_plan
+    from tideline_spark.merge import run_plan
 
     (receipt,) = run_plan(spark, plan).tables
     return receipt

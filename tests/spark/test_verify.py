@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from capture.core.checks import sampled
-from console.proving import Proving
 from tests.fixtures.capture import Pipeline, PipelineFactory, poll
 from tests.fixtures.services import Database
 from tests.fixtures.sources import ConformingSource, Writers
@@ -23,13 +21,15 @@ from tideline.contract.verification import Proof, TableProof, Verification, Veri
 from tideline.planner import plan_merge
 from tideline.planner.verified import VerifiedThrough, last_proof
 from tideline.store.objects import open_store
+from tideline_capture.core.checks import sampled
+from tideline_console.proving import Proving
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 class SharedJobs:
-    """`console.proving.Jobs` with the run's one Spark application. ``meanwhile`` happens once the
+    """`tideline_console.proving.Jobs` with the run's one Spark application. ``meanwhile`` happens once the
     next request is answered, before anything is compared."""
 
     def __init__(self, pipeline: Pipeline[Any], spark: SparkSession) -> None:
@@ -47,7 +47,7 @@ class SharedJobs:
         return answer
 
     def merge(self, name: str, tables: Sequence[str]) -> None:
-        from spark_jobs.merge import run_plan
+        from tideline_spark.merge import run_plan
 
         self._merges += 1
         plan = plan_merge(self.pipeline.settings, plan_id=f"{name}.{self._merges}", tables=tables)
@@ -55,7 +55,7 @@ class SharedJobs:
         assert [one.error for one in receipt.tables if one.error] == []
 
     def compare(self, plan: VerifyPlan) -> Verification:
-        from spark_jobs.verify import run_verification
+        from tideline_spark.verify import run_verification
 
         self.plans.append(plan)
         self.results.append(run_verification(self.spark, plan))

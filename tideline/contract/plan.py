@@ -22,7 +22,7 @@ from tideline.contract.document import (
 from tideline.contract.errors import CorruptData
 from tideline.contract.manifest import Copied, TableState
 from tideline.contract.modes import Mode
-from tideline.contract.parking import Policy
+from tideline.contract.planning.parking import Policy
 from tideline.contract.schema import TableSchema
 from tideline.contract.steps import ColumnStep, StepKind
 

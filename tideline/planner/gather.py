@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from tideline.contract import layout
 from tideline.contract.block import Block, check_files
 from tideline.contract.manifest import Manifest, Part
-from tideline.contract.parking import FOLLOW_ALL, Policy, first_stop
-from tideline.contract.spans import Rolled
+from tideline.contract.planning.parking import FOLLOW_ALL, Policy, first_stop
+from tideline.contract.planning.spans import Rolled
 from tideline.store.chain import Chain, Stretch
 
 MANIFESTS_MAX = 20_000

@@ -10,9 +10,9 @@ from tideline.contract import layout
 from tideline.contract.document import with_checksum
 from tideline.contract.errors import CorruptData, Misconfigured
 from tideline.contract.manifest import Manifest, OpenState, TableState
-from tideline.contract.parking import Stop
 from tideline.contract.plan import Plan, PlanScope, TablePlan, decode_plan, encode_plan
-from tideline.contract.planning import make_plan
+from tideline.contract.planning.maker import make_plan
+from tideline.contract.planning.parking import Stop
 from tideline.contract.receipt import Receipt, decode_receipt
 from tideline.contract.schema import TableSchema, parse_table
 from tideline.planner.consumers import register_warehouse

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tideline.contract.parking import Policy
+from tideline.contract.planning.parking import Policy
 from tideline.contract.schema import parse_table
 from tideline.contract.steps import StepKind
 from tideline.settings import Settings

@@ -13,9 +13,9 @@ from tideline.contract.layout import table_path
 from tideline.contract.manifest import Manifest, TableCondition, TableState
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Stamp, app_id
+from tideline.contract.planning.table_plans import complete_through
 from tideline.contract.receipt import decode_receipt
 from tideline.contract.schema import parse_table
-from tideline.contract.table_plans import complete_through
 from tideline.planner.kept import anew_loses
 from tideline.planner.past import Past
 from tideline.planner.standing import strayed

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from tideline.contract import layout
 from tideline.contract.document import with_checksum
 from tideline.contract.errors import Fenced, Misconfigured, TidelineError, Unavailable
-from tideline.contract.keyless import NEEDS_KEY
 from tideline.contract.manifest import TableState
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Plan, encode_plan
+from tideline.contract.planning.keyless import NEEDS_KEY
 from tideline.contract.printable import command
 from tideline.contract.rebuild import RebuildRecord, decode_rebuild, encode_rebuild
 from tideline.contract.schema import parse_table

@@ -15,8 +15,8 @@ import msgspec
 from tideline.contract.errors import Misconfigured
 from tideline.contract.manifest import Manifest, OpenState, TableCondition, TableState, tables_in
 from tideline.contract.modes import Mode
-from tideline.contract.parking import FOLLOW_ALL, Policy, Stop, first_stop
 from tideline.contract.plan import Applied, start_of
+from tideline.contract.planning.parking import FOLLOW_ALL, Policy, Stop, first_stop
 from tideline.contract.schema import TableSchema, parse_table
 from tideline.planner.consumers import let_go
 from tideline.planner.gather import MANIFESTS_MAX, Wanted

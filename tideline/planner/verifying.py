@@ -16,9 +16,9 @@ from tideline.contract.document import with_checksum
 from tideline.contract.errors import CorruptData, Misconfigured
 from tideline.contract.manifest import Check, Manifest, OpenState, Part, TableState
 from tideline.contract.plan import Plan, app_id
+from tideline.contract.planning.table_plans import planned_part
 from tideline.contract.request import DumpRequest
 from tideline.contract.schema import TableSchema
-from tideline.contract.table_plans import planned_part
 from tideline.contract.verification import (
     Scope,
     TableCheck,

@@ -8,12 +8,12 @@ from typing import cast
 
 import pytest
 
-from capture.core.events import RequestArrived, RequestRefused
-from capture.desk import Desk
-from capture.queue import MESSAGES_MAX, Message, RequestQueue
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline.control import WorkerStatus
+from tideline_capture.core.events import RequestArrived, RequestRefused
+from tideline_capture.desk import Desk
+from tideline_capture.queue import MESSAGES_MAX, Message, RequestQueue
 
 PATIENCE_S = 20.0
 STATUS = WorkerStatus(
@@ -79,7 +79,7 @@ class FakeQueue:
 
 @pytest.fixture
 def queue(monkeypatch: pytest.MonkeyPatch) -> FakeQueue:
-    monkeypatch.setattr("capture.desk._POLL_S", 0.005)
+    monkeypatch.setattr("tideline_capture.desk._POLL_S", 0.005)
     return FakeQueue()
 
 

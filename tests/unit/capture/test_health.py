@@ -12,11 +12,11 @@ from http.client import HTTPConnection
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from capture.health import Health, limit_of
-from capture.web import CONNECTIONS_MAX, serve
-from console.services.ports import free_port
+from devtools.services.ports import free_port
 from tideline.contract.errors import Misconfigured
 from tideline.settings import Capture, make_settings
+from tideline_capture.health import Health, limit_of
+from tideline_capture.web import CONNECTIONS_MAX, serve
 
 
 class Clock:
@@ -167,7 +167,7 @@ def test_nothing_can_be_changed_through_it(method: str, code: int) -> None:
 
 
 def test_a_silent_client_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capture.web._Handler.timeout", 0.2)
+    monkeypatch.setattr("tideline_capture.web._Handler.timeout", 0.2)
     served = Served()
     with socket.create_connection(("127.0.0.1", served.port), timeout=30) as mute:
         assert served.get("/healthz")[0] == 200
@@ -176,7 +176,7 @@ def test_a_silent_client_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_many_slow_clients_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each says a little again and again, so that none is ever silent for long."""
-    monkeypatch.setattr("capture.web._Handler.timeout", 600)
+    monkeypatch.setattr("tideline_capture.web._Handler.timeout", 600)
     page = Served()
     with ExitStack() as stack:
         slow = []

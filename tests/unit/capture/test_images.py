@@ -9,16 +9,16 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
-from capture.core.events import Rows
-from capture.manifests import named_part
-from capture.rollup_file import RollUpFile
-from capture.segments import encode_parts
-from capture.sources.postgres.decode import decode_rows
 from tests.fixtures import pgoutput_messages as pgoutput
-from tideline.contract.bounds import key_bounds
 from tideline.contract.errors import CorruptData
 from tideline.contract.manifest import Part
+from tideline.contract.planning.bounds import key_bounds
 from tideline.contract.schema import Column, TableSchema
+from tideline_capture.core.events import Rows
+from tideline_capture.manifests import named_part
+from tideline_capture.rollup_file import RollUpFile
+from tideline_capture.segments import encode_parts
+from tideline_capture.sources.postgres.replication.decode import decode_rows
 
 COLUMNS = (Column("a", "int64", "bigint"), Column("d", "date", "date"))
 BAG = TableSchema("public.bag", COLUMNS, ())

@@ -10,13 +10,13 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from capture.leadership import Candidate, Lead
 from tests.fixtures.troubled_store import Failing, TroubledStore
 from tideline.contract.errors import Fenced, Unavailable
 from tideline.contract.manifest import Check, Manifest, ManifestKind, OpenState
 from tideline.contract.position import PostgresPosition, SourceIdentity
 from tideline.contract.request import Answer, RequestState
 from tideline.store.chain import Chain, Link
+from tideline_capture.leadership import Candidate, Lead
 
 PIPELINE = "shop"
 TAKEOVER_S = 10.0

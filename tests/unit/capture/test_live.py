@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from capture.live import LOOK_S, LiveSettings
 from tideline.contract.errors import Misconfigured
 from tideline.contract.schema import TableId
 from tideline.settings import Settings, load_settings, make_settings
+from tideline_capture.live import LOOK_S, LiveSettings
 
 REQUIRED = {
     "pipeline": "shop",

@@ -11,13 +11,13 @@ from typing import Any, cast
 import pytest
 from prometheus_client import generate_latest
 
-from capture.core.events import SourceLoad
-from capture.core.governor import Governor
-from capture.core.worker import Worker
-from capture.metrics import TABLES_MAX, Metrics
-from capture.uploader import Uploader
 from tests.fixtures.core import LIMITS
 from tideline.contract.request import Answer, RequestState, TableProgress
+from tideline_capture.core.events import SourceLoad
+from tideline_capture.core.governor import Governor
+from tideline_capture.core.worker import Worker
+from tideline_capture.metrics import TABLES_MAX, Metrics
+from tideline_capture.uploader import Uploader
 
 PAGE = Path(__file__).parents[3] / "docs" / "METRICS.md"
 RUNNING = Answer(

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from capture.rollup import RollUpLimits, RollUps, grouped
 from tests.fixtures.blocks import (
     LIMITS,
     PLAIN,
@@ -37,6 +36,7 @@ from tideline.contract.block import (
 from tideline.contract.errors import CorruptData, InvariantBroken, Unavailable
 from tideline.contract.manifest import Manifest, Part
 from tideline.store.chain import Chain
+from tideline_capture.rollup import RollUpLimits, RollUps, grouped
 
 pytestmark = pytest.mark.usefixtures("blocks_of_ten")
 

@@ -13,26 +13,6 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from capture.core.events import (
-    Boundary,
-    CatalogRound,
-    ChunkFailed,
-    ChunkOrder,
-    LogBatch,
-    Mark,
-    MarkKind,
-    RequestArrived,
-    Snapshot,
-    SourceLoad,
-    StrangeMark,
-)
-from capture.desk import Desk
-from capture.live import LiveSettings
-from capture.metrics import Metrics
-from capture.runtime import Crew, Session
-from capture.sources.base import Source
-from capture.sources.mark_key import MarkKey
-from capture.uploader import Uploader
 from tests.fixtures.core import (
     EVERYTHING,
     IDENTITY,
@@ -50,6 +30,26 @@ from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline.control import WorkerStatus
 from tideline.settings import Capture
 from tideline.store.chain import Chain
+from tideline_capture.core.events import (
+    Boundary,
+    CatalogRound,
+    ChunkFailed,
+    ChunkOrder,
+    LogBatch,
+    Mark,
+    MarkKind,
+    RequestArrived,
+    Snapshot,
+    SourceLoad,
+    StrangeMark,
+)
+from tideline_capture.desk import Desk
+from tideline_capture.live import LiveSettings
+from tideline_capture.metrics import Metrics
+from tideline_capture.runtime import Crew, Session
+from tideline_capture.sources.base import Source
+from tideline_capture.sources.mark_key import MarkKey
+from tideline_capture.uploader import Uploader
 
 PATIENCE_S = 60.0
 ENDED = Answer("ended", RequestState.DONE, manifest_number=1)
@@ -235,7 +235,7 @@ class Rig:
 
 @pytest.fixture
 def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
-    monkeypatch.setattr("capture.uploader._RETRY_S", 0.01)
+    monkeypatch.setattr("tideline_capture.uploader._RETRY_S", 0.01)
     rig = Rig()
     yield rig
     rig.stop()
@@ -292,7 +292,7 @@ def test_many_requests_at_once_are_taken_in_many_turns(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each turn reads the log, whatever was asked."""
-    monkeypatch.setattr("capture.core.intake.WORK_MAX", 1)
+    monkeypatch.setattr("tideline_capture.core.intake.WORK_MAX", 1)
     intake, taken = rig.session.core.intake, list[str]()
     begin_turn, on_request = intake.begin_turn, intake.on_request
 

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capture.arrow_types import arrow_type, part_schema
-from capture.core.emit import missing_rows
-from capture.core.events import Rows
-from capture.segments import EncodedPart, encode_parts
 from tests.fixtures.core import CLOCK_US, SCHEMA, TABLE, WIDER, make_rows
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import digest
 from tideline.contract.schema import Column, TableSchema
+from tideline_capture.arrow_types import arrow_type, part_schema
+from tideline_capture.core.emit import missing_rows
+from tideline_capture.core.events import Rows
+from tideline_capture.segments import EncodedPart, encode_parts
 
 UTC = datetime.UTC
 

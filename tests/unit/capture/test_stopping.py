@@ -10,11 +10,11 @@ import pytest
 from stamina.instrumentation import RetryDetails, set_on_retry_hooks
 from structlog.testing import capture_logs
 
-from capture.retries import _tell, tell_retries
-from capture.stopping import stop_on_signals, unless_stopped
 from tests.unit.store.scripted_s3 import Fault, ScriptedS3
 from tideline.contract.errors import Unavailable
 from tideline.store.objects import open_store
+from tideline_capture.retries import _tell, tell_retries
+from tideline_capture.stopping import stop_on_signals, unless_stopped
 
 PATIENCE_S = 120.0
 
@@ -37,7 +37,7 @@ def test_what_ends_in_time_is_taken() -> None:
 
 
 def test_what_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capture.stopping.GRACE_S", 0.01)
+    monkeypatch.setattr("tideline_capture.stopping.GRACE_S", 0.01)
     stopping, never = threading.Event(), threading.Event()
     stopping.set()
     assert unless_stopped(stopping, never.wait) is None
@@ -93,7 +93,7 @@ def test_a_store_that_is_asked_again_is_told_in_our_words(
             store.get("k")
         assert len(server.requests) > 1
         assert (logs, capsys.readouterr().out) == ([], "")
-        monkeypatch.setattr("capture.retries.TOLD_AFTER_S", 0.1)
+        monkeypatch.setattr("tideline_capture.retries.TOLD_AFTER_S", 0.1)
         tell_retries()
         try:
             with pytest.raises(Unavailable):
@@ -109,7 +109,7 @@ def test_time_outs_count_as_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a store that takes ten seconds to not answer the second failure is told, though the pauses
     between were short."""
     now = iter([100.0, 100.0, 110.0, 200.0, 200.0])
-    monkeypatch.setattr("capture.retries.monotonic", lambda: next(now))
+    monkeypatch.setattr("tideline_capture.retries.monotonic", lambda: next(now))
     failed = Unavailable("get k: timed out")
     with capture_logs() as logs:
         for number in (1, 2, 1):

@@ -7,7 +7,6 @@ from typing import Any
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from capture.table_log import TableLog
 from tideline.contract.manifest import (
     GONE,
     CapturedFrom,
@@ -15,6 +14,7 @@ from tideline.contract.manifest import (
     TableCondition,
     TableState,
 )
+from tideline_capture.table_log import TableLog
 
 LIVE = TableState(captured_from=CapturedFrom(seq=3))
 PARKED = replace(

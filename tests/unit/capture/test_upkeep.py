@@ -13,14 +13,14 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from capture import upkeep
-from capture.rollup import RollUps
-from capture.upkeep import Upkeep
 from tests.fixtures.blocks import store_of
-from tests.unit.test_garbage import Case
-from tests.unit.test_planner import apply
+from tests.unit.planner.test_garbage import Case
+from tests.unit.planner.test_planner import apply
 from tideline.contract import layout
 from tideline.settings import Settings
+from tideline_capture import upkeep
+from tideline_capture.rollup import RollUps
+from tideline_capture.upkeep import Upkeep
 
 pytestmark = pytest.mark.usefixtures("blocks_of_ten")
 

@@ -11,10 +11,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from capture.core.draft import Sealed, Spill
-from capture.core.events import Rows
-from capture.health import Health
-from capture.uploader import Restart, Uploader
 from tests.fixtures.core import IDENTITY, SCHEMA, TABLE, first_manifest, make_rows
 from tests.fixtures.troubled_store import Failing, TroubledStore
 from tideline.contract.errors import Fenced, TidelineError, Unavailable
@@ -30,6 +26,10 @@ from tideline.contract.position import PostgresPosition
 from tideline.contract.request import Answer, RequestState
 from tideline.store.chain import Chain, Link
 from tideline.store.ended import confirmed
+from tideline_capture.core.draft import Sealed, Spill
+from tideline_capture.core.events import Rows
+from tideline_capture.health import Health
+from tideline_capture.uploader import Restart, Uploader
 
 PATIENCE_S = 60.0
 STATE = OpenState(tables={TABLE: TableState(schema=SCHEMA.fingerprint)})
@@ -108,7 +108,7 @@ class Rig:
 
 @pytest.fixture
 def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
-    monkeypatch.setattr("capture.uploader._RETRY_S", 0.01)
+    monkeypatch.setattr("tideline_capture.uploader._RETRY_S", 0.01)
     rig = Rig()
     yield rig
     rig.uploader.stop()
@@ -117,7 +117,7 @@ def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
 @pytest.fixture
 def beating(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     """A rig whose heartbeats are due all the time."""
-    monkeypatch.setattr("capture.uploader._RETRY_S", 0.01)
+    monkeypatch.setattr("tideline_capture.uploader._RETRY_S", 0.01)
     rig = Rig(heartbeat_s=0.04)
     yield rig
     rig.uploader.stop()
@@ -417,7 +417,7 @@ class TestRelease:
 
 def test_who_waits_for_a_store_that_is_away_still_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """The main loop, which waits in `drain`, and the uploader's, which tries again and again."""
-    monkeypatch.setattr("capture.uploader._RETRY_S", 0.01)
+    monkeypatch.setattr("tideline_capture.uploader._RETRY_S", 0.01)
     now = [0.0]
     health = Health(limit_s=150.0, clock=lambda: now[0])
     store = TroubledStore()

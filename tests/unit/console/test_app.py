@@ -11,9 +11,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from console import app as entry
-from console.dump import make_request
-from console.errors import exit_code
 from tideline.contract.errors import (
     CorruptData,
     Fenced,
@@ -24,6 +21,9 @@ from tideline.contract.errors import (
     Unavailable,
 )
 from tideline.contract.request import Action, Command, DumpRequest, KeyRange, TimeRange
+from tideline_console import app as entry
+from tideline_console.dump import make_request
+from tideline_console.errors import exit_code
 
 TIDELINE = Path(sys.executable).parent / "tideline"
 CANARY = "canary-77aa"
@@ -101,7 +101,7 @@ def test_help_imports_nothing_heavy() -> None:
     """What makes start-up slow stays out of the program until a command needs it."""
     heavy = ("pydantic", "pyarrow", "redis", "psycopg2", "pyspark", "obstore", "deltalake", "numpy")
     code = (
-        "import sys; from console.app import app\n"
+        "import sys; from tideline_console.app import app\n"
         "try: app(['--help'])\n"
         "except SystemExit: pass\n"
         f"print('loaded:', sorted(set(sys.modules) & set({heavy!r})))"
@@ -200,8 +200,8 @@ def asked(
         sent.append((request, wait))
         return 0
 
-    monkeypatch.setattr("console.dump.run", note)
-    monkeypatch.setattr("console.commands.requests.settings_at", lambda _config: None)
+    monkeypatch.setattr("tideline_console.dump.run", note)
+    monkeypatch.setattr("tideline_console.commands.requests.settings_at", lambda _config: None)
     result = CliRunner().invoke(entry.app, ["dump", *words], stdin, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return sent[0]
@@ -264,8 +264,8 @@ def told(monkeypatch: pytest.MonkeyPatch, *words: str) -> Command:
         sent.append(command)
         return 0
 
-    monkeypatch.setattr("console.steer.run", note)
-    monkeypatch.setattr("console.commands.requests.settings_at", lambda _config: None)
+    monkeypatch.setattr("tideline_console.steer.run", note)
+    monkeypatch.setattr("tideline_console.commands.requests.settings_at", lambda _config: None)
     result = CliRunner().invoke(entry.app, list(words), catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return sent[0]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from console import checks
-from console.checks import check_control, check_control_tls, check_store, check_store_tls
-from console.doctor import check_source_tls
 from tideline.settings import make_settings
+from tideline_console import checks
+from tideline_console.checks import check_control, check_control_tls, check_store, check_store_tls
+from tideline_console.doctor import check_source_tls
 
 
 def names(found: Iterable[Any]) -> list[tuple[str, str]]:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from console import app as entry
 from tests.fixtures.core import first_manifest
 from tests.fixtures.settings import as_toml
 from tideline.contract.errors import Misconfigured
@@ -21,6 +20,7 @@ from tideline.cost import Pace
 from tideline.settings import Capture, Retention, load_settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
+from tideline_console import app as entry
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "COST.md"
 

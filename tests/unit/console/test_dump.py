@@ -9,16 +9,6 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from console.dump import (
-    REPEAT_AFTER_S,
-    UNAVAILABLE_MAX_S,
-    _finish,
-    _note,
-    follow,
-    tell_if_nobody_works,
-    watch,
-)
-from console.recorded import Record, open_answers, recorded_answer
 from tests.unit.contract.documents import first_manifest
 from tideline.contract.errors import Unavailable
 from tideline.contract.manifest import OpenRequest, OpenState, TableDump
@@ -28,6 +18,16 @@ from tideline.settings import Store
 from tideline.store.chain import Chain as RealChain
 from tideline.store.ended import confirmed
 from tideline.store.objects import open_store
+from tideline_console.dump import (
+    REPEAT_AFTER_S,
+    UNAVAILABLE_MAX_S,
+    _finish,
+    _note,
+    follow,
+    tell_if_nobody_works,
+    watch,
+)
+from tideline_console.recorded import Record, open_answers, recorded_answer
 
 REQUEST = DumpRequest("r1", ("public.a",))
 RUNNING = Answer("r1", RequestState.RUNNING)
@@ -50,7 +50,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Time passes while it is waited, and no other."""
     clock = Clock()
-    monkeypatch.setattr("console.dump.clock", clock)
+    monkeypatch.setattr("tideline_console.dump.clock", clock)
     return clock
 
 
@@ -237,8 +237,8 @@ def test_without_a_terminal_a_line_per_state_and_no_bar(
             show(replace(RUNNING, tables=(state,)))
         return DONE
 
-    monkeypatch.setattr("console.dump.follow", follow)
-    monkeypatch.setattr("console.dump.Record", lambda settings: None)
+    monkeypatch.setattr("tideline_console.dump.follow", follow)
+    monkeypatch.setattr("tideline_console.dump.Record", lambda settings: None)
     nobody = cast(Any, None)
     assert watch(nobody, nobody, REQUEST) is DONE
     printed = capsys.readouterr().out

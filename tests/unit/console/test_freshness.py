@@ -10,11 +10,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from console.freshness import Chain, Lateness, Stage, Watch
-from console.status_document import Status, TableStatus
-from console.status_making import Merged, make_status
-from console.status_metrics import metrics
-from console.status_watch import watched
 from tideline.contract.manifest import (
     GONE,
     Manifest,
@@ -27,6 +22,11 @@ from tideline.contract.position import PostgresPosition, SourceIdentity
 from tideline.contract.timeliness import MergeRun, Objective, TableFigures, Timeliness
 from tideline.control import WorkerStatus
 from tideline.planner.verified import VerifiedThrough
+from tideline_console.freshness import Chain, Lateness, Stage, Watch
+from tideline_console.status_document import Status, TableStatus
+from tideline_console.status_making import Merged, make_status
+from tideline_console.status_metrics import metrics
+from tideline_console.status_watch import watched
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "METRICS.md"
 SECOND = 1_000_000

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from console.app import app
 from tests.fixtures.settings import as_toml
-from tests.unit.test_garbage import Case
-from tests.unit.test_planner import apply
+from tests.unit.planner.test_garbage import Case
+from tests.unit.planner.test_planner import apply
+from tideline_console.app import app
 
 pytestmark = pytest.mark.usefixtures("blocks_of_ten")
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from console.app import app
 from tests.fixtures.terminal import Terminal
 from tideline.contract.errors import Misconfigured
 from tideline.settings import Settings, load_settings, make_settings
 from tideline.settings.template import settings_text
+from tideline_console.app import app
 
 CANARY = "canary-51c0"
 URLS = {

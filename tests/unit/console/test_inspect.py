@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from console.app import app
 from tests.fixtures.settings import as_toml
 from tideline.contract.errors import CorruptData, Misconfigured
 from tideline.contract.manifest import (
@@ -32,6 +31,7 @@ from tideline.contract.request import DumpRequest, KeyRange
 from tideline.settings import Store
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore, open_store
+from tideline_console.app import app
 
 CANARY = "canary-55e1"
 KEY = "shop/data/00000000000000000002/t-public.a-0123456789abcdef-x.parquet"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from console.keys import read_keys
 from tideline.contract.errors import Misconfigured
 from tideline.keys import parse_csv, parse_json_lines
+from tideline_console.keys import read_keys
 
 CANARY = "canary-9d02"
 

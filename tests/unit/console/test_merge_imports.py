@@ -8,7 +8,7 @@ import sys
 
 def test_a_merge_imports_no_control_queue_and_no_spark_before_it_has_a_plan() -> None:
     program = (
-        "import sys, console.app, console.merge\n"
+        "import sys, tideline_console.app, tideline_console.merge\n"
         "print([name for name in ('redis', 'pyspark', 'pyarrow') if name in sys.modules])"
     )
     done = subprocess.run(

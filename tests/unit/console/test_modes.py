@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from console import modes
-from console.modes import check_modes
 from tests.fixtures.settings import as_toml
 from tideline.settings import load_settings
+from tideline_console import modes
+from tideline_console.modes import check_modes
 
 VALUES: dict[str, dict[str, Any]] = {
     "source": {"url": "postgresql://u@h/d"},

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from console.plan import run
 from tests.fixtures.parts import Emptied, History, Row, Shaped, schema_of
-from tests.unit.test_planner import apply
-from tests.unit.test_planner_policies import react
-from tests.unit.test_planning_modes import apply as apply_as
+from tests.unit.planner.test_planner import apply
+from tests.unit.planner.test_planner_policies import react
+from tests.unit.planner.test_planning_modes import apply as apply_as
 from tideline.contract.manifest import TableCondition
 from tideline.contract.modes import Mode
 from tideline.contract.steps import ColumnStep, StepKind
+from tideline_console.plan import run
 
 T = "public.t"
 STEPS = (

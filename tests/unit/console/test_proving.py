@@ -8,9 +8,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from console import proving, verify
-from console.proving import MERGES_MAX, REPAIRS_MAX, Proving
-from console.verify import make_request, verdict
 from tideline.contract.errors import Misconfigured
 from tideline.contract.proofs import PASSES_MAX
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
@@ -24,6 +21,9 @@ from tideline.contract.verification import (
 )
 from tideline.planner.verifying import Planned
 from tideline.settings import make_settings
+from tideline_console import proving, verify
+from tideline_console.proving import MERGES_MAX, REPAIRS_MAX, Proving
+from tideline_console.verify import make_request, verdict
 
 T = "public.t"
 REQUEST = DumpRequest("v", (T,), purpose="verify", priority=3)

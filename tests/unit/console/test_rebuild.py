@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from console import rebuild
-from console.rebuild import Options, make_options, run
 from tests.fixtures.parts import History, schema_of
 from tideline.contract.errors import Misconfigured
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Plan, PlannedSwap
 from tideline.contract.rebuild import RebuildRecord
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
+from tideline_console import rebuild
+from tideline_console.rebuild import Options, make_options, run
 
 T = "public.t"
 RECORD = RebuildRecord(T, 3, "one", 0, Mode.HISTORY)
@@ -56,7 +56,7 @@ class Script:
         monkeypatch.setattr(rebuild, "next_step", next_step)
         monkeypatch.setattr(rebuild, "spark_session", session)
         monkeypatch.setattr(rebuild, "store_receipt", lambda settings, receipt: None)
-        monkeypatch.setattr("spark_jobs.merge.run_plan", run_plan)
+        monkeypatch.setattr("tideline_spark.merge.run_plan", run_plan)
 
 
 def test_steps_are_taken_until_there_is_none(

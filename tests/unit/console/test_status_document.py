@@ -10,21 +10,6 @@ import jsonschema
 import msgspec
 import pytest
 
-from console.doctor import check_clocks
-from console.freshness import Lateness, Stage
-from console.status_document import (
-    Beginning,
-    ChainStatus,
-    EarlierRows,
-    Status,
-    TableStage,
-    TableStatus,
-    Through,
-    WorkerState,
-    json_schema,
-)
-from console.status_making import Merged, dumps_under_way, make_status, worker_state
-from console.status_text import print_status
 from tideline.contract.clocks import apart, utc
 from tideline.contract.manifest import (
     CapturedFrom,
@@ -41,6 +26,21 @@ from tideline.contract.position import PostgresPosition, SourceIdentity
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 from tideline.contract.timeliness import Kept
 from tideline.control import WorkerStatus
+from tideline_console.doctor import check_clocks
+from tideline_console.freshness import Lateness, Stage
+from tideline_console.status_document import (
+    Beginning,
+    ChainStatus,
+    EarlierRows,
+    Status,
+    TableStage,
+    TableStatus,
+    Through,
+    WorkerState,
+    json_schema,
+)
+from tideline_console.status_making import Merged, dumps_under_way, make_status, worker_state
+from tideline_console.status_text import print_status
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "status" / "v1"

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from console.status_document import Status, WorkerState
-from console.status_text import ENDED_SHOWN, _print_dumps
 from tideline.contract.request import Answer, RequestState, TableProgress
+from tideline_console.status_document import Status, WorkerState
+from tideline_console.status_text import ENDED_SHOWN, _print_dumps
 
 SLOWED = TableProgress(
     "public.orders",

@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from console import steer
-from console.steer import make_command, run
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.request import Action, Answer, Command, RequestState
 from tideline.settings import Settings
+from tideline_console import steer
+from tideline_console.steer import make_command, run
 
 
 class Worker:
@@ -42,8 +42,10 @@ SETTINGS = cast(Settings, _Settings())
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time passes while it is waited, and no other."""
     now = [0.0]
-    monkeypatch.setattr("console.steer.clock.monotonic", lambda: now[0])
-    monkeypatch.setattr("console.steer.clock.sleep", lambda s: now.__setitem__(0, now[0] + s))
+    monkeypatch.setattr("tideline_console.steer.clock.monotonic", lambda: now[0])
+    monkeypatch.setattr(
+        "tideline_console.steer.clock.sleep", lambda s: now.__setitem__(0, now[0] + s)
+    )
 
 
 def told(
@@ -52,7 +54,7 @@ def told(
     """``in_chain``: the chain has what the queue says."""
     monkeypatch.setattr(steer, "Asker", lambda control, pipeline: worker)
     heard = (lambda self, answer: answer) if in_chain else (lambda self, answer: None)
-    monkeypatch.setattr("console.steer.Record.confirmed", heard)
+    monkeypatch.setattr("tideline_console.steer.Record.confirmed", heard)
     return run(SETTINGS, command)
 
 
@@ -89,7 +91,9 @@ def test_a_redis_that_goes_away_meanwhile(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(worker, "answer", gone)
     known = Answer(PAUSE.command_id, RequestState.DONE, manifest_number=9)
     looks = iter([None, known])
-    monkeypatch.setattr("console.steer.Record.answer", lambda self, command_id: next(looks))
+    monkeypatch.setattr(
+        "tideline_console.steer.Record.answer", lambda self, command_id: next(looks)
+    )
     assert told(monkeypatch, worker, PAUSE) == 0
     assert worker.sent == [PAUSE]
 

@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from capture.rollup_file import RollUpFile
 from tests.fuzz.target import CORPUS, GOLDEN
 from tests.fuzz.users import SCHEMA, part_of, read_part
 from tideline.contract import layout
@@ -38,6 +37,7 @@ from tideline.planner.consumers import _READER as CONSUMERS
 from tideline.settings import Store
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore, open_store
+from tideline_capture.rollup_file import RollUpFile
 
 BYTES_MAX = 3_000
 """Of a document, so many bytes are turned over, spread over all of it."""

@@ -16,8 +16,6 @@ import pytest
 from msgspec.structs import replace
 from obstore.exceptions import AlreadyExistsError
 
-from capture.leadership import Candidate
-from capture.rollup import RollUpLimits, RollUps
 from tests.fixtures.parts import schema_of
 from tests.unit.contract.documents import IDENTITY
 from tideline.contract import block, layout, manifest
@@ -42,6 +40,8 @@ from tideline.settings import Settings, make_settings
 from tideline.store import chain
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore
+from tideline_capture.leadership import Candidate
+from tideline_capture.rollup import RollUpLimits, RollUps
 
 TEN_MILLION = 10_000_000
 BUSY, QUIET = "public.busy", "public.quiet"

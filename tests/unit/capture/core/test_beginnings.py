@@ -7,7 +7,11 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from capture.core.events import (
+from tests.fixtures.core import CLOCK_US, FACTS, LIMITS, SCHEMA, TABLE, Driver, facts_with
+from tideline.contract.manifest import GONE, CapturedFrom, OpenState, TableCondition, TableState
+from tideline.contract.request import DumpRequest
+from tideline.contract.schema import TableSchema
+from tideline_capture.core.events import (
     Begun,
     Control,
     GapSeen,
@@ -16,11 +20,7 @@ from capture.core.events import (
     StatementSeen,
     Unreadable,
 )
-from capture.core.worker import Worker
-from tests.fixtures.core import CLOCK_US, FACTS, LIMITS, SCHEMA, TABLE, Driver, facts_with
-from tideline.contract.manifest import GONE, CapturedFrom, OpenState, TableCondition, TableState
-from tideline.contract.request import DumpRequest
-from tideline.contract.schema import TableSchema
+from tideline_capture.core.worker import Worker
 
 AT_US = 1_700_000_000_000_000
 ROW = ("c", 1, "new")

@@ -4,13 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from capture.core.events import (
-    CascadeSeen,
-    CommandArrived,
-    MarkKind,
-    SchemaSeen,
-    StatementSeen,
-)
 from tests.fixtures.core import (
     FACTS,
     LIMITS,
@@ -25,6 +18,13 @@ from tideline.contract.manifest import ColumnNumbers, TableCondition
 from tideline.contract.request import Action, Command, RequestState
 from tideline.contract.schema import Column, TableSchema
 from tideline.contract.steps import ColumnStep, StepKind
+from tideline_capture.core.events import (
+    CascadeSeen,
+    CommandArrived,
+    MarkKind,
+    SchemaSeen,
+    StatementSeen,
+)
 
 RETYPED = TableSchema(
     TABLE, (Column("id", "int64", "bigint", False), Column("v", "int32", "integer")), ("id",)

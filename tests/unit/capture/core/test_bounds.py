@@ -10,17 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from capture.core import choosing, requests
-from capture.core.choosing import COMPARISONS_MAX, Names
-from capture.core.events import CommandArrived, RequestArrived
-from capture.core.intake import WORK_MAX
-from capture.core.requests import (
-    DUMPS_MAX,
-    RECENT_BYTES_MAX,
-    REQUEST_BYTES_MAX,
-    REREAD_BYTES_MAX,
-    OpenRequests,
-)
 from tests.fixtures.core import LIMITS, SCHEMA, TABLE, Driver, make_core
 from tideline.contract import patterns
 from tideline.contract.manifest import OpenState, TableCondition, TableDump, TableState
@@ -34,6 +23,17 @@ from tideline.contract.request import (
     RequestState,
 )
 from tideline.contract.schema import TableId
+from tideline_capture.core import choosing, requests
+from tideline_capture.core.choosing import COMPARISONS_MAX, Names
+from tideline_capture.core.events import CommandArrived, RequestArrived
+from tideline_capture.core.intake import WORK_MAX
+from tideline_capture.core.requests import (
+    DUMPS_MAX,
+    RECENT_BYTES_MAX,
+    REQUEST_BYTES_MAX,
+    REREAD_BYTES_MAX,
+    OpenRequests,
+)
 
 TABLE_BYTES = 400
 """Of a dump of a table in the open state, besides its name and its last key."""

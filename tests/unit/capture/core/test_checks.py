@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 
-from capture.core.checks import SCHEMA_TRIES_MAX, sampled
-from capture.core.draft import Sealed
-from capture.core.events import CommandArrived, MarkKind, SchemaSeen, Snapshot, Truncated
 from tests.fixtures.core import (
     BEFORE_LATE,
     LATE,
@@ -23,6 +20,9 @@ from tests.fixtures.core import (
 )
 from tideline.contract.manifest import Check, TableCondition
 from tideline.contract.request import Action, Command, DumpRequest, RequestState
+from tideline_capture.core.checks import SCHEMA_TRIES_MAX, sampled
+from tideline_capture.core.draft import Sealed
+from tideline_capture.core.events import CommandArrived, MarkKind, SchemaSeen, Snapshot, Truncated
 
 
 def verifying(**fields: Any) -> Driver:

@@ -7,7 +7,6 @@ import dataclasses
 import pytest
 from msgspec.structs import replace
 
-from capture.core.events import CommandArrived, MarkKind
 from tests.fixtures.core import FACTS, OTHER, OTHER_FACTS, TABLE, Driver, make_core, started
 from tideline.contract.request import (
     Action,
@@ -16,6 +15,7 @@ from tideline.contract.request import (
     KeyRange,
     RequestState,
 )
+from tideline_capture.core.events import CommandArrived, MarkKind
 
 
 def tell(driver: Driver, action: Action, *requests: str, **fields: object) -> Answer | None:

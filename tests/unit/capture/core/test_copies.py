@@ -10,8 +10,11 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from capture.core.copies import SEEN_MAX, Place, Pulse, place_of
-from capture.core.events import (
+from tests.fixtures.core import SCHEMA as KEYED
+from tests.fixtures.core import Driver, facts_with
+from tideline.contract.schema import Column, TableSchema
+from tideline_capture.core.copies import SEEN_MAX, Place, Pulse, place_of
+from tideline_capture.core.events import (
     Chunk,
     ChunkFailed,
     MarkKind,
@@ -20,9 +23,6 @@ from capture.core.events import (
     Snapshot,
     TableFacts,
 )
-from tests.fixtures.core import SCHEMA as KEYED
-from tests.fixtures.core import Driver, facts_with
-from tideline.contract.schema import Column, TableSchema
 
 SCHEMA = TableSchema("public.bag", (Column("a", "int32", "int"),), ())
 FACTS = TableFacts(SCHEMA.table, SCHEMA, 1, "1", (), "", "", "m")

@@ -6,11 +6,11 @@ import dataclasses
 
 import msgspec
 
-from capture.core.events import MarkKind, SchemaSeen
 from tests.fixtures.core import FACTS, SCHEMA, TABLE, Driver, emitted, started
 from tideline.contract.description import Description, describe
 from tideline.contract.manifest import OpenState
 from tideline.contract.schema import TableSchema
+from tideline_capture.core.events import MarkKind, SchemaSeen
 
 
 class TestDescriptions:

@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from capture.core.drift import drift, republished
-from capture.core.events import TableFacts
 from tests.fixtures.core import FACTS, SCHEMA, TABLE, WIDER, facts_with
 from tideline.contract.schema import Column, TableSchema
+from tideline_capture.core.drift import drift, republished
+from tideline_capture.core.events import TableFacts
 
 SCHEMAS = {SCHEMA.fingerprint: SCHEMA}
 NARROWER = TableSchema(TABLE, SCHEMA.columns[:1], ("id",))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from capture.core.events import SchemaSeen
 from tests.fixtures.core import SCHEMA, TABLE, Driver, facts_with, make_core, started
 from tideline.contract.manifest import TableCondition
 from tideline.contract.schema import Column, TableSchema
 from tideline.contract.steps import ColumnStep, StepKind
+from tideline_capture.core.events import SchemaSeen
 
 KEY = SCHEMA.columns[0]
 WITHOUT = TableSchema(TABLE, (KEY,), ("id",))

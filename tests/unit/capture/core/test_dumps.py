@@ -8,17 +8,6 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from capture.core.events import (
-    ChunkFailed,
-    ChunkOrder,
-    ChunkRead,
-    LogBatch,
-    MarkKind,
-    MarksWritten,
-    RequestArrived,
-    SchemaSeen,
-    Snapshot,
-)
 from tests.fixtures.core import (
     BEFORE_LATE,
     FACTS,
@@ -40,6 +29,17 @@ from tideline.contract.manifest import TableCondition
 from tideline.contract.receipt import reread_request
 from tideline.contract.request import DumpRequest, RequestState
 from tideline.contract.schema import Column, TableSchema
+from tideline_capture.core.events import (
+    ChunkFailed,
+    ChunkOrder,
+    ChunkRead,
+    LogBatch,
+    MarkKind,
+    MarksWritten,
+    RequestArrived,
+    SchemaSeen,
+    Snapshot,
+)
 
 KEYLESS = TableSchema(TABLE, SCHEMA.columns, ())
 

@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from capture.core.events import ChunkRead, SourceLoad
-from capture.core.governor import LOAD_VALID_S, ROWS_MIN, Governor
 from tests.fixtures.core import FACTS, LIMITS, Driver, make_core
 from tideline.contract.request import RequestState
+from tideline_capture.core.events import ChunkRead, SourceLoad
+from tideline_capture.core.governor import LOAD_VALID_S, ROWS_MIN, Governor
 
 T = "shop.t"
 BUSY = dataclasses.replace(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from capture.core.key_ranges import holds_nothing
 from tideline.contract.request import KeyRange
 from tideline.contract.schema import Column, TableSchema
+from tideline_capture.core.key_ranges import holds_nothing
 
 
 def schema(*types: str) -> TableSchema:

@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
-from capture.core.events import MarkKind, SchemaSeen, StatementSeen
-from capture.core.lineage import (
+from tests.fixtures.core import FACTS, SCHEMA, TABLE, Driver, facts_with, started
+from tideline.contract.manifest import ColumnNumbers, TableCondition, TableState
+from tideline.contract.schema import Column, TableSchema, Verdict
+from tideline.contract.steps import ColumnStep, Origin, StepKind
+from tideline_capture.core.events import MarkKind, SchemaSeen, StatementSeen
+from tideline_capture.core.lineage import (
     Lineage,
     by_name,
     by_numbers,
@@ -16,10 +20,6 @@ from capture.core.lineage import (
     follows,
     judge,
 )
-from tests.fixtures.core import FACTS, SCHEMA, TABLE, Driver, facts_with, started
-from tideline.contract.manifest import ColumnNumbers, TableCondition, TableState
-from tideline.contract.schema import Column, TableSchema, Verdict
-from tideline.contract.steps import ColumnStep, Origin, StepKind
 
 KEY = SCHEMA.columns[0]
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from capture.core.events import (
+from tests.fixtures.core import FACTS, SCHEMA, TABLE, WIDER, Driver, facts_with
+from tideline.contract.manifest import OpenState, TableCondition, TableState
+from tideline.contract.position import MysqlPosition
+from tideline_capture.core.events import (
     CascadeSeen,
     ChunkFailed,
     Control,
@@ -17,10 +20,7 @@ from capture.core.events import (
     StatementSeen,
     Truncated,
 )
-from capture.core.worker import Worker
-from tests.fixtures.core import FACTS, SCHEMA, TABLE, WIDER, Driver, facts_with
-from tideline.contract.manifest import OpenState, TableCondition, TableState
-from tideline.contract.position import MysqlPosition
+from tideline_capture.core.worker import Worker
 
 PLACE = MysqlPosition("binlog.000007", 400)
 

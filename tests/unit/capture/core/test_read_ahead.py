@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from capture.core.events import ChunkFailed, ChunkOrder, MarkKind, Snapshot
 from tests.fixtures.core import (
     BEFORE_LATE,
     FACTS,
@@ -24,6 +23,7 @@ from tests.fixtures.core import (
     started,
 )
 from tideline.contract.request import RequestState
+from tideline_capture.core.events import ChunkFailed, ChunkOrder, MarkKind, Snapshot
 
 AFTER_LATE = Snapshot(LATE + 1, LATE + 1, ())
 

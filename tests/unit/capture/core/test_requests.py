@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from capture.core.requests import Circumstances, OpenRequests, answer_of
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import OpenState, TableDump
 from tideline.contract.request import Answer, DumpRequest, RequestState
+from tideline_capture.core.requests import Circumstances, OpenRequests, answer_of
 
 A, B = "public.a", "public.b"
 

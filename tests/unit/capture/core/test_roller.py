@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from capture.core.checked import CheckRows
-from capture.core.draft import Draft
-from capture.core.roller import Roll, flush_due, roll
 from tests.fixtures.core import LIMITS, SCHEMA, TABLE, make_rows
 from tideline.contract.manifest import Check
+from tideline_capture.core.checked import CheckRows
+from tideline_capture.core.draft import Draft
+from tideline_capture.core.roller import Roll, flush_due, roll
 
 NOW = 100.0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from capture.core.events import CatalogRound, Mark, MarkKind
 from tests.fixtures.core import (
     CLOCK_US,
     EVERYTHING,
@@ -13,6 +12,7 @@ from tests.fixtures.core import (
     started,
 )
 from tideline.contract.manifest import OpenState
+from tideline_capture.core.events import CatalogRound, Mark, MarkKind
 
 SECOND, HOUR, DAY = 1_000_000, 3_600_000_000, 86_400_000_000
 

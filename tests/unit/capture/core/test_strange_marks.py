@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from capture.core.events import ChunkOrder, Mark, MarkKind, SchemaSeen, StrangeMark
-from capture.core.window import Window
 from tests.fixtures.core import (
     CLOCK_US,
     FACTS,
@@ -16,6 +14,8 @@ from tests.fixtures.core import (
     facts_with,
     started,
 )
+from tideline_capture.core.events import ChunkOrder, Mark, MarkKind, SchemaSeen, StrangeMark
+from tideline_capture.core.window import Window
 
 
 def ordered() -> tuple[Driver, ChunkOrder]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from capture.core.events import Snapshot
-from capture.core.visibility import UnseenTransactions, invisible
+from tideline_capture.core.events import Snapshot
+from tideline_capture.core.visibility import UnseenTransactions, invisible
 
 WRAPPED = 5 << 32
 

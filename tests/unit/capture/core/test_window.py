@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capture.arrow_types import part_schema
-from capture.core.emit import dump_rows, missing_rows
-from capture.core.events import ChunkOrder, Rows
-from capture.core.window import Window, key_text, moved_incomplete, settle, untouched
 from tests.fixtures.core import CLOCK_US, TABLE, WIDER, make_rows
 from tideline.contract.schema import Column, TableSchema
+from tideline_capture.arrow_types import part_schema
+from tideline_capture.core.emit import dump_rows, missing_rows
+from tideline_capture.core.events import ChunkOrder, Rows
+from tideline_capture.core.window import Window, key_text, moved_incomplete, settle, untouched
 
 KEYS = range(1, 4)
 PENDING = "pending"
@@ -264,7 +264,7 @@ def test_moved_keys_are_given_as_the_source_reads_them() -> None:
 
 
 def test_a_window_holds_so_many_changes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capture.core.window.ROWS_MAX", 3)
+    monkeypatch.setattr("tideline_capture.core.window.ROWS_MAX", 3)
     window = Window(ChunkOrder("t", "r", TABLE, 10, 1000), np.empty(0, np.int64), 0)
     window.saw_rows(make_rows([("u", 1, "a"), ("u", 2, "a")], 1))
     seen = [window.disturbed]

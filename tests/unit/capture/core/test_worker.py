@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from capture.core.events import ChunkFailed, LogBatch, MarkKind, SchemaSeen, Snapshot, Truncated
 from tests.fixtures.core import (
     FACTS,
     LIMITS,
@@ -26,6 +25,14 @@ from tests.fixtures.core import (
 from tideline.contract.manifest import TableCondition
 from tideline.contract.request import KeyRange, RequestState
 from tideline.contract.schema import Column, TableSchema
+from tideline_capture.core.events import (
+    ChunkFailed,
+    LogBatch,
+    MarkKind,
+    SchemaSeen,
+    Snapshot,
+    Truncated,
+)
 
 RETYPED = TableSchema(TABLE, (SCHEMA.columns[0], Column("v", "int32", "integer")), ("id",))
 LATE = (1 << 20) + 5
@@ -491,7 +498,7 @@ class TestReread:
         assert driver.seal().state.requests == ()
 
     def test_too_many_have_the_table_dumped_anew(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("capture.core.intake.REREAD_KEYS_MAX", 1)
+        monkeypatch.setattr("tideline_capture.core.intake.REREAD_KEYS_MAX", 1)
         driver = dumping_wider()
         driver.change(("u", 3, "moved"), schema=WIDER, before=[20], unchanged=[["big"]])
         driver.change(("u", 4, "moved"), schema=WIDER, before=[21], unchanged=[["big"]])

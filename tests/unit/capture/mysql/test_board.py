@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from capture.core.events import Mark, MarkKind
-from capture.sources.mysql.board import Board
 from tideline.contract.position import MysqlPosition
+from tideline_capture.core.events import Mark, MarkKind
+from tideline_capture.sources.mysql.board import Board
 
 
 def at(offset: int) -> MysqlPosition:

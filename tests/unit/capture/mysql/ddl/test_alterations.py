@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from capture.sources.mysql.ddl.classify import classify
-from capture.sources.mysql.ddl.statement import Statement
+from tideline_capture.sources.mysql.ddl.classify import classify
+from tideline_capture.sources.mysql.ddl.statement import Statement
 
 
 def read(clauses: str) -> Statement:

@@ -7,10 +7,10 @@ import tracemalloc
 
 import pytest
 
-from capture.sources.mysql.ddl.classify import classify
-from capture.sources.mysql.ddl.statement import Kind, Statement, names_begun, names_ended
-from capture.sources.mysql.xid import Xid
 from tideline.contract.schema import TableId
+from tideline_capture.sources.mysql.binlog.xid import Xid
+from tideline_capture.sources.mysql.ddl.classify import classify
+from tideline_capture.sources.mysql.ddl.statement import Kind, Statement, names_begun, names_ended
 
 
 def _classified(text: str | bytes, **options: object) -> Statement:
@@ -434,7 +434,7 @@ def test_a_statement_takes_as_much_memory_as_it_is_long(
 def test_of_a_clause_that_never_ends_only_the_beginning_is_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("capture.sources.mysql.ddl.tokens._CLAUSE_TOKENS_MAX", 20)
+    monkeypatch.setattr("tideline_capture.sources.mysql.ddl.tokens._CLAUSE_TOKENS_MAX", 20)
     clause = "ADD c INT DEFAULT " + "(" * 300
     statement = _classified(f"ALTER TABLE t {clause}")
     assert (statement.steps, statement.neutral) == (None, False)

@@ -1,1 +1,0 @@
-"""Log sources. Only `capture.app` names a concrete one."""

@@ -1,0 +1,245 @@
+"""Builds the worker from settings and runs it: the only place that names a concrete source."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+import uuid
+from contextlib import suppress
+
+import structlog
+
+from tideline.contract.errors import Misconfigured, SourceLost, Unavailable
+from tideline.contract.schema import parse_table
+from tideline.contract.steps import StepKind
+from tideline.settings import Settings
+from tideline.store.chain import Chain, Link
+from tideline.store.objects import open_store
+from tideline.store.probe import probe_store
+from tideline_capture.core.events import Applies, Limits
+from tideline_capture.desk import Desk
+from tideline_capture.health import health_of, limit_of
+from tideline_capture.leadership import Candidate, Lead
+from tideline_capture.live import LiveSettings
+from tideline_capture.logs import keep_to_lines
+from tideline_capture.metrics import Metrics
+from tideline_capture.points import OnPoint, pass_by
+from tideline_capture.queue import RequestQueue
+from tideline_capture.retries import tell_retries
+from tideline_capture.runtime import Crew, Ended, Session
+from tideline_capture.sources.administration import Administration
+from tideline_capture.sources.base import Source
+from tideline_capture.sources.mysql.administration import MysqlAdministration
+from tideline_capture.sources.mysql.source import MysqlSource
+from tideline_capture.sources.postgres.administration import PostgresAdministration
+from tideline_capture.sources.postgres.source import PostgresSource
+from tideline_capture.stopping import stop_on_signals, unless_stopped
+from tideline_capture.upkeep import Upkeep
+from tideline_capture.uploader import Restart, Uploader
+from tideline_capture.web import serve
+
+_SWITCH_S = 0.0002
+"""The dumper takes the interpreter's lock once per row; with the default of 5 ms a busy log reader
+would let it have a few hundred rows per second."""
+_BACKOFF_S = (0.2, 5.0)
+
+log = structlog.get_logger("tideline.worker")
+
+
+def run_worker(
+    settings: Settings,
+    *,
+    live: LiveSettings | None = None,
+    until_idle_s: float | None = None,
+    on_point: OnPoint = pass_by,
+) -> None:
+    """Capture until a signal to stop (or idle for ``until_idle_s``); then all that was read is
+    durable.
+
+    Raises Fenced when another worker took over, and what stops a pipeline: SourceLost,
+    Misconfigured, CorruptData. ``live`` are the settings as they change meanwhile. ``on_point`` is
+    called at named points, for fault tests.
+    """
+    sys.setswitchinterval(_SWITCH_S)
+    keep_to_lines()
+    stopping = threading.Event()
+    stop_on_signals(stopping)
+    tell_retries()
+    health = health_of(settings, stopping)
+    metrics = Metrics(settings.pipeline)
+    address, port = settings.capture.metrics_address, settings.capture.metrics_port
+    serve(address, port, metrics.registry, health)
+    unless_stopped(stopping, lambda: probe_store(settings.store, settings.pipeline))
+    if stopping.is_set():
+        log.info("stopped before it began")
+        return
+    store = open_store(settings.store)
+    chain = Chain(store, settings.pipeline)
+    writer = f"{socket.gethostname()}-{uuid.uuid4().hex[:12]}"
+    desk = Desk(
+        RequestQueue(
+            settings.control,
+            settings.pipeline,
+            writer,
+            claim_idle_s=settings.capture.request_claim_s,
+        ),
+        on_point=on_point,
+    )
+    desk.start()
+    try:
+        live = live or LiveSettings(settings)
+        source = _source(settings, on_point)
+
+        def tell_passive(link: Link) -> None:
+            live.changed()  # The first session begins with what is in force then.
+            status = metrics.status(writer, link, passive=True, restart_for=live.restart_for)
+            desk.publish(status)
+
+        candidate = Candidate(
+            chain,
+            writer=writer,
+            takeover_after_s=settings.capture.takeover_after_s,
+            stopping=stopping,
+            on_passive=tell_passive,
+            health=health,
+        )
+        lead = unless_stopped(
+            stopping, lambda: candidate.acquire(lambda: (source.identity(), source.begin()))
+        )
+        if lead is None:
+            return
+        on_point("after-takeover")
+        if live.current is not settings:
+            source = _source(live.current, on_point)  # They changed while it waited.
+        uploader = Uploader(
+            store,
+            chain,
+            lead.link,
+            lead.state,
+            heartbeat_s=settings.capture.heartbeat_s,
+            on_point=on_point,
+            health=health,
+        )
+        patience_s = settings.capture.takeover_after_s
+        desk.owns = lambda: uploader.failure is None and uploader.silent_s < patience_s
+        health.active(desk.owns)
+        crew = Crew(chain, uploader, desk, metrics, writer, stopping, on_point, live, health)
+        upkeep = Upkeep(lambda: live.current, store, lambda: uploader.last.manifest.manifest_number)
+        upkeep.start()
+        try:
+            _lead(live, source, crew, lead, until_idle_s)
+        finally:
+            upkeep.stop()
+    finally:
+        desk.stop(writer)
+
+
+def administration(settings: Settings) -> Administration:
+    """The source of ``settings``, for those who set a pipeline up and take it down."""
+    if settings.source.kind == "postgres":
+        return PostgresAdministration(settings)
+    return MysqlAdministration(settings)
+
+
+def _source(settings: Settings, on_point: OnPoint) -> Source:
+    if settings.source.kind == "postgres":
+        return PostgresSource(settings, on_point=on_point)
+    return MysqlSource(settings, on_point=on_point)
+
+
+def _lead(
+    live: LiveSettings, source: Source, crew: Crew, lead: Lead, until_idle_s: float | None
+) -> None:
+    """Session after session, until one ends by itself. The chain is released at the end."""
+    crew.uploader.start()
+    link, state, pause = lead.link, lead.state, _BACKOFF_S[0]
+    try:
+        if time.monotonic() - lead.since > live.current.capture.heartbeat_s:
+            # This process slept. The source is another worker's to touch, if there is one.
+            _prove_ownership(crew)
+            link, state = crew.uploader.last, crew.uploader.state
+        crew.desk.claiming = True
+        while True:
+            begun = time.monotonic()
+            session: Session | None = None
+            try:
+                session = Session(
+                    source,
+                    crew,
+                    link,
+                    state,
+                    settings=live.current.capture,
+                    limits=_limits(live.current),
+                    until_idle_s=until_idle_s,
+                )
+                if session.run() is not Ended.CHANGED:
+                    break
+                log.info("the settings changed: the session begins anew with them")
+                source, pause = _source(live.current, crew.on_point), 0.0
+                crew.health.limit_s = limit_of(live.current)
+            except Unavailable as error:
+                log.warning(
+                    "the session ended; it begins anew from what is durable", reason=str(error)
+                )
+            except (SourceLost, Misconfigured):
+                # Or another worker took over, and has moved the source on: then that is to be told.
+                with suppress(Unavailable):
+                    _prove_ownership(crew, live.current.capture.stop_timeout_s)
+                raise
+            if time.monotonic() - begun > 30:
+                pause = _BACKOFF_S[0]
+            if crew.stopping.wait(pause):
+                break
+            pause = min(max(pause * 2, _BACKOFF_S[0]), _BACKOFF_S[1])
+            _prove_ownership(crew)
+            if session is not None:
+                session.tell()
+            link, state = crew.uploader.last, crew.uploader.state
+        crew.desk.claiming = False
+        crew.uploader.release(live.current.capture.stop_timeout_s)
+    finally:
+        crew.uploader.stop()
+    log.info("stopped", manifest_number=crew.uploader.last.manifest.manifest_number)
+
+
+def _prove_ownership(crew: Crew, timeout_s: float | None = None) -> None:
+    """Append to the chain, whatever is under way; Fenced when another worker has taken over."""
+    crew.uploader.submit(Restart())
+    crew.uploader.drain(timeout_s)
+
+
+def _limits(settings: Settings) -> Limits:
+    capture = settings.capture
+    return Limits(
+        flush_interval_s=capture.flush_interval_s,
+        heartbeat_s=capture.heartbeat_s,
+        segment_bytes_max=capture.segment_bytes_max,
+        chunk_rows=capture.chunk_rows,
+        chunk_bytes_max=capture.chunk_bytes_max,
+        delay_ms=capture.delay_ms,
+        chunk_redo_max=capture.chunk_redo_max,
+        unseen_transactions_max=capture.unseen_transactions_max,
+        open_requests_max=capture.open_requests_max,
+        parallel_dumps_max=capture.parallel_dumps_max,
+        chunks_ahead_max=capture.chunks_ahead_max,
+        chunk_target_ms=capture.chunk_target_ms,
+        replica_lag_max_s=capture.replica_lag_max_s,
+        running_queries_max=capture.running_queries_max,
+        log_backlog_max_bytes=capture.log_backlog_max_bytes,
+        initial_dump=settings.source.initial == "dump",
+        dump_unproven=settings.source.schema_policy == "auto",
+        applies=_applies(settings),
+    )
+
+
+def _applies(settings: Settings) -> Applies:
+    """Whether the worker follows a change that no target can take by a dump of its own."""
+
+    def applies(table: str, kind: StepKind) -> bool:
+        chosen = settings.of_table(parse_table(table)).on_change
+        reaction = {StepKind.RETYPE: chosen.retype, StepKind.KEY: chosen.key}.get(kind, "park")
+        return reaction == "apply"
+
+    return applies

@@ -1,0 +1,249 @@
+"""The threads that talk to the source beside the log reader: dumper and watcher.
+
+Each owns its connections, hands what it finds to the core through a queue, and stops the session
+by leaving its error in ``failure``.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from tideline.contract.errors import TidelineError, Unavailable
+from tideline.contract.position import SourcePosition
+from tideline.settings import Capture
+from tideline_capture.core.events import (
+    CatalogRound,
+    ChunkFailed,
+    ChunkOrder,
+    MarksWritten,
+    Snapshot,
+    SourceLoad,
+    Told,
+    Waiting,
+)
+from tideline_capture.points import OnPoint
+from tideline_capture.sources.base import ChunkReader, FetchedChunk, Source
+from tideline_capture.sources.mark_key import MarkKey
+
+Found = Told | CatalogRound | Snapshot | SourceLoad
+_LOOK_S = 0.2
+_JOIN_S = 5.0
+
+
+class Assistant(threading.Thread):
+    """A thread that works until it is stopped or fails; ``found`` goes to the core."""
+
+    def __init__(self, name: str, found: queue.SimpleQueue[Found]) -> None:
+        super().__init__(name=name, daemon=True)
+        self.failure: BaseException | None = None
+        self.found = found
+        self.stopping = threading.Event()
+
+    def run(self) -> None:
+        try:
+            self.work()
+        except TidelineError as error:
+            self.failure = error
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def work(self) -> None:
+        raise NotImplementedError
+
+
+class Dumpers:
+    """Up to ``lanes`` dumpers, which take the chunks they are given from one queue; each is made
+    when there is work for it, so that the source has no connection that nobody uses."""
+
+    def __init__(
+        self,
+        source: Source,
+        key: MarkKey,
+        found: queue.SimpleQueue[Found],
+        on_point: OnPoint,
+        *,
+        lanes: int,
+    ) -> None:
+        self._source = source
+        self._key = key
+        self._found = found
+        self._on_point = on_point
+        self._lanes = lanes
+        self._orders: queue.SimpleQueue[ChunkOrder | None] = queue.SimpleQueue()
+        self._dumpers: list[Dumper] = []
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended the first of them that ended, if any did."""
+        return next((one.failure for one in self._dumpers if one.failure is not None), None)
+
+    def give(self, order: ChunkOrder) -> None:
+        """Have the chunk read as soon as one of them is free."""
+        idle = sum(one.idle for one in self._dumpers)
+        if self._orders.qsize() >= idle and len(self._dumpers) < self._lanes:
+            dumper = Dumper(self._source, self._key, self._found, self._on_point, self._orders)
+            self._dumpers.append(dumper)
+            dumper.start()
+        self._orders.put(order)
+
+    def stop(self) -> None:
+        """Let them end; to be followed by `join`."""
+        for dumper in self._dumpers:
+            dumper.stopping.set()
+        for _ in self._dumpers:
+            self._orders.put(None)
+
+    def join(self, timeout_s: float) -> None:
+        for dumper in self._dumpers:
+            dumper.join(timeout_s)
+
+
+class Dumper(Assistant):
+    """Reads the chunks that it finds in ``orders``, one after the other; each is decoded, and its
+    high mark written, in a second thread, while the next one is read. ``idle``: it waits for
+    one."""
+
+    def __init__(
+        self,
+        source: Source,
+        key: MarkKey,
+        found: queue.SimpleQueue[Found],
+        on_point: OnPoint,
+        orders: queue.SimpleQueue[ChunkOrder | None],
+    ) -> None:
+        super().__init__("dumper", found)
+        self.idle = False
+        self._source = source
+        self._key = key
+        self._orders = orders
+        self._on_point = on_point
+
+    def work(self) -> None:
+        reader = self._source.chunk_reader(self._key)
+        finisher = _Finisher(reader, self.found, self._on_point)
+        finisher.start()
+        try:
+            while (order := self._next(finisher)) is not None:
+                begun = time.monotonic()
+                fetched = reader.fetch(order, partial(self._tell_waiting, order.token))
+                if isinstance(fetched, ChunkFailed):
+                    self.found.put(fetched)
+                    continue
+                took_s = 0.0 if order.fence else time.monotonic() - begun
+                self._on_point("after-select")
+                self.found.put(replace(fetched.read, took_s=took_s))
+                finisher.fetched.put((order, fetched))
+        finally:
+            finisher.fetched.put(None)
+            finisher.join(_JOIN_S)
+            reader.close()
+
+    def _next(self, finisher: _Finisher) -> ChunkOrder | None:
+        """The next order; raises what ended the finisher, and None ends the dumper."""
+        self.idle = True
+        try:
+            while not self.stopping.is_set():
+                if finisher.failure is not None:
+                    raise finisher.failure
+                with suppress(queue.Empty):
+                    return self._orders.get(timeout=_LOOK_S)
+        finally:
+            self.idle = False
+        return None
+
+    def _tell_waiting(self, token: str, reason: str | None) -> None:
+        if self.stopping.is_set():
+            raise Unavailable("the session ended while a chunk waited")
+        self.found.put(Waiting(token, reason))
+
+
+class _Finisher(Assistant):
+    """Decodes what the dumper has read, hands it over, and writes the high mark behind it."""
+
+    def __init__(
+        self, reader: ChunkReader, found: queue.SimpleQueue[Found], on_point: OnPoint
+    ) -> None:
+        super().__init__("chunk-finisher", found)
+        self.fetched: queue.SimpleQueue[tuple[ChunkOrder, FetchedChunk] | None] = (
+            queue.SimpleQueue()
+        )
+        self._reader = reader
+        self._on_point = on_point
+
+    def work(self) -> None:
+        while (item := self.fetched.get()) is not None:
+            order, fetched = item
+            chunk = fetched.decode()
+            self._on_point("between-marks")
+            self.found.put(chunk)
+            self._reader.write_high(order)
+            self._on_point("after-high")
+            self.found.put(MarksWritten(order.token))
+
+
+class Watcher(Assistant):
+    """Catalog rounds (each ends with a heartbeat in the log), and snapshots and looks at the
+    source's load in between.
+
+    ``started`` has, for each round's token, when it began, ``answered_at`` when the source was last
+    heard (monotonic seconds). ``durable`` is set to the place from which the log is still needed,
+    and the source's clock there; without it the load is not looked at.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        key: MarkKey,
+        found: queue.SimpleQueue[Found],
+        *,
+        settings: Capture,
+        catalog_interval_s: float,
+    ) -> None:
+        super().__init__("watcher", found)
+        self.started: dict[str, float] = {}
+        self.answered_at = time.monotonic()
+        self.durable: tuple[SourcePosition, int | None] | None = None
+        self._source = source
+        self._key = key
+        self._catalog_interval_s = catalog_interval_s
+        self._snapshot_interval_s = settings.snapshot_interval_s
+        self._load_interval_s = settings.load_interval_s
+        self._asked = threading.Event()
+
+    def stop(self) -> None:
+        self.stopping.set()
+
+    def look(self) -> None:
+        """Begin the next round soon, before its time."""
+        self._asked.set()
+
+    def work(self) -> None:
+        watch = self._source.watch(self._key)
+        try:
+            next_round = next_load = time.monotonic()
+            while not self.stopping.is_set():
+                begun = time.monotonic()
+                if begun >= next_load and self.durable is not None:
+                    self.found.put(watch.load(*self.durable))
+                    next_load = begun + self._load_interval_s
+                if begun >= next_round or self._asked.is_set():
+                    self._asked.clear()
+                    watch.round(partial(self._register, begun))
+                    next_round = begun + self._catalog_interval_s
+                self.found.put(watch.snapshot())
+                self.answered_at = time.monotonic()
+                self.stopping.wait(min(self._snapshot_interval_s, self._catalog_interval_s))
+        finally:
+            watch.close()
+
+    def _register(self, begun: float, observed: CatalogRound) -> None:
+        self.started[observed.token] = begun
+        while len(self.started) > 100:
+            del self.started[next(iter(self.started))]
+        self.found.put(replace(observed, at_us=time.time_ns() // 1000))

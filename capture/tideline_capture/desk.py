@@ -1,0 +1,134 @@
+"""The control queue's thread: claims requests for the core, sends its answers.
+
+Redis takes no part in what is durable. When it is away the desk keeps the newest answers and goes
+on; acknowledgements that got lost make an entry come again, and the core joins what it began.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from tideline.contract.errors import Unavailable
+from tideline.contract.request import Answer
+from tideline.control import WorkerStatus
+from tideline_capture.core.events import CommandArrived, RequestArrived, RequestRefused
+from tideline_capture.points import OnPoint, pass_by
+from tideline_capture.queue import MESSAGES_MAX, Message, RequestQueue
+
+_POLL_S = 0.1
+
+log = structlog.get_logger("tideline.desk")
+
+Arrival = RequestArrived | CommandArrived | RequestRefused
+
+
+class Desk(threading.Thread):
+    """``arrivals`` is what it claimed. Only an active worker claims; a passive one publishes.
+
+    ``owns`` says whether the chain is surely ours. One that slept must not claim what it can do
+    nothing about, nor write an answer over that of the worker who took over meanwhile: then only
+    its status is sent. ``failure`` is what ended the thread, if not `stop`.
+    """
+
+    def __init__(self, requests: RequestQueue, *, on_point: OnPoint = pass_by) -> None:
+        super().__init__(name="desk", daemon=True)
+        self.arrivals: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
+        self.claiming = False
+        self.owns: Callable[[], bool] = lambda: True
+        self.failure: BaseException | None = None
+        self._queue = requests
+        self._on_point = on_point
+        self._acknowledged: list[str] = []
+        self._answers: dict[str, Answer] = {}
+        self._status: WorkerStatus | None = None
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._away = False
+
+    def acknowledge(self, ids: tuple[str, ...]) -> None:
+        with self._lock:
+            self._acknowledged.extend(ids)
+
+    def answer(self, answer: Answer) -> None:
+        with self._lock:
+            self._answers[answer.request_id] = answer
+
+    def publish(self, status: WorkerStatus) -> None:
+        with self._lock:
+            self._status = status
+
+    def stop(self, writer: str) -> None:
+        """Send what is left, once, and end."""
+        self._stopping.set()
+        self.join()
+        self._try(self._send)
+        self._try(lambda: self._withdraw(writer))
+        self._queue.close()
+
+    def run(self) -> None:
+        try:
+            while not self._stopping.wait(_POLL_S):
+                self._try(self._send)
+                # While nobody takes them, entries that nobody acknowledges would come every
+                # ``claim_idle_s``, again and again.
+                if self.claiming and self.owns() and self.arrivals.qsize() < MESSAGES_MAX:
+                    self._try(self._claim)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _withdraw(self, writer: str) -> bool:
+        self._queue.withdraw(writer)
+        return True
+
+    def _claim(self) -> bool:
+        for message in self._queue.claim():
+            self._on_point("request-claimed")
+            self.arrivals.put(_arrival(message))
+        return True
+
+    def _send(self) -> bool:
+        acknowledged: list[str] = []
+        answers: dict[str, Answer] = {}
+        with self._lock:
+            if self.owns():
+                acknowledged, self._acknowledged = self._acknowledged, []
+                answers, self._answers = self._answers, {}
+            status, self._status = self._status, None
+        try:
+            if acknowledged:
+                self._queue.acknowledge(acknowledged)
+            for answer in answers.values():
+                self._queue.answer(answer)
+            if status is not None:
+                self._queue.publish(status)
+        except Unavailable:
+            with self._lock:
+                self._answers = {**answers, **self._answers}
+            raise
+        return bool(acknowledged or answers or status)
+
+    def _try(self, action: Callable[[], bool]) -> None:
+        """``action`` says whether it has talked to the queue; an outage is reported once."""
+        try:
+            if action() and self._away:
+                self._away = False
+                log.info("the control queue is back")
+        except Unavailable as error:
+            if not self._away:
+                self._away = True
+                log.warning("the control queue is unavailable", reason=str(error))
+
+
+def _arrival(message: Message) -> Arrival:
+    if message.request is not None:
+        return RequestArrived(message.id, message.request)
+    if message.command is not None:
+        return CommandArrived(message.id, message.command)
+    return RequestRefused(
+        message.id, message.request_id, message.error.message if message.error else "not valid"
+    )

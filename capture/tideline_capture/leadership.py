@@ -1,0 +1,165 @@
+"""Active or passive, by the chain alone.
+
+Several workers may run; the one that extends the chain is active. Another probes the next
+manifest's name, and when the chain has not grown for ``takeover_after_s`` it appends a *takeover*
+with the next term. The store's create-only PUT decides: the old worker's next append finds its
+number taken and fails as `Fenced`. No lease, no clock of another machine, no Redis is asked. Only
+probes that were answered count towards a takeover; one that failed starts the wait anew, so that
+nobody rushes when a store comes back.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+from msgspec.structs import replace
+
+from tideline.contract.errors import Fenced, Unavailable
+from tideline.contract.manifest import Manifest, ManifestKind, OpenState
+from tideline.contract.position import SourceIdentity, SourcePosition
+from tideline.store.chain import Chain, Link
+from tideline_capture.health import Health
+from tideline_capture.manifests import following
+
+log = structlog.get_logger("tideline.leadership")
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """The chain's end, which this worker wrote, and the open state there. ``since``: when that was
+    known (monotonic seconds)."""
+
+    link: Link
+    state: OpenState
+    since: float = field(default_factory=time.monotonic)
+
+
+class Candidate:
+    """Waits for its turn. ``on_passive`` is called with the chain's end while waiting; ``health``
+    is told of each look at the chain that was answered."""
+
+    def __init__(
+        self,
+        chain: Chain,
+        *,
+        writer: str,
+        takeover_after_s: float,
+        stopping: threading.Event,
+        on_passive: Callable[[Link], None] = lambda link: None,
+        health: Health | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._chain = chain
+        self._writer = writer
+        self._takeover_after_s = takeover_after_s
+        self._stopping = stopping
+        self._on_passive = on_passive
+        self._health = health or Health()
+        self._clock = clock
+        self._pause_s = min(1.0, takeover_after_s / 5)
+        self._waiting = False
+
+    def acquire(self, origin: Callable[[], tuple[SourceIdentity, SourcePosition]]) -> Lead | None:
+        """Become active; None when stopped before that.
+
+        ``origin`` is asked only for a pipeline that has no chain yet: which source it is of, and a
+        position before everything (the real start is known once this worker owns the chain).
+        """
+        tail: Link | None = None
+        while not self._stopping.is_set():
+            self._health.main.turn()
+            try:
+                tail = self._chain.tail(tail.manifest.manifest_number if tail else 0)
+                self._health.saw_chain()
+                lead = None if tail is None else self._follow(tail)
+            except Unavailable as error:
+                log.warning("the store is unavailable; the wait starts anew", reason=str(error))
+                self._stopping.wait(self._pause_s)
+                continue
+            if tail is None:
+                lead = self._found(*origin())
+            if lead is not None:
+                return lead
+        return None
+
+    def _follow(self, tail: Link) -> Lead | None:
+        """Take over behind ``tail``, if its writer has stopped."""
+        if tail.manifest.writer == self._writer:
+            # Our own takeover, which the store took without an answer.
+            return Lead(tail, self._chain.open_state(tail))
+        if tail.manifest.released or self._abandoned(tail):
+            return self._take_over(tail)
+        return None
+
+    def _found(self, identity: SourceIdentity, begin: SourcePosition) -> Lead | None:
+        """Write manifest 1, unless another worker does first."""
+        state = OpenState()
+        first = Manifest(
+            pipeline=self._chain.pipeline,
+            incarnation=uuid.uuid4().hex,
+            manifest_number=1,
+            term=1,
+            writer=self._writer,
+            previous_digest="",
+            kind=ManifestKind.HEARTBEAT,
+            first_seq=1,
+            last_seq=0,
+            position=begin,
+            identity=identity,
+            written_at_us=time.time_ns() // 1000,
+            state=state,
+        )
+        return self._append(first, state)
+
+    def _take_over(self, tail: Link) -> Lead | None:
+        state = self._chain.open_state(tail)
+        manifest = replace(
+            following(tail, self._writer),
+            term=tail.manifest.term + 1,
+            kind=ManifestKind.TAKEOVER,
+            state=state,
+        )
+        lead = self._append(manifest, state)
+        if lead is not None:
+            log.info("took over", term=manifest.term, manifest_number=manifest.manifest_number)
+        return lead
+
+    def _append(self, manifest: Manifest, state: OpenState) -> Lead | None:
+        """None when another worker was first: then read on, and judge anew."""
+        try:
+            return Lead(self._chain.append(manifest), state)
+        except Fenced:
+            return None
+
+    def _abandoned(self, tail: Link) -> bool:
+        """Whether the chain did not grow behind ``tail`` for as long as it takes."""
+        number = tail.manifest.manifest_number + 1
+        since = self._clock()
+        if not self._waiting:
+            self._waiting = True
+            log.info(
+                "waiting: the chain is another worker's until it has not grown for so long",
+                writer=tail.manifest.writer,
+                takeover_after_s=self._takeover_after_s,
+            )
+        while not self._stopping.is_set():
+            self._health.main.turn()
+            self._on_passive(tail)
+            asked = self._clock()
+            try:
+                if self._chain.read(number) is not None:
+                    return False
+                self._health.saw_chain()
+            except Unavailable as error:
+                log.warning("the store is unavailable; the wait starts anew", reason=str(error))
+                since = self._clock()
+            # A probe says how the chain was when it was sent, however late the answer came.
+            if asked - since >= self._takeover_after_s:
+                return True
+            self._stopping.wait(self._pause_s)
+        return False

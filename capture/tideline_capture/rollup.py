@@ -1,0 +1,185 @@
+"""Rolls up: a thousand manifests become a block, their many small parts a few larger files.
+
+A merge that catches up, or a table that is built anew, then reads a few files where it would read
+thousands. It is done beside the capture, one block after the other, from what is durable alone:
+block k once manifest k · 1000 is. Nothing is decided here that two workers could decide otherwise,
+so that whoever comes second finds what it would have written.
+
+Memory is bounded by a row group, a roll-up and a few parts, whatever the block holds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+
+from msgspec.structs import replace
+
+from tideline.contract import layout
+from tideline.contract.block import Block, make_block, manifests_of
+from tideline.contract.errors import CorruptData, Unavailable
+from tideline.contract.manifest import Manifest, Part, digest
+from tideline.contract.planning.bounds import key_bounds
+from tideline.contract.schema import TableSchema, parse_table
+from tideline.store.chain import Chain
+from tideline.store.objects import ObjectStore
+from tideline_capture.rollup_file import RollUpFile
+
+_READS_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RollUpLimits:
+    """Parts of ``part_bytes_max`` and more stay; a roll-up is made of parts that together have
+    ``file_bytes_max`` at most."""
+
+    part_bytes_max: int
+    file_bytes_max: int
+
+
+class RollUps:
+    """Writes a pipeline's blocks. ``stopping`` is asked between parts."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        chain: Chain,
+        limits: RollUpLimits,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._store = store
+        self._chain = chain
+        self._limits = limits
+        self._stopping = stopping
+        self._newest: int | None = None
+
+    def advance(self, tail: int) -> Block | None:
+        """Write the next block, if manifest ``tail`` (which is durable) is not before its end.
+
+        Returns it, None when there is none to write. Nothing is half done when it is killed, or
+        raises: what lies there is found again. Raises Unavailable when it is stopping, CorruptData
+        for parts that are not what their manifest says, and for a block that another wrote
+        otherwise.
+        """
+        if self._newest is not None and manifests_of(self._newest + 1)[1] > tail:
+            return None
+        self._newest = self._chain.newest_block(self._newest or 0)
+        first, last = manifests_of(self._newest + 1)
+        if last > tail:
+            return None
+        # The one before is read, so that the block is known to follow it.
+        links = list(self._chain.links(max(first - 1, 1), last))[-(last - first + 1) :]
+        manifests = [link.manifest for link in links]
+        files = self._files(self._newest + 1, manifests)
+        block = make_block([(link.manifest, link.raw) for link in links], files)
+        self._chain.write_block(block)
+        self._newest += 1
+        return block
+
+    def _files(self, number: int, manifests: Sequence[Manifest]) -> list[Part]:
+        found: list[Part] = []
+        schemas: dict[str, TableSchema] = {}
+        with ThreadPoolExecutor(_READS_AT_ONCE, thread_name_prefix="roll-up") as pool:
+            for group in grouped((p for m in manifests for p in m.parts), self._limits):
+                if len(group) > 1:
+                    name = group[0].schema
+                    schemas[name] = schemas.get(name) or self._chain.read_schema(name)
+                    found += self._roll(pool, manifests[0].pipeline, number, group, schemas[name])
+                else:
+                    found += group
+        return found
+
+    def _roll(
+        self,
+        pool: ThreadPoolExecutor,
+        pipeline: str,
+        number: int,
+        group: Sequence[Part],
+        schema: TableSchema,
+    ) -> list[Part]:
+        """The roll-up of ``group``, and those of it whose objects are gone."""
+        file = RollUpFile(schema, group)
+        gone = []
+        for part, raw in self._read(pool, group):
+            if raw is None:
+                gone.append(part)
+            else:
+                file.add(part, raw)
+        if len(file.parts) < 2:
+            return list(group)
+        data = file.finish()
+        table = parse_table(schema.table)
+        key = layout.rollup_key(pipeline, number, table, schema.fingerprint, digest(data))
+        if not self._store.create(key, data) and self._store.get(key) != data:
+            raise CorruptData(f"{key} holds other bytes than its name says")
+        return [*gone, rolled_part(file.parts, schema, key, data)]
+
+    def _read(
+        self, pool: ThreadPoolExecutor, group: Iterable[Part]
+    ) -> Iterator[tuple[Part, bytes | None]]:
+        """Each part's bytes, a few of them ahead; None when the object is gone."""
+        left = iter(group)
+        ahead: list[tuple[Part, Future[bytes | None]]] = []
+        try:
+            while True:
+                for part in islice(left, _READS_AT_ONCE - len(ahead)):
+                    ahead.append((part, pool.submit(self._store.get, part.key)))
+                if not ahead:
+                    return
+                if self._stopping():
+                    raise Unavailable("stopped while rolling up")
+                part, future = ahead.pop(0)
+                yield part, future.result()
+        finally:
+            for _, future in ahead:
+                future.cancel()
+
+
+def grouped(parts: Iterable[Part], limits: RollUpLimits) -> list[list[Part]]:
+    """``parts`` in the groups that become one file each; a part that stays is alone in its group.
+
+    Parts are in the order of their manifests, in which those of one table and schema follow one
+    another in sequence; one that does not stays.
+    """
+    series: dict[tuple[str, str], list[list[Part]]] = defaultdict(list)
+    sizes: Counter[tuple[str, str]] = Counter()  # of the last group
+    alone: list[list[Part]] = []
+    for part in parts:
+        name = part.table, part.schema
+        groups = series[name]
+        follows = not groups or groups[-1][-1].last_seq < part.first_seq
+        if part.bytes >= limits.part_bytes_max or not follows:
+            alone.append([part])
+        elif groups and sizes[name] + part.bytes <= limits.file_bytes_max:
+            groups[-1].append(part)
+            sizes[name] += part.bytes
+        else:
+            groups.append([part])
+            sizes[name] = part.bytes
+    return [*alone, *(group for groups in series.values() for group in groups)]
+
+
+def rolled_part(parts: Sequence[Part], schema: TableSchema, key: str, data: bytes) -> Part:
+    """What a block says of the roll-up of ``parts``, whose bytes are ``data``."""
+    operations: Counter[str] = Counter()
+    for part in parts:
+        operations.update(part.operations)
+    key_min, key_max = key_bounds(parts, [schema])
+    return replace(
+        parts[0],
+        key=key,
+        rows=sum(part.rows for part in parts),
+        operations={name: operations[name] for name in sorted(operations)},
+        bytes=len(data),
+        digest=digest(data),
+        last_seq=parts[-1].last_seq,
+        key_min=key_min,
+        key_max=key_max,
+        unchanged_rows=sum(part.unchanged_rows for part in parts),
+        before_rows=sum(part.before_rows for part in parts),
+        overflow_rows=sum(part.overflow_rows for part in parts),
+        before_image_rows=sum(part.before_image_rows for part in parts),
+    )

@@ -1,0 +1,449 @@
+"""One session of the worker: sockets and threads around the core, until an error or a stop.
+
+The log reader's thread is the core's: it reads, decodes, decides and hands segments to the
+uploader. Everything else reaches it through queues. A session begins from what is durable and
+keeps nothing: whatever goes wrong with the source, the next one begins anew from the chain's tail.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import uuid
+from dataclasses import dataclass, field
+from enum import Enum
+
+import structlog
+from msgspec.structs import replace
+
+from tideline.contract.clocks import apart
+from tideline.contract.errors import Unavailable
+from tideline.contract.manifest import OpenState
+from tideline.contract.position import SourcePosition
+from tideline.contract.schema import TableSchema
+from tideline.settings import Capture
+from tideline.store.chain import Chain, Link
+from tideline_capture.assistants import Dumpers, Found, Watcher
+from tideline_capture.core.draft import Sealed
+from tideline_capture.core.events import (
+    CatalogRound,
+    Limits,
+    RequestArrived,
+    RequestRefused,
+    Snapshot,
+    SourceLoad,
+)
+from tideline_capture.core.worker import Worker
+from tideline_capture.desk import Desk
+from tideline_capture.health import Health
+from tideline_capture.live import LiveSettings
+from tideline_capture.metrics import Metrics
+from tideline_capture.points import OnPoint
+from tideline_capture.sources.base import LogReader, Source
+from tideline_capture.sources.mark_key import MarkKey
+from tideline_capture.table_log import TableLog
+from tideline_capture.uploader import Uploader
+
+_POLL_MESSAGES = 2_000
+_PAUSE_S = 0.002
+"""Sleeping this long when nothing has come lets messages gather; waking up for each costs 4×."""
+_BUSY_S = 0.05
+_WAIT_S = 0.02
+_CONFIRM_S = 5.0
+_REPORT_S = 0.5
+_JOIN_S = 2.0
+"""A thread that goes on for longer waits for the source; the next session ends its connection."""
+
+log = structlog.get_logger("tideline.session")
+
+
+class Ended(Enum):
+    """Why a session ended that nothing went wrong with."""
+
+    STOPPED = "stopped"
+    IDLE = "idle"
+    CHANGED = "changed"
+    """The settings did: another session goes on with them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """What outlives a session: the uploader extends the chain, the desk talks to askers.
+    ``live`` are the settings, and says when they changed."""
+
+    chain: Chain
+    uploader: Uploader
+    desk: Desk
+    metrics: Metrics
+    writer: str
+    stopping: threading.Event
+    on_point: OnPoint
+    live: LiveSettings
+    health: Health = field(default_factory=Health)
+
+
+class Session:
+    """Captures from the chain's tail ``link`` (open state ``state``) on."""
+
+    def __init__(
+        self,
+        source: Source,
+        crew: Crew,
+        link: Link,
+        state: OpenState,
+        *,
+        settings: Capture,
+        limits: Limits,
+        until_idle_s: float | None,
+    ) -> None:
+        self._source = source
+        self._crew = crew
+        self._settings = settings
+        self._until_idle_s = until_idle_s
+        self._key = MarkKey(link.manifest.incarnation)
+        self._tail = link
+        schemas = _schemas(crew, state)
+        self.core = Worker(
+            link.manifest, state, schemas, limits=limits, token=lambda: uuid.uuid4().hex
+        )
+        self._found: queue.SimpleQueue[Found] = queue.SimpleQueue()
+        self._durable: queue.SimpleQueue[tuple[Link, Sealed | None]] = queue.SimpleQueue()
+        self._table_log = TableLog(state)
+        self._accepted = {item.request.request_id for item in state.requests}
+        self._buffered_since: float | None = None
+        self._buffered = 0
+        self._received_at = self._waited_for_at = time.monotonic()
+        self._confirmed_at = 0.0
+        self._reported_at = 0.0
+        self._quiet_since = time.monotonic()
+        self._position: SourcePosition | None = None
+        self._throttled = False
+        self._log_warning: str | None = None
+        self._clocks_apart: str | None = None
+        self._told_strange = False
+        self._silence_max_s = max(settings.mark_timeout_s, 3 * settings.catalog_interval_s)
+
+    def run(self) -> Ended:
+        """Until ``stopping``, idle for long enough, or ``changed``; raises what ended the session
+        otherwise."""
+        position = self._begin()
+        reader = self._source.log_reader(
+            position, self._key, self.core.tables.captures, self.core.held
+        )
+        dumpers = Dumpers(
+            self._source,
+            self._key,
+            self._found,
+            self._crew.on_point,
+            lanes=self._settings.parallel_dumps_max,
+        )
+        interval = self._settings.catalog_interval_s
+        if self._until_idle_s is not None:
+            interval = min(interval, max(self._until_idle_s / 2, 0.2))
+        watcher = Watcher(
+            self._source,
+            self._key,
+            self._found,
+            settings=self._settings,
+            catalog_interval_s=interval,
+        )
+        watcher.durable = position, self.core.clock.time_us
+        self._crew.uploader.on_durable = lambda link, sealed: self._durable.put((link, sealed))
+        try:
+            watcher.start()
+            log.info("reading the log", position=str(position))
+            self._crew.on_point("reading")
+            self._received_at = time.monotonic()
+            self._crew.health.reading(True)
+            ended = None
+            while ended is None:
+                self._turn(reader, dumpers, watcher)
+                ended = self._ended(watcher)
+            self._finish()
+            return ended
+        finally:
+            self._crew.health.reading(False)
+            dumpers.stop()
+            watcher.stop()
+            reader.close()
+            dumpers.join(_JOIN_S)
+            if watcher.is_alive():
+                watcher.join(_JOIN_S)
+
+    def _begin(self) -> SourcePosition:
+        """Where the log is read from. At the very first start the source is made ready in steps,
+        each durable before the next.
+
+        What ended lately is told again: the worker before may have died between its manifest and
+        its answer.
+        """
+        for answer in self.core.requests.recent:
+            self._crew.desk.answer(answer)
+        while True:
+            tail = replace(
+                self._tail.manifest,
+                position=self.core.position,
+                identity=self.core.identity,
+                state=self.core.open_state(),
+            )
+            position = self._source.resume(tail, self._on_waiting)
+            self.core.identity = self._source.identity()
+            if position == self.core.position:
+                return position
+            self.core.position = position
+            self.core.draft.state_changed = True
+            sealed = self.core.seal(now=time.monotonic(), force=True)
+            if sealed is not None:
+                self._crew.uploader.submit(sealed)
+                self._crew.uploader.drain()
+
+    def _on_waiting(self, reason: str) -> None:
+        self._crew.health.main.turn()
+        if self._crew.stopping.is_set():
+            raise Unavailable(f"stopped while {reason}")
+        status = self._crew.metrics.status(
+            self._crew.writer,
+            self._crew.uploader.last,
+            note=reason,
+            restart_for=self._crew.live.restart_for,
+        )
+        self._crew.desk.publish(status)
+
+    # -- one turn ------------------------------------------------------------------------------
+
+    def _turn(self, reader: LogReader, dumpers: Dumpers, watcher: Watcher) -> None:
+        now = time.monotonic()
+        self._crew.health.main.turn()
+        for thread in (self._crew.uploader, self._crew.desk, dumpers, watcher):
+            if thread.failure is not None:
+                raise thread.failure
+        self.core.intake.begin_turn()
+        self._take_found(now)
+        self._take_durable(reader, now)
+        if self._position is not None:
+            watcher.durable = self._position, self.core.clock.time_us
+        received = self._read(reader, now)
+        self._hand_over(now)
+        if self.core.intake.waits:
+            watcher.look()
+        while (order := self.core.next_order(now=now)) is not None:
+            self._crew.on_point("between-chunks")
+            dumpers.give(order)
+        self._report(now)
+        self._check_answers(watcher, now)
+        if received:
+            self._received_at = now
+        elif self._throttled:
+            # Not `wait`: what is not read now lies in the socket, which is ready all the time.
+            self._received_at = now
+            time.sleep(_WAIT_S)
+        elif now - self._received_at > self._silence_max_s:
+            raise Unavailable(
+                f"nothing came from the log for {self._silence_max_s:g} s, although marks were"
+                " written to it"
+            )
+        elif now - self._received_at < _BUSY_S:
+            time.sleep(_PAUSE_S)
+        else:
+            reader.wait(_WAIT_S)
+
+    def _check_answers(self, watcher: Watcher, now: float) -> None:
+        """Raise Unavailable when the catalog is waited for and waited for, though the log comes.
+        Marks that are not written may wait for us: for the store, or for a transaction's end."""
+        if self._throttled or self.core.in_transaction:
+            self._waited_for_at = now
+        if now - max(watcher.answered_at, self._waited_for_at) > self._silence_max_s:
+            raise Unavailable(
+                f"the source said nothing of its catalog for {self._silence_max_s:g} s"
+            )
+
+    def _read(self, reader: LogReader, now: float) -> int:
+        """Read a little; decode when enough has gathered. The number of messages that came."""
+        self._throttled = self._crew.uploader.pending_bytes > self._settings.upload_bytes_max
+        if self._throttled:
+            return 0
+        due = self.core.flush_due(now=now, buffered_since=self._buffered_since)
+        # A transaction that was begun is ended as soon as can be: nothing closes inside one.
+        inside = self.core.in_transaction
+        count = reader.poll(_POLL_MESSAGES, until_commit=due or inside)
+        if count and self._buffered_since is None:
+            self._buffered_since = now
+        self._buffered += count
+        full = (
+            self._buffered >= self._settings.batch_rows_max
+            or reader.buffered_bytes >= self._settings.batch_bytes_max
+        )
+        ended = inside and reader.at_commit
+        if self._buffered and (reader.must_take or full or due or ended):
+            # A mark that was just read may end what another thread handed over before writing it.
+            self._take_found(now)
+            batch = reader.take(self.core.sequencer.next)
+            self.core.on_batch(batch, now=now, since=self._buffered_since)
+            if self.core.in_transaction:
+                self._crew.on_point("inside-transaction")
+            self._buffered, self._buffered_since = 0, None
+        return count
+
+    def _hand_over(self, now: float) -> None:
+        spilled = self.core.spill(now=now)
+        if spilled is not None:
+            self._crew.uploader.submit(spilled)
+        sealed = self.core.seal(now=now)
+        if sealed is not None:
+            self._crew.uploader.submit(sealed)
+
+    def _take_found(self, now: float) -> None:
+        while not self._found.empty():
+            found = self._found.get()
+            if isinstance(found, CatalogRound):
+                self.core.on_catalog(found)
+            elif isinstance(found, Snapshot):
+                self.core.on_snapshot(found)
+            elif isinstance(found, SourceLoad):
+                self._take_load(found, now)
+            else:
+                self.core.on_chunk(found, now=now)
+        while not self._crew.desk.arrivals.empty() and not self.core.intake.tired:
+            arrived = self._crew.desk.arrivals.get()
+            if isinstance(arrived, RequestRefused):
+                self.core.intake.on_refused(arrived)
+                continue
+            if isinstance(arrived, RequestArrived):
+                answer = self.core.intake.on_request(arrived)
+            else:
+                answer = self.core.commands.on_command(arrived)
+            if answer is not None:
+                self._crew.desk.answer(answer)
+
+    def _take_load(self, load: SourceLoad, now: float) -> None:
+        self.core.on_load(load, now=now)
+        self._crew.metrics.loaded(load)
+        if load.log_warning is not None and self._log_warning is None:
+            log.warning("the source will remove its log soon", reason=load.log_warning)
+        self._log_warning = load.log_warning
+        clock_us = load.clock_us
+        words = None if clock_us is None else apart(clock_us, time.time_ns() // 1000)
+        if words is not None and self._clocks_apart is None:
+            log.warning("two clocks differ: set both right", reason=words)
+        self._clocks_apart = words
+
+    def _take_durable(self, reader: LogReader, now: float) -> None:
+        """Only what a manifest holds is confirmed to the source and told to askers."""
+        committed = self.tell()
+        if committed or now - self._confirmed_at >= _CONFIRM_S:
+            self._confirm(reader, now)
+
+    def tell(self) -> bool:
+        """Tell askers and queue what became durable; whether there was a segment. To be called
+        once more after the session, when what it handed over is durable too."""
+        committed = False
+        while not self._durable.empty():
+            link, sealed = self._durable.get()
+            manifest = link.manifest
+            self.core.on_durable(manifest)
+            self._position = manifest.position
+            self._accepted.update(manifest.accepted)
+            for answer in (*manifest.finished, *manifest.refused):
+                # A message under the id of a request that runs is refused without a word to those
+                # who wait for that request.
+                if answer.request_id not in self.core.requests:
+                    self._accepted.discard(answer.request_id)
+                    self._crew.desk.answer(answer)
+            if sealed is not None:
+                committed = True
+                self._crew.desk.acknowledge(sealed.messages)
+                self._crew.metrics.committed(manifest)
+                if sealed.state_changed:
+                    self._table_log.durable(
+                        sealed.state, initial_dump=self.core.limits.initial_dump
+                    )
+        return committed
+
+    def _confirm(self, reader: LogReader, now: float) -> None:
+        if self._position is not None:
+            self._crew.on_point("before-confirm")
+            reader.confirm(self._position)
+            self._crew.on_point("after-confirm")
+        self._confirmed_at = now
+
+    def _report(self, now: float) -> None:
+        if now - self._reported_at < _REPORT_S:
+            return
+        self._reported_at = now
+        if self.core.strange_marks and not self._told_strange:
+            self._told_strange = True
+            log.warning(
+                "the source's log has what looks like a mark of this worker and is none: somebody"
+                " else writes it, or a worker before this one still does; nothing is made of it"
+            )
+        self._source.keep_copies(self.core.dumps.copies)
+        answers = [
+            answer for answer in self.core.answers(now=now) if answer.request_id in self._accepted
+        ]
+        for answer in answers:
+            if not answer.state.final:
+                self._crew.desk.answer(answer)
+        notes = ["the store is behind: reading stopped"] if self._throttled else []
+        notes += [one for one in (self._log_warning, self._clocks_apart) if one is not None]
+        note = "; ".join(notes) or None
+        self._crew.desk.publish(
+            self._crew.metrics.status(
+                self._crew.writer,
+                self._crew.uploader.last,
+                answers=answers,
+                note=note,
+                restart_for=self._crew.live.restart_for,
+            )
+        )
+        self._crew.metrics.observe(self.core, self._crew.uploader, answers, now=now)
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def _ended(self, watcher: Watcher) -> Ended | None:
+        if self._crew.stopping.is_set():
+            return Ended.STOPPED
+        if self._is_idle(watcher):
+            return Ended.IDLE
+        return Ended.CHANGED if self._crew.live.changed() else None
+
+    def _is_idle(self, watcher: Watcher) -> bool:
+        """Whether log, requests and uploads were quiet for ``until_idle_s``.
+
+        A catalog round must have gone all the way through the log in that time: it proves that
+        nothing that was committed before is still to come, or buffered.
+        """
+        if self._until_idle_s is None:
+            return False
+        now = time.monotonic()
+        changed = self.core.last_change_at or 0.0
+        busy = not self.core.idle() or self._crew.uploader.pending_bytes > 0
+        if busy or not self._crew.desk.arrivals.empty():
+            self._quiet_since = now
+        self._quiet_since = max(self._quiet_since, changed)
+        seen = watcher.started.get(self.core.catalog.seen_token or "", 0.0)
+        return now - self._quiet_since >= self._until_idle_s and seen >= self._quiet_since
+
+    def _finish(self) -> None:
+        """Hand over what is whole; a transaction that was not read to its end comes again."""
+        sealed = self.core.seal(now=time.monotonic(), force=True)
+        if sealed is not None:
+            self._crew.uploader.submit(sealed)
+        stopping = self._crew.stopping.is_set()
+        self._crew.uploader.drain(self._settings.stop_timeout_s if stopping else None)
+        self.tell()
+
+
+def _schemas(crew: Crew, state: OpenState) -> dict[str, TableSchema]:
+    """The schemas that the open state names: those in force, and those of the catalog's text."""
+    fingerprints = set()
+    for table in state.tables.values():
+        fingerprints.add(table.schema)
+        if table.catalog:
+            fingerprints.add(table.catalog.rpartition("/")[2])
+    known = sorted(item for item in fingerprints if item and item != "-")
+    schemas = {}
+    for fingerprint in known:
+        crew.health.main.turn()
+        schemas[fingerprint] = crew.chain.read_schema(fingerprint)
+    return schemas

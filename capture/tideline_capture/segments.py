@@ -1,0 +1,186 @@
+"""Arrow batches → Parquet parts.
+
+A part holds the rows of one table and schema version within a segment, in seq order. The encodings
+are the ones that were cheapest to write and smallest at once: zstd level 1, deltas for integers and
+string lengths, a dictionary only for strings that repeat. Everything that Spark reads silently
+wrong (nanoseconds, unsigned and 256-bit numbers) cannot occur: `tideline_capture.arrow_types` has none.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tideline.contract.errors import InvariantBroken
+from tideline.contract.manifest import digest
+from tideline.contract.schema import TableSchema
+from tideline.contract.types import Kind
+from tideline_capture.arrow_types import IMAGE, IMAGE_OVERFLOW, part_schema
+from tideline_capture.core.events import Rows
+
+_SAMPLE_ROWS = 2_000
+_REPEATS_MIN = 8
+"""A dictionary pays when a value occurs this often in the sample."""
+_BOUNDED = (Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.DATE, Kind.TIMESTAMP)
+ROW_GROUP_ROWS = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPart:
+    """A part's bytes with what its manifest says of it, but for its key and digest."""
+
+    schema: TableSchema
+    data: bytes
+    rows: int
+    operations: dict[str, int]
+    first_seq: int
+    last_seq: int
+    key_min: str | None
+    key_max: str | None
+    unchanged_rows: int
+    before_rows: int
+    overflow_rows: int
+    image_rows: int = 0
+
+    @property
+    def digest(self) -> str:
+        return digest(self.data)
+
+
+def encode_parts(rows: Iterable[Rows]) -> list[EncodedPart]:
+    """One part per table and schema version among ``rows``, which are in seq order."""
+    groups: dict[tuple[str, str], list[Rows]] = defaultdict(list)
+    for item in rows:
+        groups[item.schema.table, item.schema.fingerprint].append(item)
+    return [_encode(group) for group in groups.values()]
+
+
+def _encode(group: list[Rows]) -> EncodedPart:
+    schema = group[0].schema
+    table = _one_table(group)
+    sequences = table.column("_tl_seq")
+    if np.any(np.diff(sequences.to_numpy()) <= 0):
+        raise InvariantBroken(f"rows of {schema.table} are not in the order of their sequences")
+    key_min, key_max = _key_bounds(table, schema)
+    return EncodedPart(
+        schema,
+        write_part(table),
+        table.num_rows,
+        _count_operations(table),
+        sequences[0].as_py(),
+        sequences[-1].as_py(),
+        key_min,
+        key_max,
+        sum(item.unchanged_rows for item in group),
+        sum(item.before_rows for item in group),
+        sum(item.overflow_rows for item in group),
+        sum(item.image_rows for item in group),
+    )
+
+
+def write_part(table: pa.Table) -> bytes:
+    """``table`` as Parquet."""
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, row_group_size=ROW_GROUP_ROWS, **write_options(table))
+    return buffer.getvalue()
+
+
+def write_options(table: pa.Table) -> dict[str, Any]:
+    """How a part that begins with the rows of ``table`` is best written."""
+    repeating = [field.name for field in table.schema if _repeats(table, field)]
+    encodings = {
+        field.name: encoding
+        for field in table.schema
+        if field.name not in repeating and (encoding := _encoding(field.type)) is not None
+    }
+    return {
+        "compression": "zstd",
+        "compression_level": 1,
+        "use_dictionary": repeating,
+        "column_encoding": encodings,
+        "write_statistics": ["_tl_seq"],
+        "store_schema": False,
+        "data_page_version": "1.0",
+        # A byte that flips in a page may leave it readable, with another value.
+        "write_page_checksum": True,
+    }
+
+
+def _one_table(group: list[Rows]) -> pa.Table:
+    """The batches of one part together; columns that only some have are NULL in the others."""
+    names = {name for item in group for name in item.batch.schema.names}
+    schema = group[0].schema
+    fields = part_schema(
+        schema,
+        tuple(name for name in schema.key if f"_tl_before_{name}" in names),
+        unchanged="_tl_unchanged" in names,
+        overflow="_tl_overflow" in names,
+        image=IMAGE in names,
+        image_overflow=IMAGE_OVERFLOW in names,
+    )
+    return pa.Table.from_batches([fill(item.batch, fields) for item in group], schema=fields)
+
+
+def fill(batch: pa.RecordBatch, fields: pa.Schema) -> pa.RecordBatch:
+    """``batch`` in the shape of ``fields``: columns that it lacks are NULL."""
+    if batch.schema.equals(fields):
+        return batch
+    have = set(batch.schema.names)
+    columns = [
+        batch.column(field.name).cast(field.type)
+        if field.name in have
+        else pa.nulls(batch.num_rows, field.type)
+        for field in fields
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=fields)
+
+
+def _count_operations(table: pa.Table) -> dict[str, int]:
+    counts = pc.value_counts(table.column("_tl_op").combine_chunks())
+    return {entry["values"]: entry["counts"] for entry in counts.to_pylist()}
+
+
+def _repeats(table: pa.Table, field: pa.Field) -> bool:
+    if not pa.types.is_string(field.type):
+        return False
+    sample = table.column(field.name).slice(0, _SAMPLE_ROWS)
+    return bool(pc.count_distinct(sample).as_py() * _REPEATS_MIN <= len(sample))
+
+
+def _encoding(kind: pa.DataType) -> str | None:
+    if pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
+        return "DELTA_BINARY_PACKED"
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return "DELTA_LENGTH_BYTE_ARRAY"
+    return None
+
+
+def _key_bounds(table: pa.Table, schema: TableSchema) -> tuple[str | None, str | None]:
+    """The smallest and largest first key, old keys included, as ISO text or digits."""
+    if not schema.key:
+        return None, None
+    name = schema.key[0]
+    if schema.column(name).logical.kind not in _BOUNDED:
+        return None, None
+    columns = [table.column(name)]
+    if f"_tl_before_{name}" in table.schema.names:
+        columns.append(table.column(f"_tl_before_{name}"))
+    ends = [pc.min_max(column) for column in columns]
+    low = [end["min"].as_py() for end in ends if end["min"].is_valid]
+    high = [end["max"].as_py() for end in ends if end["max"].is_valid]
+    if not low or not high:
+        return None, None
+    return _bound_text(min(low)), _bound_text(max(high))
+
+
+def _bound_text(value: object) -> str:
+    return value.isoformat(sep=" ") if isinstance(value, datetime) else str(value)

@@ -1,0 +1,1 @@
+"""Log sources. Only `tideline_capture.app` names a concrete one."""

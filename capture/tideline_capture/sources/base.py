@@ -1,0 +1,137 @@
+"""What the runtime asks of a source. One Protocol per role; a source brings one of each.
+
+All methods may raise `Unavailable` (the runtime starts the session anew from what is durable) and
+`SourceLost`. Each object is used by one thread only, but for what says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
+
+from tideline.contract.manifest import Manifest
+from tideline.contract.position import SourceIdentity, SourcePosition
+from tideline_capture.core.events import (
+    CatalogRound,
+    Chunk,
+    ChunkFailed,
+    ChunkOrder,
+    ChunkRead,
+    LogBatch,
+    Snapshot,
+    SourceLoad,
+)
+from tideline_capture.sources.mark_key import MarkKey
+
+
+class LogReader(Protocol):
+    """Reads the log in order. Messages are buffered by `poll` and decoded by `take`."""
+
+    @property
+    def buffered_bytes(self) -> int: ...
+
+    @property
+    def must_take(self) -> bool:
+        """Whether what was read last has to be taken before more is read."""
+
+    @property
+    def at_commit(self) -> bool:
+        """Whether what was read last ended a transaction."""
+
+    def poll(self, messages_max: int, *, until_commit: bool) -> int:
+        """Buffer what has arrived, without waiting; the number of messages, 0 when there is none.
+
+        ``until_commit``: stop at the next transaction's end.
+        """
+
+    def take(self, next_seq: int) -> LogBatch:
+        """Decode everything buffered; rows are numbered from ``next_seq``."""
+
+    def confirm(self, position: SourcePosition) -> None:
+        """Everything up to ``position`` is durable: the source may forget it."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when something arrives, or after ``timeout_s``."""
+
+    def close(self) -> None: ...
+
+
+class FetchedChunk(Protocol):
+    """A chunk as the source sent it."""
+
+    @property
+    def read(self) -> ChunkRead: ...
+
+    def decode(self) -> Chunk:
+        """Decode it; needs no connection, and may run in any thread."""
+
+
+class ChunkReader(Protocol):
+    """Writes marks and reads chunks, on connections of its own."""
+
+    def fetch(
+        self, order: ChunkOrder, on_waiting: Callable[[str | None], None]
+    ) -> FetchedChunk | ChunkFailed:
+        """Write the low mark, then read the chunk. ``on_waiting`` is told what holds it up."""
+
+    def write_high(self, order: ChunkOrder) -> None:
+        """Write the high mark; the decoded chunk must have reached the core before. Called in
+        another thread than `fetch`, perhaps at the same time."""
+
+    def close(self) -> None: ...
+
+
+class Watch(Protocol):
+    """Looks at the catalog between two marks, and writes the heartbeat that ends each round."""
+
+    def round(self, register: Callable[[CatalogRound], None]) -> None:
+        """One round; ``register`` is called before its last mark is written."""
+
+    def snapshot(self) -> Snapshot: ...
+
+    def load(self, position: SourcePosition, source_time_us: int | None) -> SourceLoad:
+        """How busy the source is. Its log is needed from ``position`` on, of about that time (µs
+        since 1970, the source's clock)."""
+
+    def close(self) -> None: ...
+
+
+class Preflight(Protocol):
+    """What stands between a source and its capture."""
+
+    def resume(self, tail: Manifest, on_waiting: Callable[[str], None]) -> SourcePosition:
+        """Where to go on after ``tail``. Raises SourceLost naming the gap, Misconfigured with the
+        fixing statement.
+
+        At the first start it makes what the log needs, in steps: as long as the answer is another
+        position than the tail's, that one is made durable and asked about again. ``on_waiting`` is
+        told what holds a step up, and ends it by raising.
+        """
+
+
+class Source(Preflight, Protocol):
+    """One database, as the runtime sees it. ``key`` makes the session's marks, and tells them from
+    all others; each session has one of its own."""
+
+    def identity(self) -> SourceIdentity: ...
+
+    def begin(self) -> SourcePosition:
+        """A position before everything; `resume` finds the real start."""
+
+    def log_reader(
+        self,
+        position: SourcePosition,
+        key: MarkKey,
+        captures: Callable[[str], bool],
+        held: Mapping[str, SourcePosition],
+    ) -> LogReader:
+        """Read from ``position`` on. ``held``: prepared transactions, by where the log has them
+        (see `HeldSeen`)."""
+
+    def chunk_reader(self, key: MarkKey) -> ChunkReader: ...
+
+    def watch(self, key: MarkKey) -> Watch: ...
+
+    def keep_copies(self, tokens: Collection[str]) -> None:
+        """The snapshots that chunks with ``tokens`` took (`ChunkOrder.keyless`) are still to be
+        read from. One that this was not said of for `streams.IDLE_S` may be ended."""

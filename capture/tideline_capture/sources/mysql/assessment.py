@@ -1,0 +1,59 @@
+"""What becomes of a MySQL's or MariaDB's tables: the catalog's own look at them."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+import pymysql
+
+from tideline.settings import Settings
+from tideline_capture.sources.administration import AssessedTable
+from tideline_capture.sources.choices import choices_of
+from tideline_capture.sources.mysql.catalog.tables import list_tables, read_tables
+from tideline_capture.sources.mysql.connect import connect, flavour, query_failed
+from tideline_capture.sources.mysql.watermarks import watermark_table
+
+_SIZES = """
+SELECT TABLE_SCHEMA, TABLE_NAME, DATA_LENGTH FROM information_schema.TABLES
+WHERE (TABLE_SCHEMA, TABLE_NAME) IN %s
+"""
+
+
+def assess(settings: Settings) -> list[AssessedTable]:
+    """See `Administration.assess`."""
+    name = f"tideline assess {settings.pipeline}"
+    with closing(connect(settings.source, application_name=name)) as connection:
+        try:
+            return _assess(connection, settings)
+        except pymysql.Error as broken:
+            raise query_failed(broken) from None
+
+
+def _assess(connection: Any, settings: Settings) -> list[AssessedTable]:
+    source = settings.source
+    with connection.cursor() as cursor:
+        ours = (watermark_table(source.watermark_database),)
+        tables = list_tables(cursor, source.tables, source.exclude, ours=ours)
+        found = read_tables(
+            cursor,
+            tables,
+            flavour="mariadb" if flavour(connection) == "mariadb" else "mysql",
+            cascades=source.cascades,
+            choices=choices_of(settings),
+        )
+        sizes = {}
+        if tables:
+            cursor.execute(_SIZES, [[(table.schema, table.name) for table in tables]])
+            sizes = {(schema, name): size for schema, name, size in cursor.fetchall()}
+    return [
+        AssessedTable(
+            table=one.table.table,
+            schema=one.facts.schema,
+            problem=one.facts.problem,
+            hint=one.facts.hint,
+            rows=one.rows_estimate,
+            bytes=sizes.get((one.table.table.schema, one.table.table.name)),
+        )
+        for one in found
+    ]

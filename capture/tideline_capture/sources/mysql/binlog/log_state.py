@@ -1,0 +1,109 @@
+"""Where the reader stands in the log: between transactions, in one, or reading one again."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+from msgspec.structs import replace
+
+from tideline.contract.position import MysqlPosition
+from tideline_capture.core.events import Int64Array
+from tideline_capture.sources.mysql.binlog.bulk import MARIADB_FLAGS_AT, Begins, EventColumns
+from tideline_capture.sources.mysql.binlog.event_codes import EventCode
+from tideline_capture.sources.mysql.binlog.executed import Executed
+from tideline_capture.sources.mysql.binlog.gtid_events import STANDALONE
+from tideline_capture.sources.mysql.binlog.stream import BinlogStream
+
+_NOWHERE = MysqlPosition("", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """The transaction that is open. ``tx`` and ``ts`` are what its rows say of it; ``start`` is
+    where its first event begins. ``standalone``: one statement, and no commit after it (only
+    ``mariadb`` says so); ``framed``: a commit will come, whatever comes before it."""
+
+    tx: int
+    ts: int
+    start: MysqlPosition
+    mariadb: bool = False
+    standalone: bool = False
+    framed: bool = False
+
+
+@dataclass(slots=True)
+class LogState:
+    """What changes while the log is read; owned by the reader.
+
+    ``preparing`` names the XA transaction whose rows pass by and are left for its commit.
+    ``replay`` is the stream that its rows are then read from, ``stream`` the log itself.
+    ``wrote``: the tables that rows of the open transaction were given away of already.
+    """
+
+    stream: BinlogStream
+    executed: Executed
+    open: Transaction | None = None
+    preparing: str | None = None
+    replay: BinlogStream | None = None
+    least: MysqlPosition = _NOWHERE
+    wrote: frozenset[str] = frozenset()
+
+    @property
+    def source(self) -> BinlogStream:
+        """What is read now."""
+        return self.replay or self.stream
+
+    @property
+    def position(self) -> MysqlPosition:
+        """Where the log itself stands; may be resumed from when no transaction is open.
+
+        A stream that was found by GTID begins with a whole file. What it says of its place until it
+        is where the one before it was would be a step back: that place is ``least``.
+        """
+        stream, by_gtid = self.stream, self.least.by_gtid
+        here = MysqlPosition(stream.file, stream.at, str(self.executed), by_gtid)
+        if by_gtid and here.order < self.least.order:
+            return replace(here, file=self.least.file, offset=self.least.offset)
+        return here
+
+    def pass_over(self, events: EventColumns, begins: Begins, last_end: int) -> None:
+        """Transactions began, and the last one that ended did so at the place ``last_end`` (-1:
+        none did)."""
+        self.executed.begin_all(events, begins.places, last_end)
+        if last_end >= 0:
+            self.open, self.wrote = None, frozenset()
+        if len(begins.places) and begins.places[-1] > last_end:
+            tx, ts = int(begins.tx[-1]), int(begins.ts[-1])
+            last = int(begins.places[-1])
+            flags = int(events.data[events.starts[last] + MARIADB_FLAGS_AT])
+            mariadb = bool(events.codes[last] == EventCode.MARIADB_GTID)
+            standalone = mariadb and bool(flags & STANDALONE)
+            start = self._start_of(events, last)
+            self.open = Transaction(tx, ts, start, mariadb, standalone)
+
+    def framed(self, begun: Int64Array, last_end: int) -> None:
+        """MySQL's statement BEGIN came at these places: whatever is inside of it, only an end ends
+        the transaction."""
+        if self.open is not None and len(begun) and begun[-1] > last_end:
+            self.open = dataclasses.replace(self.open, framed=True)
+
+    def _start_of(self, events: EventColumns, place: int) -> MysqlPosition:
+        """Where the event begins: its end is said in it, and the rest follows."""
+        end = int(events.numbers(np.array([place]), 13, 4)[0])
+        size = int(events.numbers(np.array([place]), 9, 4)[0])
+        high = self.stream.at & ~0xFFFFFFFF
+        start = high + end - size
+        return MysqlPosition(self.stream.file, start if start <= self.stream.at else start - 2**32)
+
+    def end(self) -> None:
+        """The open transaction has ended."""
+        self.executed.end()
+        self.open = self.preparing = None
+        self.wrote = frozenset()
+
+    def close(self) -> None:
+        for stream in (self.replay, self.stream):
+            if stream is not None:
+                stream.close()

@@ -1,0 +1,211 @@
+"""What the log's single events mean: files, table maps, our marks, heartbeats.
+
+Each is read with nothing of its batch behind it, so what it says applies from there on. Statements
+and XA transactions are modules of their own (`logged_statements`, `xa`). An event that is not known
+stops the reader, whatever the server says about ignoring it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tideline.contract.errors import CorruptData, TidelineError
+from tideline.contract.position import SourcePosition
+from tideline_capture.core.events import Control, SchemaSeen, Unreadable
+from tideline_capture.sources.mark_key import MarkKey
+from tideline_capture.sources.mysql.binlog.bulk import OPERATIONS, EventColumns, row_areas
+from tideline_capture.sources.mysql.binlog.checksums import CHECKSUM_BYTES, is_sealed
+from tideline_capture.sources.mysql.binlog.decode import walk_events
+from tideline_capture.sources.mysql.binlog.event_codes import EventCode, is_gap, refusal
+from tideline_capture.sources.mysql.binlog.framing import HEADER_BYTES
+from tideline_capture.sources.mysql.binlog.log_events import (
+    parse_format_description,
+    parse_heartbeat,
+    parse_heartbeat_v2,
+    parse_query,
+    parse_rotate,
+)
+from tideline_capture.sources.mysql.binlog.log_state import LogState
+from tideline_capture.sources.mysql.binlog.rules import Rules
+from tideline_capture.sources.mysql.binlog.table_cache import Role, TableCache
+from tideline_capture.sources.mysql.binlog.xa import XaTransactions
+from tideline_capture.sources.mysql.board import Board
+from tideline_capture.sources.mysql.ddl.logged import LoggedStatements
+from tideline_capture.sources.mysql.watermarks import parse_mark
+
+_DUMMY_ID = 0xFFFFFF
+"""MySQL ends a statement that changed no row with a row event of no table."""
+
+
+class RareEvents:
+    """Reads single events, and moves `LogState` on. ``held`` is where prepared transactions are."""
+
+    def __init__(
+        self,
+        state: LogState,
+        tables: TableCache,
+        board: Board,
+        *,
+        key: MarkKey,
+        held: Mapping[str, SourcePosition],
+        rules: Rules,
+    ) -> None:
+        self._state = state
+        self._tables = tables
+        self._board = board
+        self._key = key
+        self._rules = rules
+        self._xa = XaTransactions(state, rules, held=held)
+        self._statements = LoggedStatements(state, tables, rules=rules, xa=self._xa)
+
+    # -- marks by place ------------------------------------------------------------------------
+
+    @property
+    def has_marks(self) -> bool:
+        """Whether marks wait to be placed."""
+        return not self._board.empty
+
+    @property
+    def marks_ready(self) -> bool:
+        """Whether this is the place of one of them."""
+        return self._state.open is None and self._board.has_place(self._state.position)
+
+    def place_marks(self) -> tuple[Control, ...]:
+        """The marks whose place is here, if this is between two transactions."""
+        if self._board.empty or self._state.open is not None:
+            return ()
+        return self._board.place(self._state.position)
+
+    def close(self) -> None:
+        """No mark will be placed any more."""
+        self._board.close()
+
+    # -- events --------------------------------------------------------------------------------
+
+    def read(self, events: EventColumns, place: int) -> tuple[Control, ...]:
+        """What the event at ``place`` means."""
+        code = int(events.codes[place])
+        if code == EventCode.TABLE_MAP:
+            return self._describe(events.body(place))
+        if OPERATIONS[code]:
+            return self._read_mark(events, place)
+        if code == EventCode.QUERY:
+            return self._statements.read(parse_query(events.body(place)))
+        if code == EventCode.ROTATE:
+            return self._rotate(events, place)
+        if code == EventCode.FORMAT_DESCRIPTION:
+            return self._begin_file(events, place)
+        if code == EventCode.XA_PREPARE:
+            return self._xa.prepare(events.body(place))
+        if code == EventCode.MARIADB_GTID:
+            return self._xa.begin(events.part(slice(place, place + 1)))
+        if code in (EventCode.HEARTBEAT, EventCode.HEARTBEAT_V2):
+            return self._beat(events, place)
+        if code == EventCode.STOP:
+            return ()
+        return self._refuse(events, place)
+
+    def keep(self, packets: bytes) -> None:
+        """See `XaTransactions.keep`."""
+        self._xa.keep(packets)
+
+    def _describe(self, body: bytes) -> tuple[Control, ...]:
+        known = self._tables.add(body)
+        if known.role is not Role.CHOSEN:
+            return ()
+        if known.schema is None:
+            return (Unreadable(str(known.name)),)
+        return (SchemaSeen(known.schema, keyless=self._tables.takes_keyless(known.name)),)
+
+    def _read_mark(self, events: EventColumns, place: int) -> tuple[Control, ...]:
+        at = np.array([place])
+        table_id = int(events.numbers(at, HEADER_BYTES, 6)[0])
+        known = self._tables.get(table_id)
+        if known is None and table_id == _DUMMY_ID:
+            return ()
+        if known is None or known.role is not Role.OURS:
+            raise CorruptData("the binlog has rows of a table that it did not describe")
+        if known.table is None:
+            return ()  # Somebody altered it. `Marks.check` says so, and a log that has it is read.
+        areas = row_areas(events, at, len(known.table.columns))
+        kinds = OPERATIONS[events.codes[at]]
+        walked = walk_events(events.data, areas.starts, events.stops[at], kinds, known.table)
+        count = int(walked.rows_per_event[0])
+        if areas.partial.any() or not known.table.key:
+            return ()  # Not as we write it; the mark that is waited for does not come.
+        none = np.zeros(count, np.int64)
+        batch = walked.to_batch(known.table.schema, seq=none, tx=none, ts=none).batch
+        marks = [parse_mark(row, self._key) for row in batch.to_pylist()]
+        return tuple(mark for mark in marks if mark is not None)
+
+    # -- files ---------------------------------------------------------------------------------
+
+    def _rotate(self, events: EventColumns, place: int) -> tuple[Control, ...]:
+        """The next file. Before a file has said whether there are checksums, MySQL puts one behind
+        this event, and MariaDB may: this is found out by looking. One that is not right then is
+        taken for a part of the name, which no file has."""
+        source = self._state.source
+        whole = _whole(events, place, source.checksum_bytes)
+        if source.checksum_bytes or is_sealed(whole):
+            whole = whole[:-CHECKSUM_BYTES]
+        rotate = parse_rotate(whole[HEADER_BYTES:])
+        moved = (rotate.file, rotate.position) != (source.file, source.at)
+        if moved and self._state.open is not None and self._state.replay is None:
+            raise CorruptData(f"a transaction in {source.file} does not end in that file")
+        source.file, source.at = rotate.file, rotate.position
+        source.awaits_description = True
+        self._tables.begin_file()
+        return ()
+
+    def _begin_file(self, events: EventColumns, place: int) -> tuple[Control, ...]:
+        whole = _whole(events, place, self._state.source.checksum_bytes)
+        description = parse_format_description(whole[HEADER_BYTES:])
+        source = self._state.source
+        source.checksum_bytes = CHECKSUM_BYTES if description.checksummed else 0
+        source.awaits_description = False
+        self._tables.begin_file(description.server_version)
+        return ()
+
+    def _beat(self, events: EventColumns, place: int) -> tuple[Control, ...]:
+        """Nothing was sent for a while; while the server skips what we have, this moves us on."""
+        source = self._state.source
+        body, low = events.body(place), int(events.numbers(np.array([place]), 13, 4)[0])
+        old = events.codes[place] == EventCode.HEARTBEAT
+        beat = parse_heartbeat(body, header_position=low) if old else parse_heartbeat_v2(body)
+        at = low if beat.position is None else beat.position
+        if self._state.open is None and beat.file == source.file and at > source.at:
+            source.at = at
+        return ()
+
+    def _refuse(self, events: EventColumns, place: int) -> tuple[Control, ...]:
+        """Events that do not tell what was changed, or are not known at all."""
+        code = int(events.codes[place])
+        flags = int(events.numbers(np.array([place]), 17, 2)[0])
+        error = refusal(code, flags)
+        if not is_gap(code):
+            raise error
+        if code == EventCode.PARTIAL_UPDATE_ROWS:
+            return self._refuse_partial(events, place, error)
+        gap = self._rules.gap(error, self._state)
+        if code == EventCode.INCIDENT:  # All that its transaction has.
+            self._state.end()
+        return (gap,)
+
+    def _refuse_partial(
+        self, events: EventColumns, place: int, error: TidelineError
+    ) -> tuple[Control, ...]:
+        known = self._tables.get(int(events.numbers(np.array([place]), HEADER_BYTES, 6)[0]))
+        if known is None:
+            raise CorruptData("the binlog has rows of a table that it did not describe")
+        if known.role is not Role.CHOSEN or not self._rules.captures(str(known.name)):
+            return ()
+        named = type(error)(f"{error.message}, of {known.name}", error.hint)
+        return (self._rules.gap(named, self._state, tables=(str(known.name),)),)
+
+
+def _whole(events: EventColumns, place: int, checksum_bytes: int) -> bytes:
+    """The event with its header and whatever stands behind its body."""
+    stop = int(events.stops[place]) + checksum_bytes
+    return events.data[int(events.starts[place]) : stop].tobytes()

@@ -1,0 +1,147 @@
+"""The binlog as a stream of transactions, decoded in bulk.
+
+`Poller` says which events are the next batch, `BulkRows` what rows those of them hold that come in
+numbers; the last one may be of another kind, and is read by itself (`RareEvents`) behind them. Here
+the three are joined, and the log's own position is followed.
+
+A position is only ever given out between transactions: a stream that began inside one would lack
+its table maps, and lose rows silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tideline.contract.errors import InvariantBroken
+from tideline.contract.position import MysqlPosition, SourcePosition
+from tideline_capture.core.events import Boundary, Control, Int64Array, LogBatch
+from tideline_capture.sources.decoding import decoding
+from tideline_capture.sources.mysql.binlog.bulk import EventColumns, position_behind
+from tideline_capture.sources.mysql.binlog.bulk_rows import BulkRows, Taken
+from tideline_capture.sources.mysql.binlog.log_state import LogState
+from tideline_capture.sources.mysql.binlog.polling import Polled, Poller
+from tideline_capture.sources.mysql.binlog.rare import RareEvents
+from tideline_capture.sources.mysql.binlog.rules import Rules
+from tideline_capture.sources.mysql.binlog.table_cache import TableCache
+from tideline_capture.sources.mysql.binlog.xa import replays
+
+_NONE: Int64Array = np.empty(0, np.int64)
+
+
+class BinlogReader:
+    """A `LogReader`. ``state`` is where it begins, ``rare`` knows what single events mean."""
+
+    def __init__(
+        self,
+        state: LogState,
+        tables: TableCache,
+        rare: RareEvents,
+        rules: Rules,
+    ) -> None:
+        self._state = state
+        self._rare = rare
+        self._poller = Poller(state, tables, rare)
+        self._bulk = BulkRows(state, tables, rules)
+        self._said = state.position
+
+    @property
+    def buffered_bytes(self) -> int:
+        """See `LogReader.buffered_bytes`."""
+        return self._state.source.accepted.bytes
+
+    @property
+    def at_commit(self) -> bool:
+        """See `LogReader.at_commit`."""
+        accepted = self._state.source.accepted
+        return accepted.count > 0 and accepted.last_end == accepted.count - 1
+
+    @property
+    def must_take(self) -> bool:
+        """See `LogReader.must_take`."""
+        return self._poller.must_take
+
+    def poll(self, messages_max: int, *, until_commit: bool) -> int:
+        """See `LogReader.poll` and `Poller.poll`."""
+        with decoding(self._place()):
+            return self._poller.poll(messages_max, until_commit=until_commit)
+
+    def take(self, next_seq: int) -> LogBatch:
+        """See `LogReader.take`."""
+        with decoding(self._place()):
+            return self._take(next_seq)
+
+    def _place(self) -> Callable[[], str]:
+        """What tells where the events begin that are read next; asked after an error, when the
+        stream may have moved on."""
+        source = self._state.source
+        file, at = source.file, source.at
+        return lambda: f"in an event of {file}:{at} or behind it"
+
+    def _take(self, next_seq: int) -> LogBatch:
+        polled = self._poller.take()
+        taken = Taken()
+        said: tuple[Control, ...] = ()
+        if polled is not None:
+            self._keep(polled)
+            bulk = polled.bulk
+            self._move(bulk)
+            taken = self._bulk.take(bulk, next_seq)
+            if polled.ends_rare:
+                said = self._read_rare(polled.events)
+        controls = (*taken.controls, *said, *self._rare.place_marks())
+        return LogBatch(
+            taken.rows,
+            taken.changes,
+            controls,
+            self._boundary(),
+            self._inside,
+            _NONE,
+            taken.unholdable,
+        )
+
+    def _keep(self, polled: Polled) -> None:
+        """Have the events of a transaction that is being prepared kept for its end."""
+        if self._state.preparing is None or self._state.replay is not None:
+            return
+        codes = polled.events.codes
+        count = len(codes) - (polled.ends_rare and not replays(int(codes[-1])))
+        if count:
+            self._rare.keep(polled.packets(count))
+
+    def _read_rare(self, events: EventColumns) -> tuple[Control, ...]:
+        last = len(events) - 1
+        self._move(events.part(slice(last, None)))
+        return self._rare.read(events, last)
+
+    def _move(self, events: EventColumns) -> None:
+        """Follow the log's own positions."""
+        stream = self._state.source
+        stream.at = position_behind(events, stream.at)
+
+    def _boundary(self) -> Boundary | None:
+        """Where the log stands now, if that is between two transactions and was not said yet. What
+        was said last counts, not where this batch began: the last event of a transaction need not
+        have a place of its own."""
+        position = self._state.position
+        if self._inside or position == self._said:
+            return None
+        self._said = position
+        return Boundary(position)
+
+    @property
+    def _inside(self) -> bool:
+        return self._state.open is not None
+
+    def confirm(self, position: SourcePosition) -> None:
+        """See `LogReader.confirm`. The server keeps its log by its own rule: nothing to tell."""
+        if not isinstance(position, MysqlPosition):
+            raise InvariantBroken(f"{position} is no position of a binlog")
+
+    def wait(self, timeout_s: float) -> None:
+        self._state.source.buffer.wait(timeout_s)
+
+    def close(self) -> None:
+        self._rare.close()
+        self._state.close()

@@ -1,0 +1,107 @@
+"""XA transactions in the log: prepared, kept, and read when they commit.
+
+Rows of an XA transaction are in the log when it is prepared, before anybody knows whether it will
+commit. They are passed over then, their place is remembered, and they are read once more from there
+when the commit comes, or from memory if they are few; a rollback costs nothing. So no row is given
+away before its transaction has committed, and then in the commit's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tideline.contract.errors import CorruptData, Misconfigured, SourceLost
+from tideline.contract.position import MysqlPosition, SourcePosition
+from tideline_capture.core.events import Control, GapSeen, HeldSeen
+from tideline_capture.sources.mysql.binlog.bulk import OPERATIONS, EventColumns, read_begins
+from tideline_capture.sources.mysql.binlog.event_codes import EventCode
+from tideline_capture.sources.mysql.binlog.gtid_events import parse_mariadb_gtid
+from tideline_capture.sources.mysql.binlog.log_events import parse_xa_prepare
+from tideline_capture.sources.mysql.binlog.log_state import LogState
+from tideline_capture.sources.mysql.binlog.rules import Rules
+from tideline_capture.sources.mysql.binlog.xa_buffer import KeptTransactions
+
+HELD_MAX = 1_000
+
+
+class XaTransactions:
+    """Follows them through `LogState`. ``held`` is where prepared transactions are in the log."""
+
+    def __init__(
+        self, state: LogState, rules: Rules, *, held: Mapping[str, SourcePosition]
+    ) -> None:
+        self._state = state
+        self._rules = rules
+        self._held = held
+        self._kept = KeptTransactions()
+
+    def start(self, xid: str) -> None:
+        """The open transaction is the XA transaction ``xid``: its rows are left for its commit."""
+        self._state.preparing = xid
+        self._kept.begin()
+
+    def begin(self, event: EventColumns) -> tuple[Control, ...]:
+        """MariaDB's beginning of an XA transaction that is prepared only; in a replay it is the one
+        whose commit is being read."""
+        gtid = parse_mariadb_gtid(event.body(0))
+        if self._state.replay is None:
+            self._state.pass_over(event, read_begins(event), -1)
+            self.start(str(gtid.xid))
+        return ()
+
+    def keep(self, packets: bytes) -> None:
+        """Events of the XA transaction that is being prepared, those that `replays` alone."""
+        self._kept.add(packets)
+
+    def prepare(self, body: bytes) -> tuple[Control, ...]:
+        """XA_PREPARE: the end of its events, of those that are read again too."""
+        state, prepared = self._state, parse_xa_prepare(body)
+        if state.replay is not None:
+            state.replay.close()
+            state.replay = None
+            state.end()
+            return ()
+        opened, state.preparing = state.open, None
+        if opened is None:
+            raise CorruptData("the binlog prepares a transaction that it did not begin")
+        xid = str(prepared.xid)
+        self._kept.end(xid, state.source.checksum_bytes)
+        if prepared.one_phase:
+            state.replay = self._kept.open(xid, opened.start, self._rules.open_replay)
+            return ()
+        if not self._rules.holds_xa:
+            raise Misconfigured(
+                f"an XA transaction was prepared, before {state.position}",
+                hint='source.xa = "hold" reads its rows once it commits',
+            )
+        if len(self._held) >= HELD_MAX:
+            raise Misconfigured(
+                f"more than {HELD_MAX} XA transactions are prepared and not ended",
+                hint="XA RECOVER lists them; XA COMMIT or XA ROLLBACK those that were forgotten",
+            )
+        state.end()
+        return (HeldSeen(xid, opened.start),)
+
+    def commit(self, xid: str) -> tuple[Control, ...]:
+        """Read the events of ``xid`` next, in the place of its commit."""
+        place = self._held.get(xid)
+        if not isinstance(place, MysqlPosition):
+            # Prepared before we began to read: its rows are in no part, and in no dump so far.
+            self._state.end()
+            return (GapSeen("an XA transaction committed that was prepared before the start"),)
+        try:
+            self._state.replay = self._kept.open(xid, place, self._rules.open_replay)
+        except SourceLost as error:
+            self._state.end()
+            return (HeldSeen(xid, None), self._rules.gap(error, self._state))
+        return (HeldSeen(xid, None),)
+
+    def roll_back(self, xid: str) -> HeldSeen:
+        """Nothing of ``xid`` is needed any more."""
+        self._kept.drop(xid)
+        return HeldSeen(xid, None)
+
+
+def replays(code: int) -> bool:
+    """Whether an event of a prepared transaction says something when it is read again."""
+    return bool(OPERATIONS[code]) or code in (EventCode.TABLE_MAP, EventCode.XA_PREPARE)

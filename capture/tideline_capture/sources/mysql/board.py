@@ -1,0 +1,190 @@
+"""Marks without a row: for sources that may not be written to.
+
+A mark is then a place in the log that the reader is told of. A window opens where the reader stands
+when it is asked to, and ends once it has passed what the server had committed at that later moment;
+both are between transactions. What has to hold is that the chunk sees every transaction that the
+reader had passed when the window opened, although the server sends a transaction before it makes it
+visible: so `PlacedMarks` wait for that before anything is read.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pymysql
+
+from tideline.contract.errors import Unavailable
+from tideline.contract.position import MysqlPosition
+from tideline_capture.core.events import Mark, MarkKind
+from tideline_capture.sources.mysql.binlog.gtid import GtidSet
+from tideline_capture.sources.mysql.connect import query_failed
+from tideline_capture.sources.mysql.watermarks import read_clock
+
+_VISIBLE_TIMEOUT_S = 60.0
+_PAUSE_S = 0.01
+_UNSEEN = "what the log holds does not become visible"
+_OPENING = (MarkKind.LOW, MarkKind.CATALOG_LOW)
+
+Reached = Callable[[MysqlPosition], bool]
+
+
+@dataclass(slots=True)
+class _Wanted:
+    mark: Mark
+    reached: Reached
+    placed: threading.Event = field(default_factory=threading.Event)
+    position: MysqlPosition | None = None
+
+
+class Board:
+    """Where other threads ask the reader for marks; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wanted: list[_Wanted] = []
+        self._closed = False
+
+    @property
+    def empty(self) -> bool:
+        return not self._wanted
+
+    def ask(self, mark: Mark, reached: Reached) -> _Wanted:
+        """Place ``mark`` where the reader stands once ``reached`` is true of its position."""
+        wanted = _Wanted(mark, reached)
+        with self._lock:
+            self._wanted.append(wanted)
+            if self._closed:
+                wanted.placed.set()
+        return wanted
+
+    def close(self) -> None:
+        """The log is no longer read: whoever waits for a mark goes away without one."""
+        with self._lock:
+            self._closed = True
+            for wanted in self._wanted:
+                wanted.placed.set()
+
+    def has_place(self, position: MysqlPosition) -> bool:
+        """Whether the place of some mark is here."""
+        return any(wanted.reached(position) for wanted in list(self._wanted))
+
+    def place(self, position: MysqlPosition) -> tuple[Mark, ...]:
+        """The marks whose place is here, between two transactions; asked for in the reader's
+        thread."""
+        with self._lock:
+            here = [wanted for wanted in self._wanted if wanted.reached(position)]
+            self._wanted = [wanted for wanted in self._wanted if wanted not in here]
+        for wanted in here:
+            wanted.position = position
+            wanted.placed.set()
+        return tuple(wanted.mark for wanted in here)
+
+
+class PlacedMarks:
+    """`Marks` through a `Board`. ``connection`` is one in autocommit, to ask the server by."""
+
+    def __init__(self, connection: Any, board: Board, *, flavour: str) -> None:
+        self._connection = connection
+        self._board = board
+        self._flavour = flavour
+        self._lock = threading.Lock()
+        self._low: MysqlPosition | None = None
+
+    def write(self, kind: MarkKind, token: str) -> None:
+        """See `Marks.write`. A mark that opens something returns once it is placed and all that
+        lies before it can be seen."""
+        try:
+            with self._lock, self._connection.cursor() as cursor:
+                if kind in _OPENING:
+                    self._open(cursor, kind, token)
+                else:
+                    self._close(cursor, kind, token)
+        except pymysql.Error as error:
+            raise query_failed(error) from None
+
+    def begin(self, cursor: Any) -> None:
+        """See `Marks.begin`."""
+        low, end = self._low, time.monotonic() + _VISIBLE_TIMEOUT_S
+        while True:
+            cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+            if self._flavour == "mysql" or low is None or self._shows(cursor, low):
+                return
+            cursor.execute("ROLLBACK")
+            if time.monotonic() > end:
+                raise Unavailable(_UNSEEN)
+            time.sleep(_PAUSE_S)
+
+    def shown(self, cursor: Any, token: str) -> tuple[tuple[str, int], ...]:
+        """See `Marks.shown`: without anything written there are no pulses."""
+        return ()
+
+    def check(self, cursor: Any) -> None:
+        """See `Marks.check`: nothing is written that anybody could change."""
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _open(self, cursor: Any, kind: MarkKind, token: str) -> None:
+        # However long it takes: the reader may be in the middle of a huge transaction.
+        wanted = self._board.ask(Mark(kind, token, 0), lambda position: True)
+        wanted.placed.wait()
+        if wanted.position is None:
+            raise Unavailable("the log is no longer read")
+        if kind is MarkKind.LOW:
+            self._low = wanted.position
+        if self._flavour == "mysql":
+            self._await_visible(cursor, wanted.position.gtids)
+
+    def _await_visible(self, cursor: Any, gtids: str) -> None:
+        """MySQL sends a transaction before it makes it visible, and counts it as executed after."""
+        if not gtids:
+            return
+        cursor.execute("SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)", (gtids, _VISIBLE_TIMEOUT_S))
+        if cursor.fetchone()[0]:
+            raise Unavailable(_UNSEEN)
+
+    def _shows(self, cursor: Any, low: MysqlPosition) -> bool:
+        """Whether MariaDB's snapshot shows all that the log holds before ``low``."""
+        return _snapshot(cursor).order >= low.order
+
+    def _close(self, cursor: Any, kind: MarkKind, token: str) -> None:
+        # The clock first: all that was committed until then is before the mark.
+        mark = Mark(kind, token, read_clock(cursor))
+        self._board.ask(mark, self._reached(cursor))
+
+    def _reached(self, cursor: Any) -> Reached:
+        if self._flavour == "mysql":
+            # What was purged may never have been in this server's log.
+            cursor.execute("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged)")
+            return _covers(str(cursor.fetchone()[0]))
+        cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        order = _snapshot(cursor).order
+        cursor.execute("COMMIT")
+        return lambda position: position.order >= order
+
+
+def _covers(text: str) -> Reached:
+    """Whether a position has all of ``text``. It is asked at every turn of the reader, and most of
+    the time about the position that it was asked about before."""
+    wanted = GtidSet.parse(text.replace("\n", ""))
+    looked_at, found = "", GtidSet.parse("").contains(wanted)
+
+    def reached(position: MysqlPosition) -> bool:
+        nonlocal looked_at, found
+        if position.gtids != looked_at:
+            looked_at = position.gtids
+            found = GtidSet.parse(looked_at).contains(wanted)
+        return found
+
+    return reached
+
+
+def _snapshot(cursor: Any) -> MysqlPosition:
+    """The place in MariaDB's log that the consistent snapshot of this transaction is of."""
+    cursor.execute("SHOW STATUS LIKE 'binlog_snapshot_%'")
+    found = {name.lower(): value for name, value in cursor.fetchall()}
+    return MysqlPosition(found["binlog_snapshot_file"], int(found["binlog_snapshot_position"]))

@@ -1,0 +1,176 @@
+"""Checks of a MySQL or MariaDB source before capture runs: findings, each with what fixes it.
+
+Nothing is changed at the source. The rules come from facts that cost others their data: rows that a
+log in statement form, with partial images or without metadata does not hold; commits that are in
+the log before they are visible; files that the server removes before they were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any
+
+from tideline.contract.errors import Misconfigured
+from tideline.contract.position import MysqlPosition
+from tideline.contract.schema import TableId
+from tideline_capture.sources.choices import Choices, no_choice
+from tideline_capture.sources.finding import Finding, check_session, error, ok, warning
+from tideline_capture.sources.mysql.catalog.problems import Policy
+from tideline_capture.sources.mysql.catalog.tables import Flavour
+from tideline_capture.sources.mysql.checks.facts import (
+    PlaceFacts,
+    ServerFacts,
+    read_mark_table,
+    read_names,
+    read_place,
+    read_reports,
+    read_server,
+)
+from tideline_capture.sources.mysql.checks.log import check_log, check_replica
+from tideline_capture.sources.mysql.checks.tables import check_mark_table, check_tables
+from tideline_capture.sources.mysql.names import quoted
+from tideline_capture.sources.mysql.snapshot.prepared import ORDERED_SINCE
+
+VERSION_MIN = {"mysql": (8, 0), "mariadb": (10, 6)}
+_NAMES = {"mysql": "MySQL", "mariadb": "MariaDB"}
+_ANEW = "start the pipeline anew under another name, which dumps every table (docs/RESTORE.md)"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the pipeline is to do with the source.
+
+    ``tables`` and ``exclude`` are the settings' patterns. ``marks`` is our table of watermarks,
+    None when none is written. ``holds_xa``: XA transactions are captured. ``chain`` is where the
+    chain stands, and of which server, by its own name. ``choices``: what the settings say of
+    tables' keys.
+    """
+
+    flavour: Flavour
+    tables: Sequence[str]
+    exclude: Sequence[str]
+    marks: TableId | None
+    cascades: Policy = "refuse"
+    holds_xa: bool = True
+    chain: tuple[MysqlPosition, str] | None = None
+    choices: Choices = no_choice
+
+
+def run_preflight(connection: Any, plan: Plan) -> list[Finding]:
+    """All findings about the server behind ``connection`` (PyMySQL, autocommit).
+
+    Raises Misconfigured for a pattern that is none, and what PyMySQL raises when the connection
+    breaks.
+    """
+    server = read_server(connection)
+    ours = [] if plan.marks is None else [plan.marks]
+    visible = read_names(connection, ["*.*"], [], ours)
+    tables = read_names(connection, plan.tables, plan.exclude, ours)
+    reports = read_reports(connection, tables, cascades=plan.cascades, choices=plan.choices)
+    found = [*check_server(server, plan), *check_log(server, read_only=plan.marks is None)]
+    found += check_replica(server)
+    if plan.holds_xa and server.prepared is None and server.version < ORDERED_SINCE:
+        found.append(_unseen_commits(server.user))
+    found += _check_filters(server, {table.schema for table in (*tables, *ours)})
+    found += check_tables(reports, visible, plan.tables, user=server.user, cascades=plan.cascades)
+    if plan.marks is not None:
+        found += check_mark_table(read_mark_table(connection, plan.marks), server)
+    if plan.chain is not None:
+        position, system_id = plan.chain
+        place = read_place(connection, position, same_server=system_id == server.system_id)
+        found += check_position(position, place)
+    elif server.prepared:
+        found.append(_prepared(server.prepared))
+    return found
+
+
+def require_settings(
+    connection: Any, *, read_only: bool, databases: AbstractSet[str] = frozenset()
+) -> None:
+    """Raise Misconfigured for the first setting under which the log cannot be captured.
+    ``databases`` are those whose changes it must hold.
+
+    Cheap: for every new connection, as anybody may change them while the server runs.
+    """
+    server = read_server(connection)
+    found = [*check_log(server, read_only=read_only), *check_replica(server)]
+    found += _check_filters(server, databases)
+    for finding in found:
+        if finding.level == "error":
+            raise Misconfigured(finding.message, hint=finding.fix)
+
+
+def check_server(server: ServerFacts, plan: Plan) -> Iterator[Finding]:
+    """Version, kind, encryption, and the grants to read the log."""
+    name = f"{_NAMES[server.flavour]} {server.version_text}"
+    least = VERSION_MIN[server.flavour]
+    if server.version < least:
+        newer = ".".join(map(str, least))
+        yield error("version", f"{name} is too old", f"upgrade to {newer} or newer")
+    else:
+        yield ok("version", name)
+    if server.flavour != plan.flavour:
+        right = f"let source.url begin with {server.flavour}://"
+        yield error("flavour", f"the server is {_NAMES[server.flavour]}", right)
+    yield from check_session(server.session, mode="ssl-mode", verifies="VERIFY_IDENTITY")
+    yield _grant(server, "REPLICATION SLAVE", "stream the log", server.may_stream)
+    yield _grant(server, "REPLICATION CLIENT", "see where the log stands", server.may_see_log)
+
+
+def _grant(server: ServerFacts, grant: str, purpose: str, granted: bool) -> Finding:
+    name = grant.lower().replace(" ", "_")
+    if granted:
+        return ok(name, f"the user {server.user} may {purpose}")
+    text = f"the user {server.user} may not {purpose}"
+    return error(name, text, f"GRANT {grant} ON *.* TO {server.user};")
+
+
+def _check_filters(server: ServerFacts, databases: AbstractSet[str]) -> Iterator[Finding]:
+    """Databases that the log leaves out: ours, and those of captured tables, must be in it."""
+    if server.do_db or server.ignore_db:
+        logged = set(server.do_db) if server.do_db else databases - set(server.ignore_db)
+        missing = sorted(databases - logged)
+        option = "binlog_do_db" if server.do_db else "binlog_ignore_db"
+        if missing:
+            shown = ", ".join(map(quoted, missing))
+            yield error(
+                "filters",
+                f"{option} keeps changes of databases out of the log: {shown}",
+                f"take {option} out of the server's configuration, and restart the server",
+            )
+        else:
+            yield ok("filters", f"{option} is set; the log holds the databases that are captured")
+
+
+def check_position(position: MysqlPosition, place: PlaceFacts) -> Iterator[Finding]:
+    """The server knows what the chain holds, and its log still has what comes after."""
+    if place.known is False:
+        text = f"the server lacks transactions that the chain holds, up to {position}"
+        yield error("position", f"{text}: it has another history", _ANEW)
+    elif place.held:
+        yield ok("position", f"the log holds what comes after {position}")
+    elif place.held is None:
+        yield warning("position", f"whether the log holds what comes after {position} is not known")
+    else:
+        text = f"the server has removed what its log held after {position}"
+        yield error("position", f"{text}: it is lost", _ANEW)
+
+
+def _unseen_commits(user: str) -> Finding:
+    return warning(
+        "xa_recover",
+        "the user may not see which XA transactions are being committed: dumps end in an error"
+        " once the server has committed one",
+        f'GRANT XA_RECOVER_ADMIN ON *.* TO {user}; -- or set source.xa = "refuse"',
+    )
+
+
+def _prepared(count: int) -> Finding:
+    return warning(
+        "prepared",
+        f"{count} prepared XA transactions are open: their changes are in the log before its"
+        " reading begins, and are missed if they commit after it",
+        "XA RECOVER; -- then XA COMMIT or XA ROLLBACK each, before capture starts",
+    )

@@ -1,0 +1,163 @@
+"""What a server's log still holds: where a chain begins in it, and whether one can go on in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pymysql
+import structlog
+
+from tideline.contract.errors import Misconfigured, SourceLost
+from tideline.contract.manifest import Manifest
+from tideline.contract.position import MysqlPosition, SourceIdentity
+from tideline_capture.sources.mysql.binlog.executed import make_executed
+from tideline_capture.sources.mysql.binlog.gtid import MariadbGtids
+from tideline_capture.sources.mysql.catalog.tables import Flavour
+
+ANEW = "start the pipeline anew under another name, which dumps every table (docs/RESTORE.md)"
+SENT_EARLY_S = 10
+"""How long a server is waited for at once until it says that it has what it already sent."""
+_SENT_EARLY_WAITS = 2
+"""Semi-synchronous replication holds a commit for 10 s by default when its replica is away."""
+_PARSE_ERROR = 1064
+
+log = structlog.get_logger("tideline.mysql")
+
+
+class ServerLog:
+    """The binlog of the server that ``cursor`` asks; what that raises goes on to the caller."""
+
+    def __init__(self, cursor: Any, flavour: Flavour) -> None:
+        self._cursor = cursor
+        self._flavour = flavour
+
+    def end(self) -> MysqlPosition:
+        """Where a chain begins: what was committed before is for the dumps. Raises Misconfigured
+        when there is no log."""
+        for statement in ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"):
+            try:
+                self._cursor.execute(statement)
+            except pymysql.Error as error:
+                if error.args[0] != _PARSE_ERROR:
+                    raise
+            else:
+                break
+        row = self._cursor.fetchone()
+        if row is None:
+            raise Misconfigured(
+                "the server writes no binary log", hint="set log_bin, and restart the server"
+            )
+        file, offset = str(row[0]), int(row[1])
+        if self._flavour == "mariadb":
+            return MysqlPosition(file, offset, self._gtids_at(file, offset))
+        # What is in the log and not visible yet is no part of the GTIDs: they and an offset never
+        # fit each other while anybody writes, and only the log itself can say which is which.
+        gtids = self._gtids()
+        if self._variable("gtid_mode") == "ON":
+            return MysqlPosition("", 0, gtids, by_gtid=True)
+        return MysqlPosition(file, offset)
+
+    def check(self, position: MysqlPosition) -> None:
+        """Raise SourceLost unless the log holds what comes behind ``position``, and the server has
+        all that came before."""
+        if position.by_gtid:
+            self._check_gtids(position)
+            return
+        files = log_files(self._cursor)
+        if position.file not in files:
+            oldest = min(files, default="none")
+            raise SourceLost(
+                f"the server purged its log: the chain ends at {position}, the oldest file is"
+                f" {oldest}; changes between them are lost",
+                hint=f"keep the log for longer (binlog_expire_logs_seconds), then {ANEW}",
+            )
+        if files[position.file] < position.offset or not self._holds(position):
+            raise SourceLost(
+                f"the server's log is not the one that it was: it ends before {position}",
+                hint=f"was the server restored, or its log reset? {ANEW}",
+            )
+
+    def fail_over(
+        self, position: MysqlPosition, tail: Manifest, identity: SourceIdentity
+    ) -> MysqlPosition:
+        """Where the chain of ``tail``, which ends at ``position``, goes on by GTID in the log of
+        this other server, ``identity``. Raises SourceLost unless it has all that the chain has."""
+        what = f"this is another server, {identity.system_id}; the chain is of"
+        if identity.kind != tail.identity.kind:
+            raise SourceLost(
+                f"{what} {tail.identity.kind} {tail.identity.system_id}",
+                hint=f"point source.url at the right server, or {ANEW}",
+            )
+        what = f"{what} {tail.identity.system_id}"
+        if not position.gtids:
+            raise SourceLost(
+                f"{what}, and its position is a file's: files of another server mean nothing",
+                hint=f"point source.url at the right server, or {ANEW}",
+            )
+        if tail.state is not None and tail.state.held:
+            raise SourceLost(
+                f"{what}, where the rows of prepared XA transactions lie elsewhere", hint=ANEW
+            )
+        if not self._covers(position.gtids):
+            raise SourceLost(
+                f"{what}, and it does not have all of {position.gtids}: it is no replica, or lags",
+                hint=f"wait until it has caught up, point source.url at a replica, or {ANEW}",
+            )
+        log.warning("another server: the log is followed by GTID", server=identity.system_id)
+        return MysqlPosition("", 0, position.gtids, by_gtid=True)
+
+    def _check_gtids(self, position: MysqlPosition) -> None:
+        """MySQL tells which transactions its files no longer hold; MariaDB only when it is asked
+        for the log."""
+        if not self._covers(position.gtids):
+            raise SourceLost(
+                f"the server's log is not the one that it was: it does not have {position.gtids}",
+                hint=f"was the server restored, or its log reset? {ANEW}",
+            )
+        if self._flavour == "mysql":
+            purged = self._variable("gtid_purged")
+            if purged and not make_executed(self._flavour, position.gtids).covers(purged):
+                raise SourceLost(
+                    f"the server purged its log: the chain ends at {position}, and {purged} is no"
+                    " longer held; changes between them are lost",
+                    hint=f"keep the log for longer (binlog_expire_logs_seconds), then {ANEW}",
+                )
+
+    def _gtids(self) -> str:
+        return self._variable("gtid_binlog_pos" if self._flavour == "mariadb" else "gtid_executed")
+
+    def _variable(self, name: str) -> str:
+        """A global variable's text; a set of GTIDs has line breaks in it, which mean nothing."""
+        self._cursor.execute(f"SELECT @@GLOBAL.{name}")
+        return str(self._cursor.fetchone()[0] or "").replace("\n", "")
+
+    def _gtids_at(self, file: str, offset: int) -> str:
+        """MariaDB's position by GTID at an offset of one of its files; empty where it has none."""
+        self._cursor.execute("SELECT BINLOG_GTID_POS(%s, %s)", (file, offset))
+        return str(self._cursor.fetchone()[0] or "")
+
+    def _covers(self, gtids: str) -> bool:
+        """Whether the server's log, or what it forgot of it, has everything in ``gtids``. MySQL
+        sends a transaction before it says that it has it."""
+        if gtids and self._flavour == "mysql":
+            return any(self._has_executed(gtids) for _ in range(_SENT_EARLY_WAITS))
+        return not gtids or make_executed(self._flavour, self._gtids()).covers(gtids)
+
+    def _has_executed(self, gtids: str) -> bool:
+        wait = "SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)"
+        self._cursor.execute(wait, (gtids, SENT_EARLY_S))
+        return not self._cursor.fetchone()[0]
+
+    def _holds(self, position: MysqlPosition) -> bool:
+        """Whether the server's file has at that offset what the chain had there. MariaDB's own name
+        for itself can be another server's too, with another history."""
+        if self._flavour == "mysql" or not position.gtids:
+            return self._covers(position.gtids)
+        there = MariadbGtids.parse(self._gtids_at(position.file, position.offset))
+        return there == MariadbGtids.parse(position.gtids)
+
+
+def log_files(cursor: Any) -> dict[str, int]:
+    """The server's files of the log, and how many bytes each has."""
+    cursor.execute("SHOW BINARY LOGS")
+    return {str(row[0]): int(row[1]) for row in cursor.fetchall()}

@@ -1,0 +1,217 @@
+"""Classifies the statement of a QUERY event by its text.
+
+Schemas are never made from a statement: it only says that something happened, to which tables, and
+whether rows that exist can have changed by it. Words are read up to where the matter is clear, and
+what is not clearly one thing is `Kind.UNKNOWN`, at which the caller stops.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+
+from tideline_capture.sources.mysql.binlog.xid import Xid
+from tideline_capture.sources.mysql.ddl.definitions import (
+    read_alter,
+    read_create,
+    read_drop,
+    read_rename,
+    read_repair,
+    read_truncate,
+)
+from tideline_capture.sources.mysql.ddl.statement import Kind, Statement
+from tideline_capture.sources.mysql.ddl.tokens import (
+    NotTokens,
+    Shape,
+    Token,
+    Unclear,
+    Words,
+    tokens,
+)
+
+_FREQUENT = {
+    b"BEGIN": Statement(Kind.BEGIN, "BEGIN"),
+    b"COMMIT": Statement(Kind.COMMIT, "COMMIT"),
+    b"ROLLBACK": Statement(Kind.ROLLBACK, "ROLLBACK"),
+}
+
+
+def classify(
+    text: bytes,
+    *,
+    mariadb: bool,
+    default_schema: str,
+    charset: str,
+    ansi_quotes: bool = False,
+    no_backslash_escapes: bool = False,
+) -> Statement:
+    """Return what the statement ``text``, in the client's ``charset``, does.
+
+    ``mariadb`` is whether the log is of a MariaDB; tables without a schema are in
+    ``default_schema``; the two switches are those of the statement's sql_mode. A text that cannot
+    be read is `Kind.UNKNOWN`.
+    """
+    frequent = _FREQUENT.get(text)
+    if frequent is not None:
+        return frequent
+    found = tokens(
+        text,
+        mariadb=mariadb,
+        charset=charset,
+        ansi_quotes=ansi_quotes,
+        no_backslash_escapes=no_backslash_escapes,
+    )
+    words = Words(_without_end(found), default_schema)
+    try:
+        statement = _read(words)
+        if statement.kind not in (Kind.OTHER, Kind.DML):
+            # In what is no table's, texts of the users' own may follow, in any form.
+            deque(words.rest(), maxlen=0)
+    except (NotTokens, Unclear):
+        return Statement(Kind.UNKNOWN, words.keywords)
+    return statement
+
+
+def _without_end(found: Iterator[Token]) -> Iterator[Token]:
+    """The tokens, without a semicolon as the last one."""
+    held = None
+    for token in found:
+        if held is not None:
+            yield held
+        held = token if token.upper == ";" else None
+        if held is None:
+            yield token
+
+
+def _read(words: Words) -> Statement:
+    _skip_settings(words)
+    if not words:
+        return Statement(Kind.OTHER)
+    first = words.peek().upper
+    if _DATA.fullmatch(first):
+        return Statement(Kind.DML, first)
+    if _NO_ROWS.fullmatch(first):
+        return Statement(Kind.OTHER, first)
+    reader = _READERS.get(first)
+    if reader is None:
+        return Statement(Kind.UNKNOWN, first if first.isalpha() else "")
+    words.accept(first)
+    return reader(words)
+
+
+def _skip_settings(words: Words) -> None:
+    """Skip MariaDB's ``SET STATEMENT … FOR``, which is in effect for what stands after it."""
+    while words.accept("SET", "STATEMENT"):
+        words.skip_past("FOR")
+        words.begin()
+
+
+def _read_begin(words: Words) -> Statement:
+    words.any_of("WORK")
+    return Statement(Kind.UNKNOWN if words else Kind.BEGIN, words.keywords)
+
+
+def _read_start(words: Words) -> Statement:
+    kind = Kind.BEGIN if words.accept("TRANSACTION") else Kind.UNKNOWN
+    return Statement(kind, words.keywords)
+
+
+def _read_commit(words: Words) -> Statement:
+    words.any_of("WORK")
+    return Statement(_unless_more(words, Kind.COMMIT), words.keywords)
+
+
+def _read_rollback(words: Words) -> Statement:
+    words.any_of("WORK")
+    if words.accept("TO"):
+        words.any_of("SAVEPOINT")
+        return Statement(Kind.ROLLBACK_TO, words.keywords, savepoint=words.name())
+    return Statement(_unless_more(words, Kind.ROLLBACK), words.keywords)
+
+
+def _unless_more(words: Words, kind: Kind) -> Kind:
+    """Return ``kind`` if only the options of COMMIT and ROLLBACK are left."""
+    chained = words.any_of("AND", "RELEASE", "NO")
+    return Kind.UNKNOWN if words and not chained else kind
+
+
+def _read_savepoint(words: Words) -> Statement:
+    return Statement(Kind.SAVEPOINT, words.keywords)
+
+
+def _read_release(words: Words) -> Statement:
+    kind = Kind.SAVEPOINT if words.accept("SAVEPOINT") else Kind.UNKNOWN
+    return Statement(kind, words.keywords)
+
+
+_XA = {
+    "START": Kind.XA_START,
+    "BEGIN": Kind.XA_START,
+    "END": Kind.XA_END,
+    "PREPARE": Kind.XA_PREPARE,
+    "COMMIT": Kind.XA_COMMIT,
+    "ROLLBACK": Kind.XA_ROLLBACK,
+}
+
+
+def _read_xa(words: Words) -> Statement:
+    kind = _XA.get(words.any_of(*_XA))
+    if kind is None:
+        return Statement(Kind.UNKNOWN, words.keywords)
+    gtrid = _read_xid_part(words)
+    bqual = _read_xid_part(words) if words.accept(",") else b""
+    format_id = words.name() if words.accept(",") else "1"
+    if not format_id.isdecimal():
+        raise Unclear
+    xid = Xid(int(format_id), gtrid, bqual)
+    one_phase = words.accept("ONE", "PHASE")
+    return Statement(kind, words.keywords, xid=xid, one_phase=one_phase)
+
+
+def _read_xid_part(words: Words) -> bytes:
+    """Take a part as the servers write it, ``X'…'``; other forms are not in a log."""
+    token = words.next()
+    digits = words.next()
+    if token.upper != "X" or digits.shape is not Shape.STRING:
+        raise Unclear
+    try:
+        return bytes.fromhex(digits.text)
+    except ValueError:
+        raise Unclear from None
+
+
+def _read_analyze(words: Words) -> Statement:
+    """Read ANALYZE TABLE; MariaDB's ANALYZE of a statement executes it."""
+    words.any_of("NO_WRITE_TO_BINLOG", "LOCAL")
+    kind = Kind.OTHER if words.any_of("TABLE", "TABLES") else Kind.DML
+    return Statement(kind, words.keywords)
+
+
+def _read_set(words: Words) -> Statement:
+    """Read SET PASSWORD and SET DEFAULT ROLE."""
+    known = words.accept("PASSWORD") or words.accept("DEFAULT", "ROLE")
+    return Statement(Kind.OTHER if known else Kind.UNKNOWN, words.keywords)
+
+
+_DATA = re.compile(
+    r"\(|CALL|DELETE|DO|EXECUTE|HANDLER|INSERT|LOAD|REPLACE|SELECT|TABLE|UPDATE|VALUES|WITH"
+)
+_NO_ROWS = re.compile("GRANT|REVOKE|FLUSH|OPTIMIZE|CHECK|CHECKSUM|INSTALL|UNINSTALL")
+_READERS: Mapping[str, Callable[[Words], Statement]] = {
+    "BEGIN": _read_begin,
+    "START": _read_start,
+    "COMMIT": _read_commit,
+    "ROLLBACK": _read_rollback,
+    "SAVEPOINT": _read_savepoint,
+    "RELEASE": _read_release,
+    "XA": _read_xa,
+    "TRUNCATE": read_truncate,
+    "CREATE": read_create,
+    "ALTER": read_alter,
+    "DROP": read_drop,
+    "RENAME": read_rename,
+    "REPAIR": read_repair,
+    "ANALYZE": _read_analyze,
+    "SET": _read_set,
+}

@@ -1,0 +1,367 @@
+"""MySQL and MariaDB as a source: identity, resume position, and what reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+import pymysql
+from msgspec.structs import replace
+
+from tideline.contract.errors import SourceLost
+from tideline.contract.manifest import Manifest
+from tideline.contract.position import MysqlPosition, SourceIdentity, SourcePosition
+from tideline.contract.schema import TableId
+from tideline.settings import Settings
+from tideline_capture.points import OnPoint, pass_by
+from tideline_capture.sources.choices import choices_of
+from tideline_capture.sources.mark_key import MarkKey
+from tideline_capture.sources.mysql.binlog.executed import make_executed
+from tideline_capture.sources.mysql.binlog.log_state import LogState
+from tideline_capture.sources.mysql.binlog.rare import RareEvents
+from tideline_capture.sources.mysql.binlog.rules import Rules
+from tideline_capture.sources.mysql.binlog.stream import OFFSET_MAX, BinlogStream, open_stream
+from tideline_capture.sources.mysql.binlog.table_cache import Role, TableCache
+from tideline_capture.sources.mysql.binlog.transactions import BinlogReader
+from tideline_capture.sources.mysql.board import Board, PlacedMarks
+from tideline_capture.sources.mysql.catalog.tables import (
+    Flavour,
+    has_generated_columns,
+    is_chosen,
+    list_tables,
+    natives,
+    read_tables,
+)
+from tideline_capture.sources.mysql.catalog.watch import Cascades, CatalogWatch
+from tideline_capture.sources.mysql.checks.preflight import require_settings
+from tideline_capture.sources.mysql.checks.server_log import (
+    ANEW,
+    SENT_EARLY_S,
+    ServerLog,
+    log_files,
+)
+from tideline_capture.sources.mysql.connect import ANSWER_S, connect, flavour, query_failed
+from tideline_capture.sources.mysql.marks import Marks
+from tideline_capture.sources.mysql.names import qualified, quoted
+from tideline_capture.sources.mysql.server_ids import free_server_id, server_name
+from tideline_capture.sources.mysql.snapshot.chunks import RowChunkReader
+from tideline_capture.sources.mysql.snapshot.pulses import Pulses
+from tideline_capture.sources.mysql.snapshot.snapshot_copy import Copies, SnapshotCopy
+from tideline_capture.sources.mysql.watermarks import (
+    CREATE_DATABASE,
+    CREATE_TABLE,
+    SESSION,
+    WrittenMarks,
+    check_form,
+    last_clock,
+    watermark_table,
+)
+from tideline_capture.sources.sockets import Opened, end
+from tideline_capture.sources.streams import Streams
+
+_ANSWER_MIN_S = SENT_EARLY_S + 5.0
+"""Nothing that a session waits for takes longer than a wait for what was sent early."""
+_CLOCK_BACK_US = 60_000_000
+"""A server's clock may be set back by so much without its log being another one."""
+
+
+class MysqlSource:
+    """A `Source`. Every object it makes has connections of its own; the board joins the reader
+    with the others where marks are not written."""
+
+    def __init__(self, settings: Settings, *, on_point: OnPoint = pass_by) -> None:
+        self._settings = settings
+        self._on_point = on_point
+        self._source = settings.source
+        self._choices = choices_of(settings)
+        self._streams: Streams[SnapshotCopy] = Streams()
+        self._application = f"tideline {settings.pipeline}"
+        self._ours = watermark_table(self._source.watermark_database)
+        self._board = Board()
+        self._cascades = Cascades()
+        self._flavour: Flavour = "mysql"
+        self._folds = False
+        self._term = 0
+        self._server_ids: dict[tuple[str, int], int] = {}
+        self._rivals: set[int] = set()
+        self._opened = Opened()
+        self._answer_s = max(settings.capture.mark_timeout_s, _ANSWER_MIN_S)
+
+    def identity(self) -> SourceIdentity:
+        """The server, by its own name for itself."""
+        with self._asking("identify") as connection:
+            return self._identify(connection)
+
+    def begin(self) -> MysqlPosition:
+        return MysqlPosition("", 0)
+
+    # -- resuming ------------------------------------------------------------------------------
+
+    def resume(self, tail: Manifest, on_waiting: Callable[[str], None]) -> MysqlPosition:
+        """See `Preflight.resume`. On another server than the chain's the log is followed by GTID,
+        if that server holds everything that the chain holds."""
+        self._end_opened()
+        position = _binlog(tail.position)
+        self._term = tail.term
+        with self._asking("prepare") as connection, connection.cursor() as cursor:
+            try:
+                identity = self._identify(connection)
+                databases = self._logged(cursor)
+                require_settings(connection, read_only=self._source.read_only, databases=databases)
+                if not self._source.read_only:
+                    self._make_table(cursor)
+                server_log = ServerLog(cursor, self._flavour)
+                if position == self.begin():
+                    return server_log.end()
+                if identity != tail.identity:
+                    return server_log.fail_over(position, tail, identity)
+                server_log.check(position)
+                if not self._source.read_only:
+                    self._check_marks(cursor, tail)
+                return position
+            except pymysql.Error as error:
+                raise query_failed(error) from None
+
+    def _check_marks(self, cursor: Any, tail: Manifest) -> None:
+        """Raise SourceLost where the table of marks, which is written before the log is read, knows
+        less than the chain: the server was restored from a copy, and its log goes on differently
+        from there, under the old names, offsets and GTIDs."""
+        written = last_clock(cursor, self._ours, tail.incarnation)
+        # A chain from before clocks were bounded may have heard of a time that never came.
+        read = tail.through_us
+        if written is None or read is None or written >= read - _CLOCK_BACK_US:
+            return
+        raise SourceLost(
+            f"the chain has read marks that were written {(read - written) / 1e6:.0f} s after the"
+            f" last one that {self._ours} has: the log is not the one that it was",
+            hint="was the source restored from a backup? What came between is in the warehouse"
+            f" only: {ANEW}. If not, its clock was set back, or somebody else wrote to that table:"
+            f" remove the row of incarnation {tail.incarnation} from it",
+        )
+
+    def _logged(self, cursor: Any) -> set[str]:
+        """The databases whose changes the log must hold."""
+        source = self._source
+        tables = list_tables(cursor, source.tables, source.exclude, ours=(self._ours,))
+        ours = set() if source.read_only else {self._ours.schema}
+        return ours | {table.schema for table in tables}
+
+    def _identify(self, connection: Any) -> SourceIdentity:
+        self._flavour = "mariadb" if flavour(connection) == "mariadb" else "mysql"
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT @@lower_case_table_names")
+            self._folds = cursor.fetchone()[0] == 1
+            return SourceIdentity(self._flavour, server_name(cursor, self._flavour), 0, "")
+
+    def _make_table(self, cursor: Any) -> None:
+        """The table of marks, unless it is there: the user may lack the right to make it."""
+        if check_form(cursor, self._ours):
+            return
+        cursor.execute(CREATE_DATABASE.format(database=quoted(self._ours.schema)))
+        cursor.execute(CREATE_TABLE.format(table=qualified(self._ours)))
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def log_reader(
+        self,
+        position: SourcePosition,
+        key: MarkKey,
+        captures: Callable[[str], bool],
+        held: Mapping[str, SourcePosition],
+    ) -> BinlogReader:
+        """See `Source.log_reader`."""
+        begin = _binlog(position)
+        self._learn_cascades()
+        self._board = Board()
+        far = begin.offset > OFFSET_MAX and bool(begin.gtids)
+        stream = self._open(begin, key.incarnation, by_gtid=begin.by_gtid or far)
+        least = replace(begin, by_gtid=begin.by_gtid or far)
+        state = LogState(stream, make_executed(self._flavour, begin.gtids), least=least)
+        tables = TableCache(self._role, self._natives, captures, self._choices)
+        rules = Rules(
+            goes_on=self._source.on_gap == "dump",
+            holds_xa=self._source.xa == "hold",
+            captures=captures,
+            open_replay=lambda place: self._open_replay(place, f"{key.incarnation} replay"),
+            children_of=self._cascades.children_of,
+            images=lambda table: self._choices(table).image,
+            derives=self._derives,
+            refuses=self._refuses,
+            folds=self._folds,
+        )
+        rare = RareEvents(state, tables, self._board, key=key, held=held, rules=rules)
+        return BinlogReader(state, tables, rare, rules)
+
+    def chunk_reader(self, key: MarkKey) -> RowChunkReader:
+        """See `Source.chunk_reader`."""
+        return RowChunkReader(
+            self._marks(key),
+            self._connect("chunks"),
+            flavour=self._flavour,
+            lock_timeout_s=self._settings.capture.lock_timeout_s,
+            cascades=self._source.cascades,
+            holds_xa=self._source.xa == "hold",
+            on_point=self._on_point,
+            choices=self._choices,
+            copies=self._copies(key),
+        )
+
+    def _copies(self, key: MarkKey) -> Copies:
+        def connect() -> Any:
+            return self._connect("copies")
+
+        def pulses(token: str) -> Pulses:
+            return Pulses(
+                lambda: self._connect("pulses", SESSION),
+                key=key,
+                database=self._source.watermark_database,
+                token=token,
+            )
+
+        return Copies(self._streams, connect, None if self._source.read_only else pulses)
+
+    def watch(self, key: MarkKey) -> CatalogWatch:
+        """See `Source.watch`."""
+        return CatalogWatch(
+            self._connect("catalog"),
+            self._marks(key),
+            flavour=self._flavour,
+            settings=self._source,
+            ours=(self._ours,),
+            cascades=self._cascades,
+            choices=self._choices,
+        )
+
+    def keep_copies(self, tokens: Collection[str]) -> None:
+        """See `Source.keep_copies`."""
+        self._streams.keep(tokens)
+
+    def _marks(self, key: MarkKey) -> Marks:
+        connection = self._connect("marks", SESSION)
+        if self._source.read_only:
+            return PlacedMarks(connection, self._board, flavour=self._flavour)
+        database = self._source.watermark_database
+        return WrittenMarks(connection, key=key, database=database)
+
+    def _open_replay(self, place: MysqlPosition, name: str) -> BinlogStream:
+        """The log once more, from where it has the rows of an XA transaction. Raises SourceLost."""
+        with self._asking("replay") as connection, connection.cursor() as cursor:
+            if place.file not in log_files(cursor):
+                raise SourceLost(
+                    f"the server purged {place.file}, which held rows of an XA transaction that"
+                    " committed later",
+                    hint="keep the log for longer (binlog_expire_logs_seconds)",
+                )
+        return self._open(place, name)
+
+    def _open(self, position: MysqlPosition, name: str, *, by_gtid: bool = False) -> BinlogStream:
+        server_id = self._server_id(f"{self._settings.pipeline} {name}")
+        stream = open_stream(
+            self._source,
+            position,
+            flavour=self._flavour,
+            server_id=server_id,
+            application_name=f"{self._application} log",
+            by_gtid=by_gtid,
+        )
+        stream.on_rival = partial(self._rivals.add, server_id)
+        stream.event_bytes_max = self._settings.capture.event_bytes_max
+        return stream
+
+    def _server_id(self, name: str) -> int:
+        """One id per stream and term: so the server ends the stream that ours takes the place of,
+        which it would notice only later by itself. Where somebody else turns out to have it, the
+        next one, or the two would end each other for ever."""
+        known = self._server_ids.get((name, self._term))
+        if known is None or known in self._rivals:
+            with self._asking("server id") as connection, connection.cursor() as cursor:
+                known = free_server_id(cursor, name, self._term, taken=self._rivals)
+            self._server_ids[name, self._term] = known
+        return known
+
+    def _learn_cascades(self) -> None:
+        """Before anything is read: the first look at the catalog comes later."""
+        if self._source.cascades == "refuse":
+            return
+        with self._asking("cascades") as connection, connection.cursor() as cursor:
+            try:
+                source = self._source
+                tables = list_tables(cursor, source.tables, source.exclude, ours=(self._ours,))
+                found = read_tables(cursor, tables, flavour=self._flavour, cascades="redump")
+            except pymysql.Error as error:
+                raise query_failed(error) from None
+        self._cascades.learn(found)
+
+    def _role(self, table: TableId) -> Role:
+        if table == self._ours:
+            return Role.OURS
+        source = self._source
+        chosen = is_chosen(table, source.tables, source.exclude)
+        return Role.CHOSEN if chosen else Role.OTHER
+
+    def _natives(self, table: TableId) -> Mapping[str, str]:
+        if self._flavour != "mariadb":
+            return {}
+        with self._asking("types") as connection, connection.cursor() as cursor:
+            try:
+                return natives(cursor, [table]).get(table, {})
+            except pymysql.Error as error:
+                raise query_failed(error) from None
+
+    def _derives(self, table: TableId) -> bool:
+        with self._asking("types") as connection, connection.cursor() as cursor:
+            try:
+                return has_generated_columns(cursor, table)
+            except pymysql.Error as error:
+                raise query_failed(error) from None
+
+    def _refuses(self, table: TableId) -> bool:
+        """Whether the catalog has the table, and a reason not to capture it yet: changes that are
+        carried over to it, unlogged, are only known of after a look."""
+        with self._asking("catalog") as connection, connection.cursor() as cursor:
+            try:
+                found = read_tables(
+                    cursor,
+                    [table],
+                    flavour=self._flavour,
+                    cascades=self._source.cascades,
+                    choices=self._choices,
+                )
+            except pymysql.Error as error:
+                raise query_failed(error) from None
+        return any(one.facts.problem is not None or one.cascades_from for one in found)
+
+    def _asking(self, role: str) -> closing[Any]:
+        """A connection that the session waits for: nothing else would notice that answers no longer
+        come."""
+        return closing(self._connect(role, answer_s=self._answer_s))
+
+    def _connect(
+        self,
+        role: str,
+        settings: Mapping[str, str] | None = None,
+        *,
+        answer_s: float = ANSWER_S,
+    ) -> Any:
+        name = f"{self._application} {role}"
+        connection = connect(
+            self._source, application_name=name, settings=settings, answer_s=answer_s
+        )
+        self._opened.add(connection)
+        return connection
+
+    def _end_opened(self) -> None:
+        """End what the session before left open: a thread of it may wait there for an answer that
+        never comes."""
+        for connection in self._opened.take():
+            sock = connection._sock
+            if sock is not None:
+                end(sock.fileno())
+
+
+def _binlog(position: SourcePosition) -> MysqlPosition:
+    if not isinstance(position, MysqlPosition):
+        raise SourceLost(f"{position} is no position of a binlog", hint=ANEW)
+    return position

@@ -1,0 +1,180 @@
+"""Marks as rows: one row of a table of ours, changed in a transaction of its own.
+
+The binlog has them in commit order, and with ``binlog_order_commits = ON`` what is before a mark in
+the log was visible before the mark was written (MariaDB has no other order). Every pipeline has one
+row, by its incarnation; rows of others, and whatever else is written to the table, are no marks:
+each carries a signature behind its token (`mark_key`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pymysql
+
+from tideline.contract.errors import Misconfigured, Unavailable
+from tideline.contract.schema import TableId
+from tideline_capture.core.events import Mark, MarkKind, StrangeMark
+from tideline_capture.sources.mark_key import MarkKey
+from tideline_capture.sources.mysql.connect import query_failed
+from tideline_capture.sources.mysql.names import qualified
+
+TABLE = "watermark"
+COLUMNS = ("incarnation", "kind", "token", "clock_us")
+CREATE_DATABASE = "CREATE DATABASE IF NOT EXISTS {database}"
+CREATE_TABLE = """CREATE TABLE IF NOT EXISTS {table} (
+  incarnation VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY,
+  kind CHAR(1) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  token VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  clock_us BIGINT NOT NULL
+) ENGINE = InnoDB"""
+
+SESSION = {"lock_wait_timeout": "30", "sql_mode": "'STRICT_ALL_TABLES'"}
+"""Variables of the session that writes. A mark that does not fit its columns is an error, never
+another mark."""
+
+LANE = "~"
+"""Between incarnation and lane, in the rows that pulses are written to: one for each lane."""
+LANES = 3
+_BEYOND = 1 << 62
+"""A number that no lane comes to."""
+
+_FORM = {
+    ("incarnation", "varchar", 64, "PRI"),
+    ("kind", "char", 1, ""),
+    ("token", "varchar", 64, ""),
+    ("clock_us", "bigint", None, ""),
+}
+_COLUMNS = """
+SELECT COLUMN_NAME, DATA_TYPE, CHARACTER_MAXIMUM_LENGTH, COLUMN_KEY
+FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
+"""
+_CHANGED = (1049, 1054, 1146, 1264, 1265, 1364, 1366, 1406)
+"""Errors of a table that is gone or has other columns: the next session makes it, or says so."""
+
+_WRITE = """
+INSERT INTO {table} (incarnation, kind, token, clock_us)
+VALUES (%s, %s, %s, %s)
+ON DUPLICATE KEY UPDATE kind = VALUES(kind), token = VALUES(token), clock_us = VALUES(clock_us)
+"""
+_SIGNED = ":"
+"""Between token and signature."""
+CLOCK = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)"
+"""The server's clock, µs since 1970 UTC. SYSDATE, as the session's ``timestamp`` can be set."""
+
+
+def watermark_table(database: str) -> TableId:
+    """The table of marks in our database."""
+    return TableId(database, TABLE)
+
+
+def check_form(cursor: Any, table: TableId) -> bool:
+    """Whether the table of marks is there; Misconfigured when it is not as we make it."""
+    cursor.execute(_COLUMNS, (table.schema, table.name))
+    found = {
+        (name, kind.lower(), None if size is None else int(size), key)
+        for name, kind, size, key in cursor.fetchall()
+    }
+    if found and found != _FORM:
+        raise Misconfigured(
+            f"the table of marks {table} is not of the form that Tideline makes",
+            hint=f"DROP TABLE {qualified(table)}; it is made anew when the worker starts",
+        )
+    return bool(found)
+
+
+def last_clock(cursor: Any, table: TableId, incarnation: str) -> int | None:
+    """The server's clock (µs UTC) when the last mark of ``incarnation`` was written; None where the
+    table has none, or one that tells of no time: nobody can say by then whose it is."""
+    cursor.execute(
+        f"SELECT clock_us FROM {qualified(table)} WHERE incarnation = %s",  # noqa: S608
+        (incarnation,),
+    )
+    row = cursor.fetchone()
+    return int(row[0]) if row is not None and int(row[0]) > 0 else None
+
+
+class WrittenMarks:
+    """`Marks` on one connection in autocommit; thread-safe, as high marks come from a thread of
+    their own."""
+
+    def __init__(self, connection: Any, *, key: MarkKey, database: str, lane: str = "") -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._key = key
+        self._row = f"{key.incarnation}{lane}"
+        self._table = watermark_table(database)
+        self._write = _WRITE.format(table=qualified(self._table))
+
+    def write(self, kind: MarkKind, token: str) -> None:
+        """See `Marks.write`."""
+        try:
+            with self._lock, self._connection.cursor() as cursor:
+                # Low marks, too: they stand in the row of the others, and `last_clock` reads it. A
+                # lane's row is its own, and a pulse must not take longer.
+                clock_us = 0 if kind is MarkKind.PULSE else read_clock(cursor)
+                signature = self._key.sign(kind, token, clock_us)
+                told = (self._row, kind.value, f"{token}{_SIGNED}{signature}", clock_us)
+                cursor.execute(self._write, told)
+        except pymysql.Error as error:
+            if error.args and error.args[0] in _CHANGED:
+                raise Unavailable(
+                    f"the table of marks {self._table} is gone or altered: error {error.args[0]}"
+                ) from None
+            raise query_failed(error) from None
+
+    def begin(self, cursor: Any) -> None:
+        """See `Marks.begin`: any snapshot taken now is younger than the mark's commit."""
+        cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+
+    def shown(self, cursor: Any, token: str) -> tuple[tuple[str, int], ...]:
+        """See `Marks.shown`."""
+        cursor.execute(
+            f"SELECT {', '.join(COLUMNS)} FROM {qualified(self._table)} WHERE incarnation LIKE %s",  # noqa: S608
+            (f"{self._row}{LANE}%",),
+        )
+        rows = [dict(zip(COLUMNS, map(_text, row), strict=True)) for row in cursor.fetchall()]
+        marks = [parse_mark(row, self._key) for row in rows]
+        # A lane whose row is not as we wrote it says nothing: then no place can be told.
+        numbers = {str(lane): _BEYOND for lane in range(LANES)}
+        for mark in marks:
+            chunk, lane, number = mark.token.rsplit(".", 2) if isinstance(mark, Mark) else ("",) * 3
+            if chunk == token:
+                numbers[lane] = int(number)
+        return tuple(numbers.items())
+
+    def check(self, cursor: Any) -> None:
+        """See `Marks.check`."""
+        check_form(cursor, self._table)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def read_clock(cursor: Any) -> int:
+    """The server's clock, µs since 1970 UTC. What had been committed by then is before a mark that
+    is written now."""
+    cursor.execute(f"SELECT {CLOCK}")
+    return int(cursor.fetchone()[0])
+
+
+def parse_mark(row: Mapping[str, Any], key: MarkKey) -> Mark | StrangeMark | None:
+    """What a row of our table says, by column name: a mark of this session, or something that is
+    made to look like one of this chain, or (None) nothing that is ours. Whatever is in it: nothing
+    is raised."""
+    owner, _, lane = str(row.get("incarnation")).partition(LANE)
+    if owner != key.incarnation:
+        return None
+    kind, clock = str(row.get("kind")), str(row.get("clock_us"))
+    token, _, signature = str(row.get("token")).partition(_SIGNED)
+    mark = key.opened(kind, token, clock, signature)
+    # A lane's row has the lane's own pulses, and nothing else has any.
+    rightly = token.split(".")[1:2] == [lane] if kind == MarkKind.PULSE.value else not lane
+    return StrangeMark() if mark is None or not rightly else mark
+
+
+def _text(value: Any) -> str:
+    """A session may have its texts as the server stores them."""
+    return value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)

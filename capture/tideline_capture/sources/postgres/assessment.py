@@ -1,0 +1,129 @@
+"""What becomes of a PostgreSQL's tables: the catalog's own look at them, and what it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import psycopg2
+
+from tideline.contract.patterns import matches
+from tideline.contract.schema import TableId
+from tideline.settings import Settings
+from tideline_capture.core.events import TableFacts
+from tideline_capture.sources.administration import AssessedTable
+from tideline_capture.sources.choices import choices_of
+from tideline_capture.sources.postgres.catalog.tables import CatalogTable, list_tables, read_tables
+from tideline_capture.sources.postgres.catalog.type_names import TypeNames
+from tideline_capture.sources.postgres.checks.facts import (
+    PublicationFacts,
+    RelationFacts,
+    ServerFacts,
+    read_publication,
+    read_relations,
+    read_server,
+)
+from tideline_capture.sources.postgres.checks.tables import parked_reason
+from tideline_capture.sources.postgres.connect import connect, query_failed
+from tideline_capture.sources.postgres.names import publication_name
+from tideline_capture.sources.postgres.publication import not_added
+
+_LOCK_WAIT = {"lock_timeout": "2000"}
+_FOREIGN = "f"
+_SIZES = """
+SELECT o, (SELECT sum(CASE WHEN c.reltuples >= 0 THEN c.reltuples END)::bigint
+           FROM pg_catalog.pg_partition_tree(o) t JOIN pg_catalog.pg_class c ON c.oid = t.relid
+           WHERE t.isleaf),
+       (SELECT sum(pg_catalog.pg_table_size(t.relid))::bigint
+        FROM pg_catalog.pg_partition_tree(o) t WHERE t.isleaf)
+FROM unnest(%s::oid[]) o
+"""
+"""Rows are unknown (NULL) of a table that was never analyzed."""
+_PLAIN_SIZES = """
+SELECT c.oid, CASE WHEN c.reltuples >= 0 THEN c.reltuples::bigint END,
+       pg_catalog.pg_table_size(c.oid)
+FROM pg_catalog.pg_class c WHERE c.oid = ANY (%s) AND c.relkind = 'r'
+"""
+
+
+def assess(settings: Settings) -> list[AssessedTable]:
+    """See `Administration.assess`."""
+    from tideline_capture.sources.postgres.types import PINNED
+
+    name = f"tideline assess {settings.pipeline}"
+    with closing(
+        connect(settings.source, application_name=name, settings={**PINNED, **_LOCK_WAIT})
+    ) as connection:
+        try:
+            return sorted(_assess(connection, settings), key=lambda one: one.table)
+        except psycopg2.Error as broken:
+            raise query_failed(broken) from None
+
+
+def _assess(connection: Any, settings: Settings) -> Iterator[AssessedTable]:
+    source, publication = settings.source, publication_name(settings)
+    relations = {one.table: one for one in read_relations(connection)}
+    access = _Access(read_server(connection), read_publication(connection, publication))
+    with connection.cursor() as cursor:
+        oids = list(list_tables(cursor, source.tables, source.exclude))
+        found = read_tables(
+            cursor, oids, publication=publication, types=TypeNames(), choices=choices_of(settings)
+        )
+        sizes = _sizes(cursor, oids)
+    for one in found:
+        relation = relations.get(one.table)
+        facts = one.facts
+        if facts.problem is None and relation is not None and not access.publishes(one, relation):
+            facts = not_added(publication, facts)
+        yield _assessed(one.table, facts, relation, sizes.get(facts.oid, (None, None)))
+    for table, relation in relations.items():
+        if relation.kind == _FOREIGN and matches(table, source.tables, source.exclude):
+            problem, hint = parked_reason(relation) or ("it is a foreign table", None)
+            yield AssessedTable(table, None, problem, hint)
+
+
+def _assessed(
+    table: TableId,
+    facts: TableFacts,
+    relation: RelationFacts | None,
+    size: tuple[int | None, int | None],
+) -> AssessedTable:
+    rows, size_bytes = size
+    return AssessedTable(
+        table=table,
+        schema=None if facts.problem else facts.schema,
+        problem=facts.problem,
+        hint=facts.hint,
+        rows=rows,
+        bytes=size_bytes,
+        left_out=() if relation is None else relation.generated,
+    )
+
+
+class _Access:
+    """What the role may do with the publication (None: it is still to be made)."""
+
+    def __init__(self, server: ServerFacts, publication: PublicationFacts | None) -> None:
+        self._server = server
+        self._publication = publication
+
+    def publishes(self, table: CatalogTable, relation: RelationFacts) -> bool:
+        """Whether the table is published, or will be: the worker adds it, or whoever makes the
+        publication, without which capture does not begin (`setup_sql`)."""
+        if table.facts.membership or self._server.superuser or self._publication is None:
+            return True
+        return self._publication.owned and relation.owned
+
+
+def _sizes(cursor: Any, oids: list[int]) -> dict[int, tuple[int | None, int | None]]:
+    """Rows and bytes by oid. A table that is being rewritten has neither: they are not waited
+    for."""
+    sizes: dict[int, tuple[int | None, int | None]] = {}
+    for query in (_SIZES, _PLAIN_SIZES):
+        try:
+            cursor.execute(query, (oids,))
+        except (psycopg2.errors.LockNotAvailable, psycopg2.errors.UndefinedTable):
+            continue
+        sizes |= {oid: (rows, size) for oid, rows, size in cursor.fetchall() if size is not None}
+    return sizes

@@ -1,0 +1,117 @@
+"""Rounds over the catalog, each between two of our marks, and snapshots in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psycopg2
+import structlog
+
+from tideline.contract.errors import Unavailable
+from tideline.contract.position import SourcePosition
+from tideline_capture.core.events import CatalogRound, MarkKind, Snapshot, SourceLoad, TableFacts
+from tideline_capture.sources.choices import Choices, no_choice
+from tideline_capture.sources.mark_key import MarkKey, round_token
+from tideline_capture.sources.nothing import nothing_chosen
+from tideline_capture.sources.postgres.catalog.tables import list_tables, read_tables
+from tideline_capture.sources.postgres.catalog.type_names import TypeNames
+from tideline_capture.sources.postgres.connect import query_failed
+from tideline_capture.sources.postgres.load import read_load
+from tideline_capture.sources.postgres.publication import has_publication, publish, withdraw
+from tideline_capture.sources.postgres.watermarks import take_snapshot, write_mark
+
+log = structlog.get_logger("tideline.postgres")
+
+
+class CatalogWatch:
+    """A `Watch` on one SQL connection in autocommit."""
+
+    def __init__(
+        self,
+        connection: Any,
+        *,
+        key: MarkKey,
+        publication: str,
+        slot: str,
+        include: Sequence[str],
+        exclude: Sequence[str],
+        choices: Choices = no_choice,
+    ) -> None:
+        self._connection = connection
+        self._key = key
+        self._publication = publication
+        self._slot = slot
+        self._include = include
+        self._exclude = exclude
+        self._choices = choices
+        self._types = TypeNames()
+        self._told_empty = False
+
+    def round(self, register: Callable[[CatalogRound], None]) -> None:
+        """See `Watch.round`."""
+        token = round_token()
+        try:
+            with self._connection.cursor() as cursor:
+                write_mark(cursor, self._key, MarkKind.CATALOG_LOW, token)
+                snapshot = take_snapshot(cursor)
+                register(CatalogRound(token, tuple(self._look(cursor)), snapshot))
+                write_mark(cursor, self._key, MarkKind.HEARTBEAT, token)
+        except psycopg2.Error as error:
+            raise query_failed(error) from None
+
+    def snapshot(self) -> Snapshot:
+        """See `Watch.snapshot`."""
+        try:
+            with self._connection.cursor() as cursor:
+                return take_snapshot(cursor)
+        except psycopg2.Error as error:
+            raise query_failed(error) from None
+
+    def load(self, position: SourcePosition, source_time_us: int | None) -> SourceLoad:
+        """See `Watch.load`. The slot says what is needed of the log."""
+        try:
+            with self._connection.cursor() as cursor:
+                return read_load(cursor, self._slot)
+        except psycopg2.Error as error:
+            raise query_failed(error) from None
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _look(self, cursor: Any) -> list[TableFacts]:
+        """All tables that the patterns name, those that can be captured in the publication, and the
+        others not.
+
+        After a table was added all are read once more, so that what is reported of it is not older
+        than its membership. Raises like `has_publication`.
+        """
+        if not has_publication(cursor, self._publication):
+            raise Unavailable(f"publication {self._publication!r} was dropped: it is made again")
+        found = self._read(cursor)
+        if not found and not self._told_empty:
+            log.warning(nothing_chosen().message, tables=list(self._include))
+        self._told_empty = not found
+        changed = withdraw(cursor, self._publication, found)
+        if not all(facts.membership or facts.problem for facts in found):
+            changed |= publish(cursor, self._publication, found)
+            found = self._read(cursor)
+        return [changed.get(facts.table, facts) for facts in found]
+
+    def _read(self, cursor: Any) -> list[TableFacts]:
+        """All of it as of one moment: else an ALTER in between looks like two, of which the second
+        has the table dumped once more."""
+        cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        try:
+            oids = list(list_tables(cursor, self._include, self._exclude))
+            found = read_tables(
+                cursor,
+                oids,
+                publication=self._publication,
+                types=self._types,
+                choices=self._choices,
+            )
+        finally:
+            if not self._connection.closed:
+                cursor.execute("ROLLBACK")
+        return [table.facts for table in found]

@@ -1,0 +1,344 @@
+"""Checks of a PostgreSQL source before capture runs: findings, each with what fixes it.
+
+Nothing is changed at the source. The rules come from facts that cost others their data: a
+publication must exist before the slot does, publish all four operations and be complete; an
+update of a published table without replica identity fails in the *application*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tideline.contract.patterns import matches
+from tideline.contract.position import format_lsn
+from tideline_capture.sources.choices import Choices, no_choice
+from tideline_capture.sources.finding import Finding, check_session, error, ok, warning
+from tideline_capture.sources.postgres.catalog.tables import list_tables, read_tables
+from tideline_capture.sources.postgres.catalog.type_names import TypeNames
+from tideline_capture.sources.postgres.checks.facts import (
+    Judged,
+    PublicationFacts,
+    RelationFacts,
+    ServerFacts,
+    SlotFacts,
+    read_publication,
+    read_relations,
+    read_server,
+    read_slot,
+)
+from tideline_capture.sources.postgres.checks.tables import (
+    check_images,
+    check_tables,
+    parked_reason,
+)
+from tideline_capture.sources.postgres.names import pasteable, quoted
+
+VERSION_NUM_MIN = 140000
+OPERATIONS = ("insert", "update", "delete", "truncate")
+_ANEW = "start the pipeline anew under another name, which dumps every table (docs/RESTORE.md)"
+_RESTART = " -- then restart the server"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The slot's name, and publication and role as SQL identifiers."""
+
+    slot: str
+    publication: str
+    role: str
+
+
+def run_preflight(
+    connection: Any,
+    *,
+    tables: Sequence[str],
+    exclude: Sequence[str],
+    slot: str,
+    publication: str,
+    chain_lsn: Callable[[], int | None] = lambda: None,
+    choices: Choices = no_choice,
+) -> list[Finding]:
+    """All findings about the server behind ``connection`` (psycopg2, autocommit).
+
+    ``tables`` and ``exclude`` are the settings' patterns; ``chain_lsn`` reads up to which position
+    the chain holds the log, 0 before it holds any, None where that cannot be known. It is asked
+    after the slot: a worker that runs confirms what is in the chain, never more. Raises
+    Misconfigured for a pattern that is none, and what psycopg2 raises when the connection breaks.
+    ``choices``: what the settings say of tables' keys.
+    """
+    server = read_server(connection)
+    every = read_relations(connection)
+    roots = [one for one in every if not one.partition]
+    chosen = [one for one in roots if matches(one.table, tables, exclude)]
+    chosen = _judged(connection, chosen, publication, choices)
+    published = read_publication(connection, publication)
+    slot_facts = read_slot(connection, slot)
+    captured = chain_lsn()
+    names = Names(slot, quoted(publication), quoted(server.role))
+    findings = (
+        *check_server(server, names),
+        *check_capacity(server, slot_facts),
+        *check_tables(chosen, every, role=names.role),
+        *check_images(chosen, choices),
+        *check_publication(published, chosen, server, names),
+        *check_slot(slot_facts, published, server, names, chain_lsn=captured),
+    )
+    return [one if one.fix is None else replace(one, fix=pasteable(one.fix)) for one in findings]
+
+
+def _judged(
+    connection: Any, chosen: Sequence[RelationFacts], publication: str, choices: Choices
+) -> list[RelationFacts]:
+    """With the word of the catalog on tables whose key the settings choose."""
+    wanted = {one.table for one in chosen if choices(one.table) != no_choice(one.table)}
+    if not wanted:
+        return list(chosen)
+    with connection.cursor() as cursor:
+        listed = list_tables(cursor, ["*.*"], [])
+        oids = [oid for oid, table in listed.items() if table in wanted]
+        found = read_tables(
+            cursor, oids, publication=publication, types=TypeNames(), choices=choices
+        )
+    reasons = {
+        one.table: None if one.facts.problem is None else (one.facts.problem, one.facts.hint)
+        for one in found
+    }
+    return [
+        replace(one, judged=Judged(reasons[one.table])) if one.table in reasons else one
+        for one in chosen
+    ]
+
+
+def check_server(server: ServerFacts, names: Names) -> Iterator[Finding]:
+    """Version, standby, wal_level, encoding, the role's right to replicate, encryption."""
+    if server.version_num < VERSION_NUM_MIN:
+        yield error("version", f"PostgreSQL {server.version} is too old", "upgrade to 14 or newer")
+    else:
+        yield ok("version", f"PostgreSQL {server.version}")
+    if server.standby:
+        yield error("primary", "the server is a standby", "let source.url name the primary")
+    if server.wal_level == "logical":
+        yield ok("wal_level", "wal_level is logical")
+    else:
+        fix = "ALTER SYSTEM SET wal_level = 'logical';"
+        yield error("wal_level", f"wal_level is {server.wal_level}", fix + _RESTART)
+    yield from _check_encoding(server)
+    yield _check_replication(server, names)
+    yield from check_session(server.session, mode="sslmode", verifies="verify-full")
+    yield ok("synchronous_commit", f"synchronous_commit is {server.synchronous_commit}")
+
+
+def _check_encoding(server: ServerFacts) -> Iterator[Finding]:
+    if server.encoding == "UTF8":
+        yield ok("encoding", "the database's encoding is UTF8")
+    elif server.encoding == "SQL_ASCII":
+        yield error(
+            "encoding",
+            "the database's encoding is SQL_ASCII: its texts have no known character set",
+            "CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0, and move the data there",
+        )
+    else:
+        text = f"the database's encoding is {server.encoding}; texts are converted to UTF8"
+        yield warning("encoding", text)
+
+
+def _check_replication(server: ServerFacts, names: Names) -> Finding:
+    if server.replication or server.superuser:
+        return ok("replication", f"the role {names.role} may replicate")
+    if server.rds:
+        return ok("replication", f"the role {names.role} is a member of rds_replication")
+    return error(
+        "replication",
+        f"the role {names.role} may not replicate",
+        f"ALTER ROLE {names.role} REPLICATION; -- on RDS: GRANT rds_replication TO {names.role};",
+    )
+
+
+def check_capacity(server: ServerFacts, slot: SlotFacts | None) -> Iterator[Finding]:
+    """A free slot and a free sender, what the slot may keep, what slot creation would wait for."""
+    free = server.slots_max - server.slots_used
+    if slot is None and free < 1:
+        text = f"all {server.slots_max} replication slots are in use"
+        fix = f"ALTER SYSTEM SET max_replication_slots = {server.slots_max + 4};"
+        yield error("slots", text, fix + _RESTART)
+    else:
+        yield ok("slots", f"{free} of {server.slots_max} replication slots are free")
+    free = server.senders_max - server.senders_used
+    if free < 1 and (slot is None or slot.active_pid is None):
+        text = f"all {server.senders_max} WAL senders are in use"
+        fix = f"ALTER SYSTEM SET max_wal_senders = {server.senders_max + 4};"
+        yield error("senders", text, fix + _RESTART)
+    else:
+        yield ok("senders", f"{free} of {server.senders_max} WAL senders are free")
+    if server.slot_keep_mb < 0:
+        yield warning(
+            "slot_keep",
+            "max_slot_wal_keep_size is unlimited: while no worker runs, the log fills the disk",
+            "ALTER SYSTEM SET max_slot_wal_keep_size = '64GB'; SELECT pg_reload_conf();",
+        )
+    else:
+        yield ok("slot_keep", f"max_slot_wal_keep_size is {server.slot_keep_mb} MB")
+    if slot is None and server.prepared:
+        gid = server.prepared[0].replace("'", "''")
+        yield warning(
+            "prepared",
+            f"{len(server.prepared)} prepared transactions are open: making the slot waits for"
+            " their end",
+            f"COMMIT PREPARED '{gid}'; -- or ROLLBACK PREPARED '{gid}';",
+        )
+
+
+def check_publication(
+    publication: PublicationFacts | None,
+    chosen: Sequence[RelationFacts],
+    server: ServerFacts,
+    names: Names,
+) -> Iterator[Finding]:
+    """It exists or can be made, publishes all operations through the root, and all our tables."""
+    captured = [one for one in chosen if parked_reason(one) is None]
+    create = create_statement(names.publication, captured)
+    name = names.publication
+    if publication is None:
+        strangers = [one.sql for one in captured if not one.owned]
+        if (server.may_create and not strangers) or server.superuser:
+            yield ok("publication", f"Tideline will create the publication {name}")
+        else:
+            lacks = f"own {_few(strangers)}" if strangers else "have CREATE on the database"
+            text = (
+                f"there is no publication {name}, and the role cannot make it: it does not {lacks}"
+            )
+            yield error("publication", text, create)
+        return
+    if publication.all_tables:
+        text = f"the publication {name} is FOR ALL TABLES: updates of a table without replica"
+        fix = f"DROP PUBLICATION {name};"
+        yield error("publication_all", f"{text} identity fail in the application", fix)
+        return
+    yield from _check_options(publication, name)
+    yield from _check_members(publication, chosen, captured, server, name)
+
+
+def _check_options(publication: PublicationFacts, name: str) -> Iterator[Finding]:
+    missing = [word for word in OPERATIONS if word not in publication.operations]
+    if missing:
+        text = f"the publication {name} does not publish {', '.join(missing)}"
+        fix = f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate');"
+        yield error("publication_operations", text, fix)
+    if not publication.via_root:
+        text = f"the publication {name} publishes partitions under their own names"
+        fix = f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true);"
+        yield error("publication_root", text, fix)
+    if not missing and publication.via_root:
+        yield ok("publication", f"the publication {name} publishes all operations")
+
+
+def _check_members(
+    publication: PublicationFacts,
+    chosen: Sequence[RelationFacts],
+    captured: Sequence[RelationFacts],
+    server: ServerFacts,
+    name: str,
+) -> Iterator[Finding]:
+    absent = [one for one in captured if one.table not in publication.published]
+    narrowed = [one for one in captured if publication.published.get(one.table)]
+    may_add = server.superuser or (publication.owned and all(one.owned for one in absent))
+    if absent and may_add:
+        text = f"Tideline will add to the publication {name}: {_few([a.sql for a in absent])}"
+        yield ok("publication_tables", text)
+    elif absent:
+        listed = ", ".join(one.sql for one in absent)
+        text = f"the publication {name} lacks {_few([one.sql for one in absent])}"
+        fix = f"ALTER PUBLICATION {name} ADD TABLE {listed};"
+        # The worker leaves such tables out, by name, and goes on with the others.
+        level = error if len(absent) == len(captured) else warning
+        yield level("publication_tables", text, fix)
+    for one in narrowed:
+        yield error(
+            "publication_filter",
+            f"the publication {name} filters rows or columns of {one.sql}",
+            f"ALTER PUBLICATION {name} DROP TABLE {one.sql};"
+            f" ALTER PUBLICATION {name} ADD TABLE {one.sql};",
+        )
+    for one in chosen:
+        reason = parked_reason(one)
+        if one.table in publication.published and reason is not None and one.identity != "f":
+            drop = f"ALTER PUBLICATION {name} DROP TABLE {one.sql};"
+            yield error(
+                "publication_identity",
+                f"{one.sql} is published without a replica identity: the application's updates"
+                " and deletes of it fail",
+                drop,
+            )
+
+
+def check_slot(
+    slot: SlotFacts | None,
+    publication: PublicationFacts | None,
+    server: ServerFacts,
+    names: Names,
+    *,
+    chain_lsn: int | None,
+) -> Iterator[Finding]:
+    """It is ours, usable, not lost, where the chain is, and younger than the publication.
+
+    ``chain_lsn`` is 0 for a chain that is empty, None when that is not known.
+    """
+    drop = f"SELECT pg_drop_replication_slot('{names.slot}');"
+    if slot is None:
+        if chain_lsn:
+            text = f"the slot {names.slot} is gone: what the log held after {format_lsn(chain_lsn)}"
+            yield error("slot", f"{text} is lost", _ANEW)
+        else:
+            yield ok("slot", f"Tideline will create the slot {names.slot}")
+        return
+    if slot.slot_type != "logical" or slot.plugin != "pgoutput":
+        text = f"the slot {names.slot} is {slot.slot_type}, with plugin {slot.plugin or 'none'}"
+        yield error("slot", text, f"{drop} -- or set source.slot to another name")
+    elif slot.database != server.database:
+        text = f"the slot {names.slot} belongs to the database {slot.database}"
+        yield error("slot", text, "set source.slot to another name")
+    elif chain_lsn == 0:
+        text = f"there is a slot {names.slot}, but the chain of this pipeline is empty: another"
+        fix = f"correct store.url; or, if nobody needs the slot any more: {drop}"
+        yield error("slot", f"{text} store may hold what was read from it", fix)
+    elif slot.wal_status == "lost":
+        text = f"the slot {names.slot} is lost: the server dropped the log that it needs"
+        yield error("slot", text, f"{drop} -- then {_ANEW}" if chain_lsn else drop)
+    elif chain_lsn and slot.confirmed_lsn > chain_lsn:
+        text = f"the slot {names.slot} stands at {format_lsn(slot.confirmed_lsn)}, the chain at"
+        yield error("slot", f"{text} {format_lsn(chain_lsn)}: what is between them is lost", _ANEW)
+    elif publication is None:
+        text = f"the slot {names.slot} is older than its publication and cannot be read with it"
+        yield error("slot", text, drop)
+    elif slot.wal_status == "unreserved":
+        text = f"the slot {names.slot} is about to be lost: {_kept(slot)}"
+        yield warning("slot", text, "start the worker now, or raise max_slot_wal_keep_size")
+    elif slot.active_pid is not None:
+        text = f"the slot {names.slot} is being read by the process {slot.active_pid}"
+        yield ok("slot", f"{text}; a second worker waits as passive")
+    else:
+        yield ok("slot", f"the slot {names.slot} can be read, {_kept(slot)}")
+
+
+def create_statement(publication: str, tables: Sequence[RelationFacts]) -> str:
+    """The statement that makes the publication, tables listed one by one; names are quoted."""
+    listed = ", ".join(one.sql for one in tables)
+    only = f" FOR TABLE {listed}" if listed else ""
+    return (
+        f"CREATE PUBLICATION {publication}{only} WITH"
+        " (publish = 'insert, update, delete, truncate', publish_via_partition_root = true);"
+    )
+
+
+def _kept(slot: SlotFacts) -> str:
+    kept = "an unknown amount" if slot.retained_bytes is None else f"{slot.retained_bytes} bytes"
+    left = "" if slot.safe_wal_bytes is None else f", {slot.safe_wal_bytes} bytes before its limit"
+    return f"{kept} of log kept{left}"
+
+
+def _few(names: Sequence[str]) -> str:
+    """The first names of a list that may be long."""
+    shown = ", ".join(names[:5])
+    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"

@@ -1,0 +1,29 @@
+"""Whether the server's log is the one that the chain was read from.
+
+A server that was restored from a copy of its disk has its name, its timeline and its slot as ever,
+and a log that goes on differently from where the copy was made. Once that is longer than the chain
+knows it, positions say nothing. But the slot of the copy stands further back, and what it sends up
+to the chain's position are then other transactions: none ends there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tideline_capture.sources.postgres.names import quoted
+
+_ENDS = """
+SELECT count(*) > 0 FROM pg_catalog.pg_logical_slot_peek_binary_changes(
+  %s, %s::pg_lsn, NULL, 'proto_version', '1', 'publication_names', %s, 'messages', 'true')
+WHERE get_byte(data, 0) = 67 AND substring(data FROM 11 FOR 8) = %s
+"""
+"""pgoutput's Commit: 'C', flags, the commit's LSN and, big-endian, the transaction's end."""
+
+
+def a_transaction_ends_at(cursor: Any, slot: str, publication: str, end_lsn: int) -> bool:
+    """Whether a transaction that ``slot`` has yet to confirm ends at ``end_lsn``, which lies behind
+    what is confirmed. Nobody may hold the slot. Takes as long as decoding up to there; nothing is
+    consumed."""
+    text = f"{end_lsn >> 32:X}/{end_lsn & 0xFFFFFFFF:X}"
+    cursor.execute(_ENDS, (slot, text, quoted(publication), end_lsn.to_bytes(8, "big")))
+    return bool(cursor.fetchone()[0])

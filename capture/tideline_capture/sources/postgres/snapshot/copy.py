@@ -1,0 +1,103 @@
+"""A chunk of a dump: the bytes of ``COPY … (FORMAT csv)`` into a record batch.
+
+The typed parse of Arrow's CSV reader serves nearly every chunk. When it meets a value that it
+cannot hold, the chunk is read again as plain text and each column converted by `types.to_arrow`,
+as the log's columns are. Both give the same values; that is tested for every type.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.csv as csv
+
+from tideline.contract.errors import CorruptData, InvariantBroken
+from tideline.contract.schema import Column
+from tideline.contract.types import Kind
+from tideline_capture.arrow_types import OVERFLOW_FIELD, arrow_type, overflow_maps
+from tideline_capture.sources.postgres.types import to_arrow
+
+CSV_BYTES_MAX = 2**31 - 2
+"""Arrow's reader takes the whole chunk as one block, whose size has 32 bits."""
+
+
+def chunk_from_csv(data: bytes, columns: Sequence[Column]) -> pa.RecordBatch:
+    """``data`` as rows of ``columns``, typed as `decode.decode_rows` types them.
+
+    ``data`` was printed under `types.PINNED`, without a header and with the default options of
+    ``FORMAT csv``, so that an unquoted nothing is NULL and ``""`` the empty text. ``_tl_overflow``
+    is the last column when some value needs it (`arrow_types.overflowed_columns` names which).
+    Raises CorruptData for bytes that are not such a CSV, InvariantBroken for 2 GiB or more (the
+    caller limits a chunk's bytes).
+    """
+    if len(data) > CSV_BYTES_MAX:
+        raise InvariantBroken(f"a chunk has {len(data)} bytes")
+    if len(data) == 0:
+        return _batch([pa.array([], arrow_type(column.logical)) for column in columns], columns)
+    try:
+        read = _read(data, {column.name: _readable(column) for column in columns})
+    except pa.ArrowInvalid:
+        read = _read_texts(data, columns)
+    return _converted(read, columns)
+
+
+def _read_texts(data: bytes, columns: Sequence[Column]) -> list[pa.Array]:
+    try:
+        return _read(data, {column.name: pa.binary() for column in columns})
+    except pa.ArrowInvalid:
+        raise CorruptData(f"a chunk is not CSV of {len(columns)} columns") from None
+
+
+def _read(data: bytes, types: Mapping[str, pa.DataType]) -> list[pa.Array]:
+    """One array per column; pa.ArrowInvalid when some value is not of its type."""
+    if data.startswith(codecs.BOM_UTF8):
+        # The reader takes one away, and here it is the beginning of a value.
+        data = codecs.BOM_UTF8 + data
+    table = csv.read_csv(
+        pa.BufferReader(data),
+        read_options=csv.ReadOptions(
+            column_names=list(types), use_threads=False, block_size=len(data) + 1
+        ),
+        # An empty line is a row: one column, NULL.
+        parse_options=csv.ParseOptions(newlines_in_values=b'"' in data, ignore_empty_lines=False),
+        convert_options=csv.ConvertOptions(
+            column_types=types,
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            null_values=[""],
+            true_values=["t"],
+            false_values=["f"],
+            timestamp_parsers=[csv.ISO8601],
+        ),
+    )
+    return [column.combine_chunks() for column in table.columns]
+
+
+def _readable(column: Column) -> pa.DataType:
+    """What the CSV reader can make of the column by itself."""
+    return pa.binary() if column.logical.kind is Kind.BINARY else arrow_type(column.logical)
+
+
+def _converted(read: Sequence[pa.Array], columns: Sequence[Column]) -> pa.RecordBatch:
+    """A batch of ``read``, in which what was read as text is converted to its column's type."""
+    arrays, overflow = [], {}
+    for column, array in zip(columns, read, strict=True):
+        if array.type == _readable(column) and column.logical.kind is not Kind.BINARY:
+            arrays.append(array)
+            continue
+        converted = to_arrow(array, column.logical)
+        arrays.append(converted.values)
+        if converted.overflow is not None:
+            overflow[column.name] = converted.overflow
+    if overflow:
+        arrays.append(overflow_maps(len(arrays[0]), overflow))
+    return _batch(arrays, columns)
+
+
+def _batch(arrays: Sequence[pa.Array], columns: Sequence[Column]) -> pa.RecordBatch:
+    fields = [pa.field(column.name, arrow_type(column.logical)) for column in columns]
+    if len(arrays) > len(columns):
+        fields.append(OVERFLOW_FIELD)
+    return pa.RecordBatch.from_arrays(list(arrays), schema=pa.schema(fields))

@@ -1,0 +1,340 @@
+"""The uploader: parts first, then the manifest that commits them, one manifest after the other.
+
+It runs in a thread of its own, behind a queue that is bounded in bytes, and is the only one that
+extends the chain while this worker is active. An unavailable store is waited for, however long:
+the log reader stops when the queue is full, and the source keeps its log. When nothing was
+committed for a heartbeat, an empty manifest says that the writer lives; that goes on while a huge
+transaction uploads its parts.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import structlog
+from msgspec.structs import replace
+
+from tideline.contract import layout
+from tideline.contract.description import Description
+from tideline.contract.errors import TidelineError, Unavailable
+from tideline.contract.manifest import Check, Manifest, OpenState, Part, digest
+from tideline.contract.schema import TableId, TableSchema, parse_table
+from tideline.store.chain import Chain, Link
+from tideline.store.objects import ObjectStore
+from tideline_capture.check_parts import encode_check
+from tideline_capture.core.checked import CheckRows
+from tideline_capture.core.draft import Sealed, Spill
+from tideline_capture.core.events import Rows
+from tideline_capture.health import Health
+from tideline_capture.manifests import Manifests, named_part
+from tideline_capture.points import OnPoint, pass_by
+from tideline_capture.segments import encode_parts
+
+_PUTS_AT_ONCE = 8
+_RETRY_S = 1.0
+
+Result = TypeVar("Result")
+
+log = structlog.get_logger("tideline.uploader")
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """The log is read again from what is durable: forget the parts of an unfinished transaction,
+    and prove with a heartbeat that this worker still owns the chain."""
+
+
+@dataclass(slots=True)
+class _Spilled:
+    """Parts that are uploaded and not yet named by a manifest."""
+
+    parts: list[Part]
+    prefixes: list[int]
+
+
+class Uploader(threading.Thread):
+    """Makes what it is handed durable, in order.
+
+    ``on_durable(link, sealed)`` is called in this thread after each manifest; ``sealed`` is None
+    for the uploader's own heartbeats. ``failure`` holds what ended the thread, if not `stop`.
+    ``health`` is told that it comes round, and that the main loop does while that waits for it.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        chain: Chain,
+        tail: Link,
+        state: OpenState,
+        *,
+        heartbeat_s: float,
+        on_point: OnPoint = pass_by,
+        health: Health | None = None,
+    ) -> None:
+        super().__init__(name="uploader", daemon=True)
+        self.failure: BaseException | None = None
+        self.unavailable_since: float | None = None
+        self.on_durable: Callable[[Link, Sealed | None], None] = lambda link, sealed: None
+        self._store = store
+        self._chain = chain
+        self._manifests = Manifests(tail, state)
+        self._heartbeat_s = heartbeat_s
+        self._on_point = on_point
+        self._health = health or Health()
+        self._queue: queue.SimpleQueue[Sealed | Spill | Restart] = queue.SimpleQueue()
+        self._bytes = 0
+        self._unfinished = 0
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        self._pool = ThreadPoolExecutor(_PUTS_AT_ONCE, thread_name_prefix="put")
+        self._spilled = _Spilled([], [])
+        self._written_schemas: set[str] = set()
+        self._appended_at = self._owned_at = time.monotonic()
+
+    # -- other threads -------------------------------------------------------------------------
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes in memory that are not durable yet."""
+        return self._bytes
+
+    @property
+    def idle(self) -> bool:
+        return self._unfinished == 0
+
+    @property
+    def silent_s(self) -> float:
+        """How long ago the newest manifest of ours was sent. Above ``takeover_after_s`` another
+        worker may own the chain, however lately the store's answer came."""
+        return time.monotonic() - self._owned_at
+
+    def submit(self, item: Sealed | Spill | Restart) -> None:
+        with self._changed:
+            self._unfinished += 1
+            self._bytes += _bytes_of(item)
+        self._queue.put(item)
+
+    @property
+    def last(self) -> Link:
+        """The chain's tail."""
+        return self._manifests.last
+
+    @property
+    def state(self) -> OpenState:
+        """The open state after the last manifest, in full; to be read after `drain`."""
+        return self._manifests.state
+
+    def drain(self, timeout_s: float | None = None) -> None:
+        """Return once all that was submitted is durable; raises what ended the uploader, and
+        Unavailable after ``timeout_s``."""
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._changed:
+            while self._unfinished and self.failure is None:
+                self._health.main.turn()
+                self._changed.wait(0.5)
+                if end is not None and time.monotonic() > end:
+                    raise Unavailable(
+                        f"the store did not take all that was read within {timeout_s:g} s; the"
+                        " rest is read again at the next start"
+                    )
+        self.check()
+
+    def check(self) -> None:
+        """Raise what ended the uploader, if it ended."""
+        if self.failure is not None:
+            raise self.failure
+
+    def release(self, timeout_s: float | None = None) -> None:
+        """Say in the chain that this writer stops, so that a successor need not wait; raises like
+        `drain`."""
+        self.drain(timeout_s)
+        self.stop()
+        self.join()
+        self.check()
+        self._on_point("before-release")
+        self._append(replace(self._heartbeat(), released=True), None)
+        self._on_point("after-release")
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    # -- the thread ----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._step()
+        except TidelineError as error:
+            self._fail(error)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        finally:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _fail(self, error: BaseException) -> None:
+        with self._changed:
+            self.failure = error
+            self._changed.notify_all()
+
+    def _step(self) -> None:
+        self._health.uploader.turn()
+        try:
+            item = self._queue.get(timeout=min(0.2, self._heartbeat_s / 4))
+        except queue.Empty:
+            self._beat_if_due()
+            return
+        self._handle(item)
+        with self._changed:
+            self._unfinished -= 1
+            self._bytes -= _bytes_of(item)
+            self._changed.notify_all()
+
+    def _until_available(self, action: Callable[[], Result]) -> Result:
+        """Repeat ``action`` for as long as the store is unavailable.
+
+        It must write the same bytes each time: one that failed may have had its effect.
+        """
+        while True:
+            self._health.uploader.turn()
+            try:
+                done = action()
+            except Unavailable as error:
+                if self._stopping.is_set():
+                    raise
+                if self.unavailable_since is None:
+                    self.unavailable_since = time.monotonic()
+                log.warning(
+                    "the store is unavailable; reading stops when the buffer is full",
+                    reason=str(error),
+                )
+                self._stopping.wait(_RETRY_S)
+            else:
+                self.unavailable_since = None
+                return done
+
+    def _handle(self, item: Sealed | Spill | Restart) -> None:
+        if isinstance(item, Restart):
+            self._spilled = _Spilled([], [])
+            self._append(self._heartbeat(), None)
+        elif isinstance(item, Spill):
+            # One huge transaction can keep the queue filled for longer than a takeover takes.
+            self._beat_if_due()
+            self._write_schemas(item.schemas)
+            self._spilled.parts += self._put_parts(item.rows)
+        else:
+            self._commit(item)
+
+    def _commit(self, sealed: Sealed) -> None:
+        self._write_schemas(sealed.schemas)
+        self._write_descriptions(sealed.descriptions)
+        uploaded = self._put_parts(sealed.rows)
+        parts = [*self._spilled.parts, *uploaded]
+        checks = self._put_checks(sealed.checks)
+        self._spilled = _Spilled([], [])
+        self._on_point("between-parts-and-manifest")
+        self._append(self._manifests.segment(sealed, parts, checks), sealed)
+
+    def _beat_if_due(self) -> None:
+        if time.monotonic() - self._appended_at >= self._heartbeat_s:
+            self._append(self._heartbeat(), None)
+
+    def _heartbeat(self) -> Manifest:
+        return self._manifests.heartbeat(self._spilled.prefixes)
+
+    def _append(self, manifest: Manifest, sealed: Sealed | None) -> None:
+        def attempt() -> tuple[float, Link]:
+            return time.monotonic(), self._chain.append(manifest)
+
+        sent_at, link = self._until_available(attempt)
+        self._on_point("after-manifest")
+        self._manifests.appended(link)
+        self._appended_at, self._owned_at = time.monotonic(), sent_at
+        self.on_durable(link, sealed)
+
+    def _write_schemas(self, schemas: tuple[TableSchema, ...]) -> None:
+        new = [one for one in schemas if one.fingerprint not in self._written_schemas]
+        if new:
+            writes = [partial(self._chain.write_schema, schema) for schema in new]
+            self._until_available(lambda: self._do_all(writes))
+            self._written_schemas.update(schema.fingerprint for schema in new)
+
+    def _write_descriptions(self, descriptions: tuple[Description, ...]) -> None:
+        if descriptions:
+            writes = [partial(self._chain.write_description, one) for one in descriptions]
+            self._until_available(lambda: self._do_all(writes))
+
+    def _put_parts(self, rows: tuple[Rows, ...]) -> list[Part]:
+        if not rows:
+            return []
+        if self._manifests.next_number not in self._spilled.prefixes:
+            self._spilled.prefixes.append(self._manifests.next_number)
+        self._on_point("before-encode")
+        parts = [(self._part_key(part.schema), part) for part in encode_parts(rows)]
+        dumped = any(part.operations.get("r") for _, part in parts)
+        self._on_point("before-part-put")
+        if dumped:
+            self._on_point("before-chunk-put")
+        puts = [partial(self._store.put, key, part.data) for key, part in parts]
+        self._until_available(lambda: self._do_all(puts))
+        if dumped:
+            self._on_point("after-chunk-put")
+        return [named_part(key, part) for key, part in parts]
+
+    def _put_checks(self, chunks: Sequence[CheckRows]) -> list[Check]:
+        """Upload what was read to verify; what the manifest says of it."""
+        checks, puts = [], []
+        for chunk in chunks:
+            check = chunk.check
+            if check.rows:
+                data = encode_check(chunk)
+                key = self._key(layout.check_key, chunk.schema)
+                check = replace(check, key=key, bytes=len(data), digest=digest(data))
+                puts.append(partial(self._store.put, key, data))
+            checks.append(check)
+        if puts:
+            self._on_point("before-check-put")
+            self._until_available(lambda: self._do_all(puts))
+            self._on_point("after-check-put")
+        return checks
+
+    def _do_all(self, requests: Sequence[Callable[[], object]]) -> None:
+        """Heartbeats go on meanwhile, however long it takes: the writer lives."""
+        under_way = [self._pool.submit(request) for request in requests]
+        try:
+            while wait(under_way, timeout=self._heartbeat_s / 4).not_done:
+                self._health.uploader.turn()
+                self._beat_if_due()
+            for one in under_way:
+                one.result()
+        finally:
+            for one in under_way:
+                one.cancel()
+
+    def _part_key(self, schema: TableSchema) -> str:
+        return self._key(layout.part_key, schema)
+
+    def _key(self, made: Callable[[str, int, TableId, str, str], str], schema: TableSchema) -> str:
+        return made(
+            self.last.manifest.pipeline,
+            self._manifests.next_number,
+            parse_table(schema.table),
+            schema.fingerprint,
+            uuid.uuid4().hex[:12],
+        )
+
+
+def _bytes_of(item: Sealed | Spill | Restart) -> int:
+    if isinstance(item, Restart):
+        return 0
+    size: int = sum(rows.batch.nbytes for rows in item.rows)
+    checks = item.checks if isinstance(item, Sealed) else ()
+    return size + sum(chunk.bytes for chunk in checks)

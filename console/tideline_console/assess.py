@@ -1,0 +1,249 @@
+"""``tideline assess``: what each table and column will be in the warehouse, before anything runs.
+
+The tables are those that capture will find, by its own look at the catalog; the types are the ones
+that parts and merges have; what no merge could take is what the planner would hold. Nothing is
+changed, and no row is read.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from tideline.contract.layout import table_path
+from tideline.contract.planning.maker import unmergeable
+from tideline.contract.schema import Column
+from tideline.settings import Settings
+from tideline_capture.app import administration
+from tideline_capture.sources.administration import AssessedTable
+from tideline_console.output import say, write_document, write_text
+from tideline_console.tables import print_table
+from tideline_spark.schemas import spark_type
+
+FORMATS = ("text", "json", "csv")
+_CONNECTIONS, _OF_A_DUMP = 3, 2
+"""Of a worker: the log, the catalog, and the types or marks; and of each table that is dumped."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a spreadsheet takes for the beginning of a formula. A name can begin so."""
+_MARKS_OF_A_CHUNK = _MARKS_OF_A_ROUND = 2
+
+Outcome = Literal["captured", "held", "parked"]
+
+
+class ColumnOutcome(msgspec.Struct, frozen=True):
+    """``type`` is the logical one, of parts; ``warehouse_type`` is Spark's word for it."""
+
+    name: str
+    source_type: str
+    type: str
+    warehouse_type: str
+    key: bool
+
+
+class TableOutcome(msgspec.Struct, frozen=True):
+    """``captured``; ``held``: captured, but no merge can take it; ``parked``: nothing of it is
+    captured. ``reason`` says why and ``hint`` what helps. ``left_out``: columns that the source's
+    log does not hold. ``rows`` and ``bytes`` are the source's estimates, ``chunks`` what a dump
+    of so many rows takes; None: not known."""
+
+    table: str
+    outcome: Outcome
+    mode: str
+    target: str
+    reason: str | None
+    hint: str | None
+    columns: tuple[ColumnOutcome, ...]
+    left_out: tuple[str, ...]
+    rows: int | None
+    bytes: int | None
+    chunks: int | None
+
+
+class SourceCost(msgspec.Struct, frozen=True):
+    """What the source is asked for: once, to dump ``tables`` of ``rows`` and ``bytes`` in
+    ``chunks``, each a short read between marks; and for as long as a worker runs, ``connections``
+    at most and ``marks_per_hour``. ``unknown``: tables without an estimate."""
+
+    tables: int
+    rows: int
+    bytes: int
+    chunks: int
+    marks: int
+    unknown: tuple[str, ...]
+    connections: int
+    marks_per_hour: int
+
+
+class Assessment(msgspec.Struct, frozen=True):
+    """The JSON document."""
+
+    pipeline: str
+    source: str
+    tables: tuple[TableOutcome, ...]
+    cost: SourceCost
+
+
+def run(settings: Settings, form: str) -> None:
+    """Print the assessment as ``text``, ``json`` or ``csv`` (a line per column, or per table that
+    has none). Raises what connecting to the source raises."""
+    found = assess(settings)
+    if form == "json":
+        write_document(found)
+    elif form == "csv":
+        write_text(as_csv(found))
+    else:
+        _print(found)
+
+
+def assess(settings: Settings) -> Assessment:
+    """What becomes of the source's tables under ``settings``."""
+    tables = [_outcome(settings, one) for one in administration(settings).assess()]
+    return Assessment(
+        settings.pipeline, settings.source.kind, tuple(tables), _cost(settings, tables)
+    )
+
+
+def _outcome(settings: Settings, one: AssessedTable) -> TableOutcome:
+    mode = settings.of_table(one.table).mode
+    schema, reason, hint = one.schema, one.problem, one.hint
+    outcome: Outcome = "captured" if schema is not None else "parked"
+    if schema is not None and (held := unmergeable(schema, mode)) is not None:
+        outcome, reason, hint = "held", held, None
+    chunk = settings.capture.chunk_rows
+    return TableOutcome(
+        table=str(one.table),
+        outcome=outcome,
+        mode=mode.value,
+        target=table_path(settings.warehouse.url, one.table),
+        reason=reason or ("it has no columns" if schema is None else None),
+        hint=hint,
+        columns=() if schema is None else tuple(_column(c, schema.key) for c in schema.columns),
+        left_out=one.left_out,
+        rows=one.rows,
+        bytes=one.bytes,
+        chunks=None if one.rows is None else max(1, math.ceil(one.rows / chunk)),
+    )
+
+
+def _column(column: Column, key: Sequence[str]) -> ColumnOutcome:
+    return ColumnOutcome(
+        name=column.name,
+        source_type=column.source_type,
+        type=column.type,
+        warehouse_type=spark_type(column.logical).simpleString(),
+        key=column.name in key,
+    )
+
+
+def _cost(settings: Settings, tables: Sequence[TableOutcome]) -> SourceCost:
+    dumped = [
+        one for one in tables if one.outcome != "parked" and settings.source.initial == "dump"
+    ]
+    chunks = sum(one.chunks or 0 for one in dumped)
+    writes = not settings.source.read_only
+    rounds = 3600 / settings.capture.catalog_interval_s
+    return SourceCost(
+        tables=len(dumped),
+        rows=sum(one.rows or 0 for one in dumped),
+        bytes=sum(one.bytes or 0 for one in dumped),
+        chunks=chunks,
+        marks=chunks * _MARKS_OF_A_CHUNK * writes,
+        unknown=tuple(one.table for one in dumped if one.rows is None),
+        connections=_CONNECTIONS + _OF_A_DUMP * settings.capture.parallel_dumps_max,
+        marks_per_hour=round(rounds * _MARKS_OF_A_ROUND) * writes,
+    )
+
+
+def _lines(found: Assessment) -> Iterator[Sequence[object]]:
+    yield ("table", "outcome", "mode", "column", "key", "source_type", "type", "warehouse_type",
+           "reason", "hint", "rows", "bytes")  # fmt: skip
+    for one in found.tables:
+        tail = (one.reason, one.hint, one.rows, one.bytes)
+        for c in one.columns:
+            yield (one.table, one.outcome, one.mode, c.name, str(c.key).lower(), c.source_type,
+                   c.type, c.warehouse_type, *tail)  # fmt: skip
+        for name in one.left_out:
+            why = ("the source's log does not hold it", *tail[1:])
+            yield (one.table, "left out", one.mode, name, "false", None, None, None, *why)
+        if not one.columns:
+            yield (one.table, one.outcome, one.mode, *[None] * 5, *tail)
+
+
+def as_csv(found: Assessment) -> str:
+    """A line per column, or per table that has none, in which no text is a formula of a
+    spreadsheet: an apostrophe stands before it then."""
+    text = io.StringIO()
+    few, all_quoted = (
+        csv.writer(text, lineterminator="\n", quoting=quoting)
+        for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)
+    )
+    for line in _lines(found):
+        cells = [
+            f"'{one}" if isinstance(one, str) and one.startswith(_FORMULA) else one for one in line
+        ]
+        # The library leaves a carriage return bare, which others take for the line's end.
+        (all_quoted if any("\r" in str(one) for one in cells) else few).writerow(cells)
+    return text.getvalue()
+
+
+def _print(found: Assessment) -> None:
+    print_table(
+        ("table", "outcome", "mode", "columns", "rows", "MB", "chunks"),
+        (
+            (
+                one.table,
+                one.outcome,
+                one.mode,
+                len(one.columns) or None,
+                one.rows,
+                None if one.bytes is None else f"{one.bytes / 1e6:,.1f}",
+                one.chunks,
+            )
+            for one in found.tables
+        ),
+    )
+    for one in found.tables:
+        if one.reason is not None:
+            say(f"{one.table} is {one.outcome}: {one.reason}")
+            if one.hint is not None:
+                say(f"  hint: {one.hint}")
+    for one in found.tables:
+        if one.columns:
+            _print_columns(one)
+    _print_cost(found)
+
+
+def _print_columns(one: TableOutcome) -> None:
+    say()
+    say(f"{one.table} → {one.target}")
+    print_table(
+        ("column", "key", "in the source", "in the warehouse"),
+        ((c.name, "key" if c.key else "", c.source_type, c.warehouse_type) for c in one.columns),
+    )
+    for name in one.left_out:
+        say(f"{name} is left out: it is generated, and not in the source's log")
+
+
+def _print_cost(found: Assessment) -> None:
+    cost = found.cost
+    counts = dict.fromkeys(("captured", "held", "parked"), 0)
+    for one in found.tables:
+        counts[one.outcome] += 1
+    told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    say()
+    say(f"{len(found.tables)} tables: {told}. What that costs the source:")
+    say(
+        f"  once, {cost.tables} dumps: {cost.rows:,} rows, {cost.bytes / 1e6:,.1f} MB, in"
+        f" {cost.chunks:,} chunks, each one short read; {cost.marks:,} marks are written"
+    )
+    if cost.unknown:
+        say(f"  (without an estimate of its rows: {', '.join(cost.unknown)})")
+    say(
+        f"  for as long as a worker runs: {cost.connections} connections at most,"
+        f" {cost.marks_per_hour:,} marks an hour; its log is kept until it is read"
+    )

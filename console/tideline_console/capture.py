@@ -1,0 +1,35 @@
+"""``tideline capture``: run the worker in this process until it is told to stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tideline.settings import Settings, load_settings, settings_path
+
+if TYPE_CHECKING:
+    from tideline_capture.live import LiveSettings
+
+
+def run(settings: Settings, config: Path | None, *, until_idle_s: float | None) -> None:
+    """Run until a signal to stop, or until idle for ``until_idle_s``; raises the worker's errors.
+
+    The settings of the file at ``config`` are followed while it runs. Fenced means that another
+    worker took over while this one could not write.
+    """
+    from tideline_capture.app import run_worker
+
+    run_worker(settings, live=followed(settings, settings_path(config)), until_idle_s=until_idle_s)
+
+
+def followed(settings: Settings, path: Path) -> LiveSettings:
+    """``settings``, and what becomes of the file at ``path`` that they come from."""
+    from tideline_capture.live import LiveSettings
+
+    def modified() -> float | None:
+        try:
+            return path.stat().st_mtime
+        except OSError:
+            return None
+
+    return LiveSettings(settings, modified=modified, load=lambda: load_settings(path))

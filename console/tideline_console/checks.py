@@ -1,0 +1,91 @@
+"""Checks of what is needed wherever Tideline runs, and how findings are told."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+
+from tideline.contract.errors import TidelineError
+from tideline.control import Asker
+from tideline.java import java_home
+from tideline.settings import Settings, Store
+from tideline.settings.addresses import is_loopback, redis_doubt, split_url
+from tideline.store.objects import open_store
+from tideline.store.probe import probe_store
+from tideline_capture.sources.finding import Finding, error, ok, warning
+from tideline_console.errors import EXIT_MISCONFIGURED
+from tideline_console.output import say
+
+RETRY_S = 5.0
+_MARKS = {"ok": "ok     ", "warning": "WARNING", "error": "ERROR  "}
+
+
+def told(findings: Iterable[Finding], *, good: str, bad: str) -> int:
+    """Print each finding with its fix as soon as it is known, and the verdict: ``good`` and 0, or
+    ``bad`` and another exit code where one of them is an error."""
+    counted = {"ok": 0, "warning": 0, "error": 0}
+    for finding in findings:
+        counted[finding.level] += 1
+        say(f"{_MARKS[finding.level]} {finding.name}: {finding.message}")
+        if finding.fix is not None:
+            say(f"        fix: {finding.fix}")
+    verdict = bad if counted["error"] else good
+    say(f"doctor: {counted['error']} errors, {counted['warning']} warnings: {verdict}")
+    return EXIT_MISCONFIGURED if counted["error"] else 0
+
+
+def check_store(settings: Settings) -> list[Finding]:
+    probe_store(impatient(settings.store), settings.pipeline)
+    return [ok("store", "of two racing create-only writes one wins")]
+
+
+def check_store_tls(settings: Settings) -> Iterator[Finding]:
+    """By the settings alone: whoever answers at the address, or nobody."""
+    endpoint = split_url(settings.store.endpoint or "https://amazon")
+    if endpoint.scheme == "http" and not is_loopback(endpoint.hostname or ""):
+        text = "what goes to the store, signatures and rows, is not encrypted"
+        yield warning("store_encryption", text, "write https:// in store.endpoint")
+
+
+def check_control(settings: Settings) -> list[Finding]:
+    asker = Asker(settings.control, settings.pipeline)
+    asker.ping()
+    asker.close()
+    return [ok("control", "the queue answers")]
+
+
+def check_control_tls(settings: Settings) -> Iterator[Finding]:
+    """By the settings alone."""
+    if doubt := redis_doubt(settings.control.url.get_secret_value()):
+        yield warning("control_encryption", f"the queue's connection {doubt[0]}", doubt[1])
+
+
+def check_warehouse(settings: Settings) -> list[Finding]:
+    """Write, read and remove a small object where the tables will lie."""
+    url = settings.warehouse.url
+    store = open_store(impatient(settings.store).model_copy(update={"url": url}))
+    key = f"tideline-probe-{uuid.uuid4().hex}"
+    store.put(key, b"probe")
+    found = store.get(key)
+    store.delete(key)
+    if found != b"probe":
+        return [error("warehouse", f"{url} does not return what was written to it")]
+    return [ok("warehouse", f"{url} can be written")]
+
+
+def check_java() -> list[Finding]:
+    return [ok("java", f"Java 17 for merges: {java_home()}")]
+
+
+def impatient(store: Store) -> Store:
+    """The same store, without the patience that a worker has when it is away."""
+    return store.model_copy(update={"retry_s": min(store.retry_s, RETRY_S)})
+
+
+def attempt(name: str, check: Callable[[], list[Finding]], *, grave: bool = True) -> list[Finding]:
+    """The check's findings, or the error that kept it from being made, as one."""
+    try:
+        return check()
+    except TidelineError as failed:
+        make = error if grave else warning
+        return [make(name, failed.message, failed.hint)]

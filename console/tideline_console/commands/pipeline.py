@@ -1,0 +1,69 @@
+"""The pipeline itself: whether it can run, its worker, how it stands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tideline_console.commands.options import Config, settings_at
+
+
+def doctor(
+    config: Config = None,
+    airflow: Annotated[
+        bool,
+        typer.Option(
+            "--airflow", help="Check instead what the DAGs need, where Airflow runs its tasks."
+        ),
+    ] = False,
+) -> None:
+    """Check source, store, queue and warehouse; every finding names what fixes it.
+
+    Exits with 0 when capture may start, with --airflow when the DAGs may run.
+    """
+    settings = settings_at(config)
+    if airflow:
+        from tideline_console.doctor_airflow import run
+    else:
+        from tideline_console.doctor import run
+
+    from tideline.settings import settings_path
+
+    raise typer.Exit(run(settings, settings_path(config)))
+
+
+def capture(
+    config: Config = None,
+    until_idle: Annotated[
+        float | None,
+        typer.Option(
+            "--until-idle",
+            min=0.0,
+            help="Stop after the log was quiet, requests done and all durable for S seconds.",
+            metavar="S",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Run the capture worker until SIGTERM, SIGINT or SIGHUP."""
+    settings = settings_at(config)
+    from tideline_console.capture import run
+
+    run(settings, config, until_idle_s=until_idle)
+
+
+def status(
+    config: Config = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON document; its schema is in docs/schemas.")
+    ] = False,
+    as_metrics: Annotated[
+        bool, typer.Option("--metrics", help="The tables' freshness in Prometheus' text format.")
+    ] = False,
+) -> None:
+    """Show the worker, the tables, dumps under way, and the lag."""
+    settings = settings_at(config)
+    from tideline_console.status import run
+
+    run(settings, as_json=as_json, as_metrics=as_metrics)

@@ -1,0 +1,107 @@
+"""Before a pipeline runs, and after it has: its settings, what it will make, what it leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tideline_console.commands.options import Config, settings_at
+
+
+def init(  # noqa: PLR0913 - a command's options
+    config: Config = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            help="The source, without a password: postgresql://user@host:port/database, mysql://…"
+            " or mariadb://user@host:port/. Without it all is asked for.",
+            show_default=False,
+        ),
+    ] = None,
+    pipeline: Annotated[
+        str | None, typer.Option(help="The pipeline's name.", show_default=False)
+    ] = None,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(help="A pattern of tables; give several.", show_default=False),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="… of those that are not.", show_default=False)
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(help="Where segments lie.", show_default=False)
+    ] = None,
+    warehouse: Annotated[
+        str | None, typer.Option(help="Where the tables will lie.", show_default=False)
+    ] = None,
+    control: Annotated[
+        str | None, typer.Option(help="The Redis or Valkey of requests.", show_default=False)
+    ] = None,
+    password_file: Annotated[
+        Path | None,
+        typer.Option(help="A file that holds the source's password.", show_default=False),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    only_sql: Annotated[
+        bool,
+        typer.Option("--sql", help="Print the SQL for settings that are there; write nothing."),
+    ] = False,
+) -> None:
+    """Write a commented settings file, and print the SQL that the source's owner runs."""
+    from tideline.settings import settings_path
+    from tideline_console.init import Wanted, run, setup_sql
+    from tideline_console.output import write_text
+
+    if only_sql:
+        write_text(setup_sql(settings_at(config)))
+        return
+    wanted = Wanted(
+        url=url,
+        pipeline=pipeline,
+        tables=tuple(tables or ()),
+        exclude=tuple(exclude or ()),
+        store=store,
+        warehouse=warehouse,
+        control=control,
+        password_file=password_file,
+    )
+    run(wanted, settings_path(config), force=force)
+
+
+def assess(
+    config: Config = None,
+    form: Annotated[str, typer.Option("--format", help="text, json or csv.")] = "text",
+) -> None:
+    """List what each table and column becomes, what cannot be captured and why, and what it costs
+    the source; runs nothing."""
+    settings = settings_at(config)
+    from tideline.contract.errors import Misconfigured
+    from tideline_console.assess import FORMATS, run
+
+    if form not in FORMATS:
+        raise Misconfigured(
+            f"there is no format {form!r}", hint=f"name one of {', '.join(FORMATS)}"
+        )
+    run(settings, form)
+
+
+def delete_pipeline(
+    config: Config = None,
+    chain: Annotated[
+        bool, typer.Option("--chain", help="Its chain, with all that was captured, too.")
+    ] = False,
+    targets: Annotated[
+        bool, typer.Option("--targets", help="Its tables in the warehouse, too.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
+) -> None:
+    """List what the pipeline has left behind; with --yes remove it, step by step.
+
+    It may be killed at any step and run again. Exits with 2 when a step was refused.
+    """
+    settings = settings_at(config)
+    from tideline_console.delete_pipeline import run
+
+    raise typer.Exit(run(settings, chain=chain, targets=targets, yes=yes))

@@ -1,0 +1,157 @@
+"""``tideline doctor --airflow``: look at what the DAGs need, where Airflow runs.
+
+It is run in Airflow's environment: its Python, its settings, its user. Nothing is changed but a
+probe object in the store and one in the warehouse's folder.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+
+from tideline.delta_jars import delta_jars
+from tideline.settings import CONFIG_VARIABLE, Settings
+from tideline_capture.sources.finding import Finding, error, ok, warning
+from tideline_console.checks import attempt, check_control, check_store, check_warehouse, told
+from tideline_console.modes import check_modes
+
+NAMES = ("merge", "repair", "backfill", "verify", "rebuild", "maintain", "steer")
+
+
+def run(settings: Settings, path: Path) -> int:
+    """Print every finding with its fix; 0 when none of them keeps the DAGs from running. ``path``:
+    the file that the settings are from."""
+    found = chain(examine(settings), check_modes(settings, path))
+    return told(found, good="the DAGs may run", bad="the DAGs may not run")
+
+
+def examine(settings: Settings) -> Iterator[Finding]:
+    """All findings, each as soon as it is known."""
+    try:
+        import airflow
+    except ImportError:
+        fix = "run this with the tideline of Airflow's environment, where the provider is installed"
+        yield error("airflow", "there is no Airflow beside this tideline", fix)
+        return
+    yield ok("airflow", f"Airflow {airflow.__version__}")
+    yield from _settings()
+    yield from attempt("store", lambda: check_store(settings))
+    yield from attempt("control", lambda: check_control(settings))
+    yield from attempt("warehouse", lambda: check_warehouse(settings))
+    checks: dict[str, Callable[[], list[Finding]]] = {
+        "spark": lambda: check_spark(settings),
+        "plugin": check_plugin,
+        "dags": check_dags,
+        "pool": check_pool,
+    }
+    for name, check in checks.items():
+        yield from attempt(name, check)
+
+
+def _settings() -> Iterator[Finding]:
+    named = os.environ.get(CONFIG_VARIABLE)
+    if named is None:
+        fix = f"set {CONFIG_VARIABLE} for all of Airflow's processes, or give tideline_dags a path"
+        yield warning("settings", f"{CONFIG_VARIABLE} is not set", fix)
+    elif not os.access(named, os.R_OK):
+        yield error("settings", f"{CONFIG_VARIABLE} names {named}, which cannot be read here")
+    else:
+        yield ok("settings", f"{CONFIG_VARIABLE} names {named}")
+
+
+def check_spark(settings: Settings) -> list[Finding]:
+    """Where jobs run, and whether what that needs is there."""
+    from tideline_airflow.spark_job import (
+        CONNECTION,
+        CONNECTION_VARIABLE,
+        connection_absent,
+        connection_master,
+        local_environment,
+    )
+
+    name = os.environ.get(CONNECTION_VARIABLE, CONNECTION)
+    absent = connection_absent(name)
+    if absent is None:
+        master = connection_master(name)
+        found = ok("connection", f"jobs run on {master}, as the connection {name} says")
+    else:
+        master = settings.merge.master
+        found = ok("connection", f"{absent}: jobs run here, on {master} (merge.master)")
+    if not master.startswith("local"):
+        jars = settings.merge.jars
+        told = "merge.jars names Delta's jars" if jars else "Delta's jars are to be in its Spark"
+        fix = None if jars else "name them in merge.jars if they are not"
+        return [found, ok("jars", told) if jars else warning("jars", told, fix)]
+    environment = local_environment()
+    jars = settings.merge.jars or ",".join(str(jar) for jar in delta_jars())
+    return [
+        found,
+        ok("java", f"Java 17 or newer: {environment['JAVA_HOME']}"),
+        *(_jar(path) for path in jars.split(",")),
+    ]
+
+
+def _jar(path: str) -> Finding:
+    place = path.removeprefix("file://")
+    if "://" in place or "*" in place or os.access(place, os.R_OK):
+        return ok("jars", path)
+    return error("jars", f"{path} cannot be read here", "correct merge.jars, or leave it out")
+
+
+def check_plugin() -> list[Finding]:
+    """Whether Airflow loads our plugin, which makes the pool."""
+    from airflow import plugins_manager
+
+    plugins_manager.ensure_plugins_loaded()
+    failed = [f"{file}: {why}" for file, why in plugins_manager.get_import_errors().items()]
+    names = {str(plugin["name"]) for plugin in plugins_manager.get_plugin_info()}
+    if "tideline" in names:
+        return [ok("plugin", "Airflow loads the plugin tideline")]
+    fix = "install airflow-provider-tideline in this environment, or put plugins/ into its folder"
+    why = f": {'; '.join(failed)}" if failed else ""
+    return [error("plugin", f"Airflow does not load the plugin tideline{why}", fix)]
+
+
+def check_dags() -> list[Finding]:
+    """Whether the file of DAGs is in Airflow's folder and makes whole sets."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    bag = DagBag()
+    findings = [
+        error("dags", f"{file} cannot be imported: {trace.strip().splitlines()[-1]}")
+        for file, trace in bag.import_errors.items()
+        if "tideline" in trace
+    ]
+    ours = {dag_id for dag_id, dag in bag.dags.items() if "tideline" in dag.tags}
+    prefixes = {dag_id.rpartition("_")[0] for dag_id in ours}
+    if not ours:
+        fix = "put dags/tideline_dags/pipeline.py into it"
+        findings.append(error("dags", f"no DAG of Tideline is in {bag.dag_folder}", fix))
+    for prefix in sorted(prefixes):
+        missing = [name for name in NAMES if f"{prefix}_{name}" not in ours]
+        if missing:
+            findings.append(error("dags", f"{prefix}: {', '.join(missing)} missing"))
+        else:
+            findings.append(ok("dags", f"{prefix}_… : {', '.join(NAMES)}"))
+    return findings
+
+
+def check_pool() -> list[Finding]:
+    """Whether the pool of Spark jobs exists: a task in one that does not is never scheduled."""
+    from airflow.models.pool import Pool
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from tideline_airflow.pools import SPARK_POOL
+
+    try:
+        pool = Pool.get_pool(SPARK_POOL)
+    except SQLAlchemyError as failed:
+        fix = "run `airflow db migrate`, and this with Airflow's own settings and user"
+        reason = type(failed).__name__
+        return [error("pool", f"Airflow's database cannot be asked: {reason}", fix)]
+    if pool is None:
+        fix = f"start Airflow's scheduler, which makes it, or: airflow pools set {SPARK_POOL} 1 ''"
+        return [error("pool", f"there is no pool {SPARK_POOL}", fix)]
+    return [ok("pool", f"the pool {SPARK_POOL} has {pool.slots} slots")]

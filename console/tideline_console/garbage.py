@@ -1,0 +1,33 @@
+"""``tideline garbage``: remove from the store what nobody needs any more, and say what stays."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from tideline.planner.consumers import known_consumers
+from tideline.planner.garbage import Fate, Garbage
+from tideline.settings import Settings
+from tideline.store.objects import open_store
+from tideline_console.output import say
+from tideline_console.tables import print_table
+
+
+def run(settings: Settings, *, dry_run: bool) -> None:
+    """Look through everything and print what became of it, or would."""
+    store = open_store(settings.store)
+    found = Garbage(settings, store).collect(datetime.now(UTC), dry_run=dry_run)
+    consumers = known_consumers(settings, store)
+    print_table(
+        ("parts, roll-ups, records", "objects", "bytes"),
+        (
+            (fate.value, found.objects[fate], found.bytes[fate])
+            for fate in Fate
+            if found.objects[fate]
+        ),
+    )
+    if not consumers:
+        say("nobody has planned a merge yet: all is kept")
+    for consumer in consumers:
+        say(f"{consumer.name} must have applied what is removed")
+    if dry_run:
+        say("nothing was removed: this was a dry run")

@@ -1,0 +1,191 @@
+"""What a pending merge will do, as a value: made from the plan that would be run, and nothing else.
+
+``tideline plan --json`` prints it; its fields are added to and never change their meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from tideline.contract.manifest import OpenState, TableCondition
+from tideline.contract.modes import Mode
+from tideline.contract.plan import Plan, PlannedChange, TablePlan
+from tideline.contract.planning.parking import Policy, told
+from tideline.contract.request import DumpRequest
+from tideline.contract.steps import ColumnStep, StepKind
+
+METADATA = "metadata only"
+REWRITE = "rewrites the table"
+NOTHING = "nothing"
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """What the settings say of a table."""
+
+    policy: Policy
+    mode: Mode
+    deletion_vectors: bool = True
+
+
+class StepPreview(msgspec.Struct, frozen=True):
+    """One schema step: at ``seq`` the source did what ``change`` says; ``effect`` is what becomes
+    of the target, and ``cost`` what that takes."""
+
+    seq: int
+    change: str
+    effect: str
+    cost: str
+
+
+class TablePreview(msgspec.Struct, frozen=True):
+    """What a merge does with one table; ``action`` is ``create``, ``replace`` or ``merge``.
+
+    ``deletes_unseen``: rows that the plan does not bring are deleted as far as a finished dump or a
+    truncate covers them. ``switch_to``: the mode that the settings ask for, where the target is
+    kept in another one; only ``tideline rebuild`` changes that. ``vectors_to`` likewise: whether
+    they ask for deletion vectors, where the target is kept otherwise.
+    """
+
+    table: str
+    target: str
+    action: str
+    after_manifest: int
+    to_manifest: int
+    rows: int
+    parts: int
+    bytes: int
+    mode: Mode
+    deletes_unseen: bool = False
+    switch_to: Mode | None = None
+    vectors_to: bool | None = None
+    steps: tuple[StepPreview, ...] = ()
+
+
+class DumpPreview(msgspec.Struct, frozen=True):
+    """A dump that is due, or that the worker will be asked for; ``keys`` None: of all rows."""
+
+    table: str
+    why: str
+    keys: int | None = None
+
+
+class PlanPreview(msgspec.Struct, frozen=True):
+    """What ``tideline merge`` would do now. ``held``: tables that stop, and why. ``parks``: by
+    table the kinds of change that it will stop before. ``described``: tables whose targets get
+    other comments, or other columns that are NOT NULL. With ``b`` below ``tail`` more waits."""
+
+    pipeline: str
+    b: int
+    tail: int
+    tables: tuple[TablePreview, ...] = ()
+    held: Mapping[str, str] = msgspec.field(default_factory=dict)
+    parks: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    dumps: tuple[DumpPreview, ...] = ()
+    described: tuple[str, ...] = ()
+
+
+def preview(
+    plan: Plan,
+    state: OpenState,
+    choices: Mapping[str, Choice],
+    rereads: Sequence[DumpRequest],
+) -> PlanPreview:
+    """The preview of ``plan``; ``choices`` are those of all tables that were asked about."""
+    return PlanPreview(
+        pipeline=plan.pipeline,
+        b=plan.b,
+        tail=plan.tail,
+        tables=tuple(_table(table, choices.get(table.table)) for table in plan.tables),
+        held=plan.held,
+        parks={
+            name: tuple(sorted(kind.value for kind in choice.policy.parks))
+            for name, choice in choices.items()
+            if choice.policy.parks
+        },
+        dumps=(*_due(state, choices), *(_reread(request) for request in rereads)),
+        described=tuple(one.table for one in plan.descriptions),
+    )
+
+
+def _table(table: TablePlan, choice: Choice | None) -> TablePreview:
+    wanted = table.mode if choice is None else choice.mode
+    vectors = table.deletion_vectors if choice is None else choice.deletion_vectors
+    return TablePreview(
+        table=table.table,
+        target=table.target,
+        action="replace" if table.replace else "create" if table.create else "merge",
+        after_manifest=table.a,
+        to_manifest=table.b,
+        rows=sum(part.rows for part in table.parts),
+        parts=len(table.parts),
+        bytes=sum(part.bytes for part in table.parts),
+        mode=table.mode,
+        deletes_unseen=table.floor is not None and not table.create,
+        switch_to=None if wanted is table.mode else wanted,
+        vectors_to=None if vectors is table.deletion_vectors else vectors,
+        steps=tuple(
+            _step(table, change, step) for change in table.changes for step in change.steps
+        ),
+    )
+
+
+def _step(table: TablePlan, change: PlannedChange, step: ColumnStep) -> StepPreview:
+    if table.create:
+        effect, cost = "the table is made with its columns at the end", NOTHING
+    elif step.kind in table.ignored and step.column not in table.schemas[change.after].key:
+        effect, cost = _ignored(step)
+    else:
+        effect, cost = _followed(step, table)
+    return StepPreview(change.seq, told(step), effect, cost)
+
+
+def _followed(step: ColumnStep, table: TablePlan) -> tuple[str, str]:
+    if step.kind is StepKind.ADD:
+        if step.default is None:
+            return "the column is added, NULL in rows that are there", METADATA
+        if table.mode is Mode.APPEND:
+            return "the column is added, NULL in older rows", METADATA
+        which = "are current" if table.mode is Mode.HISTORY else "are there"
+        return f"the column is added and gets its default in rows that {which}", REWRITE
+    if step.kind is StepKind.DROP:
+        if table.drop_columns:
+            return "the column is dropped", METADATA
+        if table.mode in (Mode.HISTORY, Mode.APPEND):
+            return "the column stays, with the values of older rows", METADATA
+        return "the column stays, NULL in all rows", METADATA
+    if step.kind is StepKind.RENAME:
+        return "the column is renamed", METADATA
+    if step.kind is StepKind.WIDEN:
+        return "the column is widened in place", METADATA
+    return "the table starts anew with the dump that follows", REWRITE
+
+
+def _ignored(step: ColumnStep) -> tuple[str, str]:
+    if step.kind is StepKind.ADD:
+        return "ignored: the column stays away", NOTHING
+    if step.kind is StepKind.DROP:
+        return "ignored: the column keeps its values", NOTHING
+    if step.kind is StepKind.RENAME:
+        return "ignored: the column stays, and the new name is a new column", REWRITE
+    return "ignored: the type stays; what does not fit is kept as text in _tl_overflow", NOTHING
+
+
+def _due(state: OpenState, choices: Mapping[str, Choice]) -> list[DumpPreview]:
+    """Dumps of whole tables that their state asks for."""
+    words = {
+        TableCondition.UNPROVEN: "unproven",
+        TableCondition.BLOCKED: "blocked: a full dump starts the target anew",
+    }
+    return [
+        DumpPreview(name, f"{words[table.condition]}: {table.reason or 'no reason given'}")
+        for name, table in sorted(state.tables.items())
+        if name in choices and table.condition in words
+    ]
+
+
+def _reread(request: DumpRequest) -> DumpPreview:
+    keys = len(request.keys) if request.keys else None
+    why = "rows lack values that the log did not carry: they are read again"
+    return DumpPreview(request.tables[0], why, keys)

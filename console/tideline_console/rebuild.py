@@ -1,0 +1,98 @@
+"""``tideline rebuild``: build a table anew beside the live one, check it, and swap them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tideline.contract.errors import Misconfigured
+from tideline.contract.modes import Mode
+from tideline.contract.plan import PlannedSwap
+from tideline.contract.receipt import Outcome, TableReceipt
+from tideline.planner import begin_rebuild, next_step
+from tideline.settings import Settings
+from tideline_console.merge import print_held, run_in, store_receipt
+from tideline_console.output import say
+from tideline_console.spark import spark_session
+
+EXIT_FAILED = 1
+STEPS_MAX = 10_000
+"""A rebuild that is not done by then will not be: the live table moves on faster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What was asked for; ``mode`` None: as the settings say."""
+
+    mode: Mode | None = None
+    since_dump: bool = False
+    accept_differences: bool = False
+    anew: bool = False
+
+
+def make_options(
+    mode: str | None, *, since_dump: bool, accept_differences: bool, anew: bool
+) -> Options:
+    """The options from the command line's words."""
+    known = [one.value for one in Mode]
+    if mode is not None and mode not in known:
+        raise Misconfigured(f"there is no mode {mode!r}", hint=f"name one of {', '.join(known)}")
+    chosen = None if mode is None else Mode(mode)
+    return Options(chosen, since_dump, accept_differences, anew)
+
+
+def run(settings: Settings, table: str, options: Options) -> int:
+    """Take step after step until the tables are swapped; 1 when one fails."""
+
+    record = begin_rebuild(
+        settings, table, mode=options.mode, since_dump=options.since_dump, anew=options.anew
+    )
+    say(f"rebuild {record.build} of {table}, as {record.mode.value}")
+    with spark_session(settings, "rebuild") as session:
+        for _ in range(STEPS_MAX):
+            plan = next_step(settings, record, accept_differences=options.accept_differences)
+            if plan is None:
+                say(f"{table} is rebuilt, as {record.mode.value}")
+                return 0
+            if plan.held:
+                print_held(plan)
+                return EXIT_FAILED
+            for step in plan.tables:
+                say(f"building up to manifest {step.b}: {len(step.parts)} parts")
+            for swap in plan.swaps:
+                say(_told(swap))
+            receipt = run_in(session, settings, plan)
+            store_receipt(settings, receipt)
+            if [one for one in receipt.tables if _failed(one)]:
+                return EXIT_FAILED
+    say(f"{table} was merged faster than it could be rebuilt: run the command again")
+    return EXIT_FAILED
+
+
+def _told(swap: PlannedSwap) -> str:
+    if swap.live_b is None:
+        return f"comparing and swapping at manifest {swap.b}"
+    return (
+        f"swapping at manifest {swap.b}, without comparing: the live table cannot go on from"
+        f" manifest {swap.live_b}"
+    )
+
+
+def _failed(one: TableReceipt) -> bool:
+    """Say what became of a step, where that is more than that it is done."""
+    for change in one.foreign_changes:
+        say(f"{one.table}: changed by somebody else: {change}")
+    if one.outcome is Outcome.REFUSED:
+        say(f"{one.table}: {one.error}")
+    if one.outcome is not Outcome.FAILED:
+        _print_differences(one.table, one.differences)
+        return False
+    say(f"{one.table}: {one.error}")
+    if one.hint is not None:
+        say(f"  hint: {one.hint}")
+    return True
+
+
+def _print_differences(table: str, differences: Mapping[str, int]) -> None:
+    for kind, count in sorted(differences.items()):
+        say(f"{table}: {count} keys {kind}")

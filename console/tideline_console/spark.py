@@ -1,0 +1,88 @@
+"""One Spark application of this process, for commands that need several jobs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING
+
+from tideline.contract.errors import TidelineError
+from tideline_console.output import say
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tideline.settings import Settings
+
+_OUTPUTS = (1, 2)
+_TOLD_BYTES = 20_000
+
+
+@contextmanager
+def spark_session(settings: Settings, what: str) -> Iterator[SparkSession]:
+    """A session with Delta, as ``[merge]`` in the settings says; it ends with the context."""
+    from tideline.delta_jars import delta_jars
+    from tideline.java import java_home
+    from tideline.local_spark import QUICK_LAUNCH, short_lived, spark_home
+    from tideline_spark.session import end_session, make_session
+
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_LAUNCH)
+    if (home := spark_home()) is not None:
+        os.environ["SPARK_HOME"] = str(home)  # Else spark-submit starts a Python to look for it.
+    merge = settings.merge
+    jars = [str(path) for path in delta_jars()] if merge.jars is None else merge.jars.split(",")
+    with (
+        tempfile.TemporaryFile() as said,
+        tempfile.TemporaryDirectory(prefix="tideline-spark-") as folder,
+        _told_if_it_fails(said),
+    ):
+        with _output_to(said):
+            session = make_session(
+                master=merge.master,
+                driver_memory=merge.driver_memory,
+                jars=jars,
+                app_name=f"tideline {what} {settings.pipeline}",
+                java_options=short_lived(),
+                # Spark makes this folder, and has no use for it; else it is made where we are.
+                others={"spark.sql.warehouse.dir": folder},
+            )
+        try:
+            yield session
+        finally:
+            end_session(session)
+
+
+@contextmanager
+def _output_to(file: IO[bytes]) -> Iterator[None]:
+    """What is started meanwhile writes to ``file`` for as long as it runs: Java and Spark have much
+    to say at every start, and of every VACUUM, that is nobody's concern."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    ours = [os.dup(number) for number in _OUTPUTS]
+    for number in _OUTPUTS:
+        os.dup2(file.fileno(), number)
+    try:
+        yield
+    finally:
+        for number, kept in zip(_OUTPUTS, ours, strict=True):
+            os.dup2(kept, number)
+            os.close(kept)
+
+
+@contextmanager
+def _told_if_it_fails(said: IO[bytes]) -> Iterator[None]:
+    """Where Spark fails otherwise than in words of ours, the end of what it said is shown."""
+    try:
+        yield
+    except TidelineError:
+        raise
+    except Exception:
+        size = said.seek(0, os.SEEK_END)
+        said.seek(max(0, size - _TOLD_BYTES))
+        for line in said.read().decode(errors="replace").splitlines():
+            say(line, error=True)
+        raise

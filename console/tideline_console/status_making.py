@@ -1,0 +1,324 @@
+"""How a status is put together.
+
+The chain is the record: it says what is captured, parked, unproven, asked for. Redis only adds
+what a worker says of itself and how far a dump is right now; the warehouse says what is merged.
+Each of the three may be away, and the document says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from tideline.contract.clocks import apart
+from tideline.contract.manifest import Manifest, OpenState, TableCondition, TableState
+from tideline.contract.modes import Mode
+from tideline.contract.planning.parking import Stop
+from tideline.contract.planning.table_plans import complete_through
+from tideline.contract.request import Answer, RequestState
+from tideline.control import WORDS_S, Heard, WorkerStatus
+from tideline.planner.verified import LastProof
+from tideline_console.recorded import ended_answers, open_answers
+from tideline_console.status_document import (
+    Beginning,
+    ChainStatus,
+    EarlierRows,
+    Status,
+    TableStage,
+    TableStatus,
+    Through,
+    WorkerState,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What the warehouse says of a table: how far it is, and what is wrong with it.
+
+    ``manifest_number`` is 0 while nothing was merged. ``foreign`` names changes by others that no
+    full dump has healed yet; ``problem`` says why it cannot be merged into at all; ``pending``
+    counts rows that lack values (None: that is not known). ``mode`` is how it is kept,
+    ``mode_wanted`` what the settings say where that is another; ``deletion_vectors`` likewise.
+    ``target`` is where it lies. ``stop``: the change of columns
+    that its merges stop before, because the settings say so. ``over``: somebody has removed the
+    target of a table that the source has no longer, and it is not made anew. ``proof``: when it was
+    last proven equal.
+    """
+
+    manifest_number: int = 0
+    seq: int = 0
+    source_time_us: int | None = None
+    foreign: tuple[str, ...] = ()
+    problem: str | None = None
+    pending: int | None = 0
+    mode: Mode | None = None
+    mode_wanted: Mode | None = None
+    deletion_vectors: bool | None = None
+    deletion_vectors_wanted: bool | None = None
+    target: str | None = None
+    stop: Stop | None = None
+    over: bool = False
+    proof: LastProof | None = None
+
+    def settled(self, state: TableState) -> TableState:
+        """What the chain says of the table, without the doubts that its proof has ended."""
+        return state if self.proof is None else self.proof.settled(state)
+
+    @property
+    def doubt(self) -> str | None:
+        """Why the table may not hold all that was merged into it; None when it does."""
+        if self.problem is not None:
+            return self.problem
+        if self.foreign:
+            return f"the warehouse's table was changed by others: {', '.join(self.foreign)}"
+        if self.pending is None:
+            return "rows may lack values that the log did not carry: the last receipt is not there"
+        if self.pending:
+            return f"{self.pending} rows lack values that the log did not carry and are read again"
+        return None
+
+
+def make_status(
+    pipeline: str,
+    tail: Manifest | None,
+    state: OpenState,
+    *,
+    workers: Sequence[WorkerStatus] | None,
+    merged: Mapping[str, Merged],
+    takeover_after_s: float,
+    now_us: int,
+) -> Status:
+    """The document from what was read; ``workers`` is None when Redis did not answer.
+
+    How late the tables are is for `status_watch` to add. ``merged`` was read before ``tail`` and
+    ``state``, so that it claims no more than they do.
+    ``now_us`` is this machine's clock.
+    """
+    return Status(
+        pipeline=pipeline,
+        at_us=now_us,
+        worker=worker_state(tail, workers, takeover_after_s=takeover_after_s, now_us=now_us),
+        workers=tuple(workers or ()),
+        chain=None if tail is None else _chain(tail, now_us),
+        tables=() if tail is None else _tables(tail, state, merged, now_us),
+        dumps=dumps_under_way(state, workers or ()),
+        ended=ended_answers(state),
+        paused=state.paused,
+    )
+
+
+def judged(
+    heard: Iterable[Heard], tail: Manifest | None, heartbeat_s: float
+) -> tuple[WorkerStatus, ...]:
+    """What is to be held of the workers' last words, which were read before ``tail``.
+
+    The chain alone decides who is live: whoever wrote its end, unless it says there that it stops;
+    then it is left out. Who has neither said anything nor extended the chain for longer than
+    ``heartbeat_s`` is silent, whatever its last word was.
+    """
+    stopped = None if tail is None or not tail.released else tail.writer
+    silent_after_s = max(heartbeat_s, WORDS_S)
+    return tuple(
+        _judged(one, tail, silent_after_s) for one in heard if one.status.writer != stopped
+    )
+
+
+def _judged(heard: Heard, tail: Manifest | None, silent_after_s: float) -> WorkerStatus:
+    status, silent_s = heard
+    wrote = tail is not None and tail.writer == status.writer
+    last_us = status.updated_at_us
+    if tail is not None and wrote and tail.written_at_us is not None:
+        # Both are of its own clock: it has extended the chain since.
+        last_us = max(last_us, tail.written_at_us)
+        silent_s -= (last_us - status.updated_at_us) / 1_000_000
+    if silent_s > silent_after_s:
+        return replace(status, state="silent", silent_since_us=last_us)
+    if tail is None or (status.state == "passive" and not wrote):
+        return status
+    return replace(status, state="live" if wrote else "fenced")
+
+
+def worker_state(
+    tail: Manifest | None,
+    workers: Sequence[WorkerStatus] | None,
+    *,
+    takeover_after_s: float,
+    now_us: int,
+) -> WorkerState:
+    """Whether anybody reads the log: what the ``workers`` say, as `judged`, else whether the chain
+    still grows."""
+    states = {worker.state for worker in workers or ()}
+    if "live" in states:
+        return WorkerState.LIVE
+    grows = (
+        tail is not None
+        and not tail.released
+        and tail.written_at_us is not None
+        and now_us - tail.written_at_us < takeover_after_s * 1_000_000
+    )
+    lost = tail is not None and any(
+        worker.writer == tail.writer and worker.state == "silent" for worker in workers or ()
+    )
+    if grows and not lost:
+        return WorkerState.LIVE
+    if "passive" in states:
+        return WorkerState.PASSIVE
+    if lost:
+        return WorkerState.SILENT
+    return WorkerState.UNKNOWN if workers is None and tail is None else WorkerState.STOPPED
+
+
+def dumps_under_way(state: OpenState, workers: Sequence[WorkerStatus]) -> tuple[Answer, ...]:
+    """The open requests, each as the live worker last told of it, else as the chain has it."""
+    ended = {answer.request_id for answer in state.recent}
+    told = {
+        dump.request_id: dump
+        for worker in workers
+        if worker.state == "live"
+        for dump in worker.dumps
+        if dump.request_id not in ended
+    }
+    known = {answer.request_id: answer for answer in open_answers(state)}
+    # What the chain has not yet: accepted a moment ago, by a manifest newer than the tail read.
+    return tuple((known | told).values())
+
+
+def _chain(tail: Manifest, now_us: int) -> ChainStatus:
+    return ChainStatus(
+        manifest_number=tail.manifest_number,
+        incarnation=tail.incarnation,
+        term=tail.term,
+        writer=tail.writer,
+        last_seq=tail.last_seq,
+        position=str(tail.position),
+        released=tail.released,
+        source_time_us=tail.source_time_us,
+        written_at_us=tail.written_at_us,
+        lag_s=_age_s(_come(tail.through_us, now_us), now_us),
+        clocks_apart=_ahead(tail.source_time_us, now_us),
+    )
+
+
+def _tables(
+    tail: Manifest, state: OpenState, merged: Mapping[str, Merged], now_us: int
+) -> tuple[TableStatus, ...]:
+    dumping = {
+        dump.table
+        for request in state.requests
+        for dump in request.dumps
+        if not RequestState(dump.state).final and not request.request.verifies
+    }
+    return tuple(
+        _table(name, found, tail, merged.get(name), dumping=name in dumping, now_us=now_us)
+        for name, found in sorted(state.tables.items())
+    )
+
+
+def _table(
+    name: str,
+    found: TableState,
+    tail: Manifest,
+    merged: Merged | None,
+    *,
+    dumping: bool,
+    now_us: int,
+) -> TableStatus:
+    proof = None if merged is None else merged.proof
+    verified = None if proof is None else proof.through(found)
+    found = found if merged is None else merged.settled(found)
+    stage, since_seq, reason, hint = _stage(found, merged)
+    up_to_date = _waits_for_nothing(found, merged)
+    through = _merged_through(found, tail, merged, up_to_date=up_to_date)
+    through_us = None if through is None else _come(through.source_time_us, now_us)
+    return TableStatus(
+        table=name,
+        state=TableStage.DUMPING if dumping else stage,
+        captured=_captured_through(found, tail),
+        merged=through,
+        up_to_date=up_to_date,
+        lag_s=_age_s(through_us, now_us),
+        since_seq=since_seq,
+        reason=reason,
+        hint=hint,
+        complete_through_us=through_us,
+        pending=0 if merged is None else merged.pending,
+        verified=verified,
+        mode=None if merged is None else merged.mode,
+        mode_wanted=None if merged is None else merged.mode_wanted,
+        deletion_vectors=None if merged is None else merged.deletion_vectors,
+        deletion_vectors_wanted=None if merged is None else merged.deletion_vectors_wanted,
+        target=None if merged is None else merged.target,
+        captured_from=_beginning(found),
+    )
+
+
+def _beginning(found: TableState) -> Beginning | None:
+    begun = found.captured_from
+    if begun is None:
+        return None
+    earlier = EarlierRows.MISSING if found.complete_seq is None else EarlierRows.DUMPED
+    if begun.created and found.complete_seq in (None, begun.seq):
+        earlier = EarlierRows.NONE
+    return Beginning(begun.seq, begun.source_time_us, earlier)
+
+
+_Stage = tuple[TableStage, int | None, str | None, str | None]
+
+
+def _stage(found: TableState, merged: Merged | None) -> _Stage:
+    """The table's state with since when, why and what to do: the source's side first, then the
+    warehouse's."""
+    if found.condition is not TableCondition.LIVE or merged is None:
+        return TableStage(found.condition.value), found.since_seq, found.reason, found.hint
+    if merged.problem is not None:
+        return TableStage.BLOCKED, None, merged.problem, None
+    if merged.foreign:
+        return TableStage.UNPROVEN, None, merged.doubt, None
+    if merged.stop is not None:
+        return TableStage.BLOCKED, merged.stop.seq, merged.stop.reason, merged.stop.hint
+    return TableStage.LIVE, None, None, None
+
+
+def _waits_for_nothing(found: TableState, merged: Merged | None) -> bool:
+    """A table that was parked before anything of it was captured has nothing to wait for."""
+    if merged is None or merged.manifest_number == 0:
+        over = merged is not None and merged.over
+        return over or (found.condition is TableCondition.PARKED and found.last_data_manifest == 0)
+    if merged.problem is not None:
+        return False
+    return merged.manifest_number >= found.last_data_manifest
+
+
+def _captured_through(found: TableState, tail: Manifest) -> Through:
+    if found.condition is TableCondition.PARKED and found.since_seq is not None:
+        return Through(found.since_seq)
+    return Through(tail.last_seq, tail.manifest_number, tail.through_us)
+
+
+def _merged_through(
+    found: TableState, tail: Manifest, merged: Merged | None, *, up_to_date: bool
+) -> Through | None:
+    if merged is None or merged.manifest_number == 0:
+        return None
+    if merged.doubt is not None:
+        return Through(merged.seq, merged.manifest_number, None)
+    if up_to_date and found.condition is not TableCondition.PARKED:
+        return Through(tail.last_seq, tail.manifest_number, complete_through(found, tail))
+    return Through(merged.seq, merged.manifest_number, merged.source_time_us)
+
+
+def _ahead(at_us: int | None, now_us: int) -> str | None:
+    """That the source's clock is ahead of this machine's; that it is behind is a lag like any."""
+    return None if at_us is None or at_us < now_us else apart(at_us, now_us)
+
+
+def _come(at_us: int | None, now_us: int) -> int | None:
+    """A time that has come: of a later one nobody knows what is missing."""
+    return None if _ahead(at_us, now_us) else at_us
+
+
+def _age_s(at_us: int | None, now_us: int) -> float | None:
+    """Seconds since ``at_us``; clocks that differ may make it negative, which is shown as 0."""
+    return None if at_us is None else round(max(0, now_us - at_us) / 1_000_000, 3)

@@ -1,0 +1,74 @@
+"""``tideline status --metrics``: the tables' freshness in Prometheus' text format.
+
+For a textfile collector or a push gateway, at whatever pace that is run: merges are jobs that come
+and go, and nobody would be there to be scraped. ``docs/METRICS.md`` lists what is in it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+
+from tideline.contract.timeliness import MergeRun
+from tideline_console.freshness import Stage, Watch
+from tideline_console.status_document import Status
+
+
+def metrics(status: Status, watch: Watch) -> str:
+    """Of ``status`` and of the merge runs in the window. What is not known has no sample."""
+    registry = CollectorRegistry()
+
+    def gauge(name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"tideline_{name}", text, ["pipeline", *labels], registry=registry)
+
+    through = gauge("table_complete_through_seconds", "Source's clock, as Unix time", "table")
+    verified = gauge("table_verified_through_seconds", "The same of the last proof", "table")
+    lag = gauge("table_lag_seconds", "How old the warehouse's table is", "table")
+    late = gauge("table_late", "1: late, by the stage that it waits for", "table", "stage")
+    pending = gauge("table_pending_rows", "Rows that lack values", "table")
+    changes = gauge("slo_changes", "Changes that became queryable in the window", "table")
+    missed = gauge("slo_late_changes", "Those that became so too late", "table")
+    burn = gauge("slo_burn", "Share of late changes by the allowed one; 1: used up", "table")
+    for one in status.tables:
+        labels = (status.pipeline, one.table)
+        if one.complete_through_us is not None:
+            through.labels(*labels).set(one.complete_through_us / 1_000_000)
+            lag.labels(*labels).set(one.lag_s or 0.0)
+        proven = one.verified if one.verified and one.verified.invalid is None else None
+        if proven is not None and proven.source_time_us is not None:
+            verified.labels(*labels).set(proven.source_time_us / 1_000_000)
+        if one.pending is not None:
+            pending.labels(*labels).set(one.pending)
+        for stage in Stage:
+            waits = one.late is not None and one.late.stage is stage
+            late.labels(*labels, stage.value).set(waits)
+        if one.slo is not None:
+            changes.labels(*labels).set(one.slo.changes)
+            missed.labels(*labels).set(one.slo.late)
+            burn.labels(*labels).set(one.slo.burn)
+    merges = gauge("table_merges", "Merges in the window, by outcome", "table", "outcome")
+    tries = gauge("table_merge_attempts", "Attempts that they took", "table")
+    conflicts = gauge("table_merge_conflicts", "Those lost to another writer", "table")
+    for (table, name), count in _counted(watch.runs).items():
+        if name == "attempts":
+            tries.labels(status.pipeline, table).set(count)
+        elif name == "conflicts":
+            conflicts.labels(status.pipeline, table).set(count)
+        else:
+            merges.labels(status.pipeline, table, name).set(count)
+    last = gauge("last_merge_seconds", "When the last merge run ended, Unix time")
+    if watch.runs:
+        last.labels(status.pipeline).set(watch.runs[-1].ended_us / 1_000_000)
+    return generate_latest(registry).decode()
+
+
+def _counted(runs: Iterable[MergeRun]) -> Counter[tuple[str, str]]:
+    counted: Counter[tuple[str, str]] = Counter()
+    for run in runs:
+        for one in run.tables:
+            counted[one.table, one.outcome] += 1
+            counted[one.table, "attempts"] += one.attempts
+            counted[one.table, "conflicts"] += one.conflicts
+    return counted

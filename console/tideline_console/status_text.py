@@ -1,0 +1,236 @@
+"""The status as people read it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from tideline.contract.printable import command
+from tideline.contract.request import Answer, TableProgress
+from tideline_console.freshness import Lateness
+from tideline_console.output import say
+from tideline_console.status_document import EarlierRows, Status, TableStage, TableStatus
+from tideline_console.tables import moment, print_table, vectors_differ
+
+ENDED_SHOWN = 10
+"""Of the requests that ended; the document has all that the chain remembers."""
+
+
+def print_status(status: Status) -> None:
+    chain = status.chain
+    lag = None if chain is None else _seconds(chain.lag_s)
+    say(f"pipeline {status.pipeline}: worker {status.worker.value}, captured {lag or '-'} ago")
+    for error in (status.control_error, status.warehouse_error):
+        if error is not None:
+            say(f"not known: {error}")
+    if status.workers:
+        _print_workers(status)
+        _print_restarts(status)
+    if chain is None:
+        say("nothing is captured yet; run `tideline capture`")
+        return
+    print_table(
+        ("manifest", "term", "last seq", "position", "source time", "writer"),
+        [
+            (
+                chain.manifest_number,
+                chain.term,
+                chain.last_seq,
+                chain.position,
+                moment(chain.source_time_us),
+                chain.writer,
+            )
+        ],
+    )
+    if chain.clocks_apart is not None:
+        say(f"{chain.clocks_apart}: set both right; until then freshness is not known")
+    _print_tables(status.tables)
+    _print_beginnings(status)
+    _print_freshness(status)
+    _print_verified(status)
+    _print_dumps(status)
+
+
+def _print_workers(status: Status) -> None:
+    print_table(
+        ("worker", "state", "host", "pid", "manifest", "heard of", "note"),
+        (
+            (
+                one.writer,
+                one.state
+                if one.silent_since_us is None
+                else f"{one.state} since {moment(one.silent_since_us)}",
+                one.host,
+                str(one.pid),
+                one.manifest_number,
+                moment(one.updated_at_us),
+                one.note,
+            )
+            for one in status.workers
+        ),
+    )
+
+
+def _print_restarts(status: Status) -> None:
+    for one in status.workers:
+        if one.restart_for:
+            say(
+                f"{one.writer} goes by other settings than its file says: restart it, for"
+                f" {', '.join(one.restart_for)}"
+            )
+
+
+def _print_tables(tables: tuple[TableStatus, ...]) -> None:
+    places = {one.table: _place(one.target) for one in tables if one.target is not None}
+    for warehouse in sorted({warehouse for warehouse, _ in places.values()}):
+        say(f"warehouse {warehouse}: each table in its folder")
+    columns = ("table", "state", "captured seq", "merged seq", "complete through", "lag", "waiting")
+    print_table(
+        (*columns, "folder"),
+        (
+            (
+                one.table,
+                one.state.value,
+                one.captured.seq,
+                None if one.merged is None else one.merged.seq,
+                moment(one.complete_through_us),
+                _seconds(one.lag_s),
+                "no" if one.up_to_date else "yes",
+                places[one.table][1] if one.table in places else None,
+            )
+            for one in tables
+        ),
+    )
+    for one in tables:
+        if one.state is not TableStage.LIVE and one.reason is not None:
+            since = "" if one.since_seq is None else f" since seq {one.since_seq}"
+            hint = "" if one.hint is None else f"; {one.hint}"
+            say(f"{one.table} {one.state.value}{since}: {one.reason}{hint}")
+        if one.mode is not None and one.mode_wanted is not None:
+            say(
+                f"{one.table} is kept as {one.mode.value}, the settings say"
+                f" {one.mode_wanted.value}: {command('rebuild', one.table)} switches it"
+            )
+        if one.deletion_vectors_wanted is not None:
+            say(vectors_differ(one.table, wanted=one.deletion_vectors_wanted))
+
+
+def _print_beginnings(status: Status) -> None:
+    """Of tables that no dump makes whole: from where on what is captured."""
+    for one in status.tables:
+        begun = one.captured_from
+        if begun is None or begun.earlier_rows is EarlierRows.DUMPED:
+            continue
+        if one.state in (TableStage.DUMPING, TableStage.PARKED):
+            continue
+        at = f"seq {begun.seq}"
+        if begun.source_time_us is not None:
+            at += f" (source time {moment(begun.source_time_us)})"
+        earlier = f"rows from before are not: {command('dump', one.table)} brings them"
+        if begun.earlier_rows is EarlierRows.NONE:
+            earlier = "where it was created"
+        say(f"{one.table} is captured from {at} on; {earlier}")
+
+
+def _place(target: str) -> tuple[str, str]:
+    """The warehouse, and the table's folder in it."""
+    warehouse, schema, name = target.rsplit("/", 2)
+    return warehouse, f"{schema}/{name}"
+
+
+def _print_freshness(status: Status) -> None:
+    for one in status.tables:
+        if one.late is not None:
+            say(f"{one.table} is late by {one.late.stage.value}: {_why_late(one, one.late)}")
+    for whose, kept in (("all tables", status.slo), *((t.table, t.slo) for t in status.tables)):
+        if kept is None or kept.percent is None or (whose != "all tables" and not kept.late):
+            continue
+        say(
+            f"{whose}: {kept.percent:g} % of {kept.changes:,} changes within {kept.within_s:g} s"
+            f" since {moment(kept.since_us)} (objective {kept.objective_percent:g} %,"
+            f" budget burn {kept.burn:g}×, slowest {kept.slowest_s:.0f} s)"
+        )
+
+
+def _why_late(table: TableStatus, late: Lateness) -> str:
+    """Why, unless it was just said of the table's state."""
+    if table.state is not TableStage.LIVE and table.reason and table.reason in late.reason:
+        return f"it is {table.state.value}, as said above"
+    return late.reason if late.hint is None else f"{late.reason}; {late.hint}"
+
+
+def _print_verified(status: Status) -> None:
+    for one in status.tables:
+        found = one.verified
+        if found is None:
+            continue
+        at = f"seq {found.seq}"
+        if found.source_time_us is not None:
+            at += f" (source time {moment(found.source_time_us)})"
+        if found.invalid is None:
+            say(f"{one.table} verified through {at}")
+        else:
+            say(f"{one.table} was verified at {at}; that holds no more: {found.invalid}")
+
+
+def _print_dumps(status: Status) -> None:
+    if status.paused:
+        say("all dumps are paused: `tideline resume --all` goes on with them")
+    if status.dumps:
+        print_table(
+            (
+                "request",
+                "table",
+                "state",
+                "chunk",
+                "of about",
+                "rows",
+                "of about",
+                "a second",
+                "left",
+                "held up by",
+            ),
+            (
+                (answer.request_id, *_progress(table))
+                for answer in status.dumps
+                for table in answer.tables
+            ),
+        )
+    if status.ended:
+        print_table(
+            ("ended lately", "state", "tables", "rows", "manifest", "why"),
+            (_end(answer) for answer in status.ended[-ENDED_SHOWN:]),
+        )
+
+
+def _progress(table: TableProgress) -> tuple[object, ...]:
+    return (
+        table.table,
+        table.state.value,
+        table.chunks,
+        table.chunks_estimate,
+        table.rows,
+        table.rows_estimate,
+        table.rows_per_s,
+        _span(table.remaining_s),
+        table.error or table.waiting,
+    )
+
+
+def _end(answer: Answer) -> tuple[object, ...]:
+    reasons = [reason for reason in (answer.error, answer.hint) if reason is not None]
+    return (
+        answer.request_id,
+        answer.state.value,
+        len(answer.tables),
+        sum(table.rows for table in answer.tables),
+        answer.manifest_number,
+        "; ".join(reasons) or None,
+    )
+
+
+def _span(seconds: float | None) -> str | None:
+    return None if seconds is None else str(timedelta(seconds=round(seconds)))
+
+
+def _seconds(value: float | None) -> str | None:
+    return None if value is None else f"{value:.1f} s"

@@ -1,0 +1,102 @@
+"""Makes a status of what was read: with how late each table is and how far the objective was kept.
+
+Invariant: no part of it says what another one denies. Whatever is said of a table, a worker or a
+time follows from one rule, and the others build on what that says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from tideline.contract.manifest import Manifest, OpenState
+from tideline.contract.timeliness import Objective
+from tideline.control import Heard
+from tideline_console.freshness import Chain, Table, Watch, kept_by_table, kept_in_all, lateness
+from tideline_console.status_document import Status, TableStage, TableStatus
+from tideline_console.status_making import Merged, judged, make_status
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What a status is made of. ``merged`` and ``heard`` were read before the chain's ``tail`` and
+    ``state``, and are None when warehouse or queue could not be asked. ``began_us``: when the first
+    manifest was written. ``now_us``: this machine's clock, behind all reading."""
+
+    tail: Manifest | None
+    state: OpenState
+    heard: Sequence[Heard] | None
+    merged: Mapping[str, Merged] | None
+    began_us: int | None
+    now_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """After what silence a worker is silent, and its chain abandoned."""
+
+    heartbeat_s: float
+    takeover_after_s: float
+
+
+def status_of(pipeline: str, read: Read, watch: Watch, limits: Limits) -> Status:
+    """The whole status, but for why something is missing."""
+    heard, tail = read.heard, read.tail
+    workers = None if heard is None else judged(heard, tail, limits.heartbeat_s)
+    status = make_status(
+        pipeline,
+        tail,
+        read.state,
+        workers=workers,
+        merged=read.merged or {},
+        takeover_after_s=limits.takeover_after_s,
+        now_us=read.now_us,
+    )
+    if tail is None:
+        return status
+    end = Chain(tail, workers, limits.takeover_after_s, read.now_us, read.began_us)
+    # Nothing can have been late, or merged, before there was a pipeline.
+    watch = replace(watch, since_us=max(watch.since_us, read.began_us or 0))
+    return watched(status, end, read.state, read.merged, watch)
+
+
+def watched(
+    status: Status,
+    chain: Chain,
+    state: OpenState,
+    merged: Mapping[str, Merged] | None,
+    watch: Watch,
+) -> Status:
+    """``status``, made of the same ``chain`` and ``state``, with lateness and budgets.
+
+    ``merged`` is None when the warehouse could not be asked: then no table is called late.
+    ``watch.objective_of("")`` is the objective of the pipeline.
+    """
+    budgets = kept_by_table(watch, [one.table for one in status.tables])
+    tables = []
+    for one in status.tables:
+        late = None if merged is None else lateness(chain, _table(one, state, merged), watch)
+        tables.append(msgspec.structs.replace(one, late=late, slo=budgets.get(one.table)))
+    whole = kept_in_all(watch, watch.objective_of(""))
+    return msgspec.structs.replace(status, tables=tuple(tables), slo=whole)
+
+
+def _table(one: TableStatus, state: OpenState, merged: Mapping[str, Merged]) -> Table:
+    found = merged.get(one.table)
+    state_now = state.tables[one.table]
+    stop = None if found is None or found.stop is None else str(found.stop)
+    return Table(
+        one.table,
+        state_now if found is None else found.settled(state_now),
+        one.complete_through_us,
+        waits=not one.up_to_date,
+        doubt=None if found is None else found.doubt or stop,
+        dumping=one.state is TableStage.DUMPING,
+    )
+
+
+def objectives(percent: float, within_s: float) -> Objective:
+    """An objective as the settings give it."""
+    return Objective(percent, round(within_s * 1_000_000))

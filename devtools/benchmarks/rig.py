@@ -1,0 +1,169 @@
+"""The servers a benchmark needs, and a worker whose cost can be read."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psutil
+import psycopg2
+
+from devtools.services.postgres import PostgresServer
+from devtools.services.valkey import ValkeyServer
+from tideline.settings import Settings, make_settings
+from tideline.store.chain import Chain
+from tideline.store.objects import open_store
+from tideline_capture.app import run_worker
+
+_SERVER = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "max_wal_size": "16GB",
+    "shared_buffers": "512MB",
+    "autovacuum": "off",
+}
+IDLE_S = 0.5
+
+
+@dataclass
+class Rig:
+    """A source with a database ``shop``; ``cursor`` is on it, in autocommit."""
+
+    folder: Path
+    postgres: PostgresServer
+    valkey: ValkeyServer
+    cursor: Any
+
+    @property
+    def dsn(self) -> str:
+        return self.postgres.dsn("shop")
+
+    def settings(self, *, initial: str = "log-only", **capture: Any) -> Settings:
+        """Settings of the pipeline ``shop`` into a local store."""
+        limits = {"heartbeat_s": 1.0, "takeover_after_s": 2.0, **capture}
+        return make_settings(
+            {
+                "pipeline": "shop",
+                "source": {"url": self.dsn, "tables": ["public.*"], "initial": initial},
+                "store": {"url": f"file://{self.folder}/store"},
+                "control": {"url": self.valkey.url()},
+                "warehouse": {"url": f"file://{self.folder}/warehouse"},
+                "capture": limits,
+            }
+        )
+
+
+@contextmanager
+def rig(**server: str) -> Iterator[Rig]:
+    """A PostgreSQL and a Valkey of their own, gone at the end."""
+    with TemporaryDirectory(prefix="tideline-bench-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        with (
+            PostgresServer(folder / "postgres", settings={**_SERVER, **server}) as postgres,
+            ValkeyServer(folder / "valkey") as valkey,
+        ):
+            admin = psycopg2.connect(postgres.dsn("postgres"))
+            admin.autocommit = True
+            admin.cursor().execute("CREATE DATABASE shop")
+            admin.close()
+            connection = psycopg2.connect(postgres.dsn("shop"))
+            connection.autocommit = True
+            yield Rig(folder, postgres, valkey, connection.cursor())
+            connection.close()
+
+
+@dataclass
+class Cost:
+    """What a stretch of work took: seconds of wall and of CPU (this process; another's)."""
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    sender_cpu_s: float = 0.0
+    rows: int = 0
+    latencies_s: list[float] = field(default_factory=list)
+
+
+def run_until_idle(settings: Settings, rig: Rig | None = None, *, begin: str = "reading") -> Cost:
+    """Run the worker in this process until it is idle; with ``rig``, watch its walsender.
+
+    The wall goes from when it first reaches the point ``begin`` (it reads the log; it orders the
+    first chunk: ``between-chunks``) to its last manifest that holds rows; the CPU is all that the
+    process used, start and idle tail included.
+    """
+    clock = _Clock(begin)
+    cpu = time.process_time()
+    chain = Chain(open_store(settings.store), settings.pipeline)
+    before = chain.tail()
+    sender = Sender()
+    if rig is None:
+        run_worker(settings, until_idle_s=IDLE_S, on_point=clock.note)
+    else:
+        with watch_sender(rig) as sender:
+            run_worker(settings, until_idle_s=IDLE_S, on_point=clock.note)
+    after = chain.tail()
+    number = before.manifest.manifest_number if before else 0
+    links = list(chain.links(number + 1, after.manifest.manifest_number)) if after else []
+    rows = sum(part.rows for link in links for part in link.manifest.parts)
+    return Cost(clock.wall_s, time.process_time() - cpu, sender.cpu_s, rows)
+
+
+class _Clock:
+    """From the first time at a point to the last manifest that names parts."""
+
+    def __init__(self, begin: str) -> None:
+        self._begin = begin
+        self._begun: float | None = None
+        self._ended = 0.0
+        self._uploading = False
+
+    @property
+    def wall_s(self) -> float:
+        return max(0.0, self._ended - (self._begun or 0.0)) if self._ended else 0.0
+
+    def note(self, point: str) -> None:
+        if point == self._begin and self._begun is None:
+            self._begun = time.perf_counter()
+        elif point == "before-part-put":
+            self._uploading = True
+        elif point == "after-manifest" and self._uploading:
+            self._uploading = False
+            self._ended = time.perf_counter()
+
+
+class Sender:
+    """CPU seconds of the walsender that served us, as last seen."""
+
+    def __init__(self) -> None:
+        self.cpu_s = 0.0
+
+
+@contextmanager
+def watch_sender(rig: Rig) -> Iterator[Sender]:
+    sender, stop = Sender(), threading.Event()
+
+    def watch() -> None:
+        connection = psycopg2.connect(rig.postgres.dsn("postgres"))
+        connection.autocommit = True
+        cursor = connection.cursor()
+        while not stop.wait(0.05):
+            cursor.execute("SELECT pid FROM pg_stat_replication")
+            for (pid,) in cursor.fetchall():
+                try:
+                    times = psutil.Process(pid).cpu_times()
+                except psutil.NoSuchProcess:
+                    continue
+                sender.cpu_s = max(sender.cpu_s, times.user + times.system)
+        connection.close()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    yield sender
+    stop.set()
+    thread.join()

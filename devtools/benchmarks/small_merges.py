@@ -1,0 +1,125 @@
+# ruff: noqa: S608  statements are made of numbers and names of ours
+"""Ten changes into each of a hundred small tables, in one plan: what a merge costs by itself.
+
+The jobs are counted by what they are for, in Delta's words or by the line of ours that begins them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from devtools.benchmarks.clocks import clocks, since
+from devtools.benchmarks.result import Result, result
+from devtools.benchmarks.rig import Rig, rig, run_until_idle
+from tideline.contract.receipt import Outcome
+from tideline.delta_jars import delta_jars
+from tideline.planner import plan_merge
+from tideline.settings import Settings
+from tideline_spark.merge import run_plan
+from tideline_spark.session import make_session
+
+NAME = "small_merges"
+TABLES = 100
+CHANGES = 10
+ROUNDS = 4
+"""The last one counts: by then a session that stays is warm."""
+JOBS_GOAL, CPU_GOAL_S = 8, 1.2
+_FIGURES = re.compile(r"\d+")
+
+
+def run(rows: int) -> Iterator[Result]:
+    """A table has a fiftieth of ``rows`` rows: 10,000 of the default 500,000."""
+    each = rows // 50
+    with rig() as server:
+        for number in range(TABLES):
+            server.cursor.execute(
+                f"CREATE TABLE small_{number} (id bigint PRIMARY KEY, status text, note text,"
+                " amount numeric(12,2), changed timestamptz);"
+                f"INSERT INTO small_{number} SELECT g, 'new', 'note ' || g, g, now()"
+                f" FROM generate_series(1, {each}) g"
+            )
+        settings = server.settings(initial="dump")
+        run_until_idle(settings, server)
+        spark = make_session(
+            master="local[2]",
+            driver_memory="3g",
+            jars=[str(jar) for jar in delta_jars()],
+            app_name="small merges",
+            # By default Spark forgets all but the last thousand.
+            others={"spark.ui.retainedJobs": "100000"},
+        )
+        try:
+            _merged(spark, settings, "initial")
+            yield from _lines(each, *_rounds(spark, server, settings, each))
+        finally:
+            spark.stop()
+
+
+def _rounds(
+    spark: Any, server: Rig, settings: Settings, rows: int
+) -> tuple[float, float, Counter[str]]:
+    """CPU and wall seconds of the last plan, and its jobs."""
+    taken, jobs = (0.0, 0.0), Counter[str]()
+    for number in range(ROUNDS):
+        for table in range(TABLES):
+            server.cursor.execute(
+                f"UPDATE small_{table} SET status = 'paid', amount = amount + 1"
+                f" WHERE id % {rows // (CHANGES - 2)} = {number + 1} AND id <= {rows};"
+                f"INSERT INTO small_{table} SELECT g, 'new', 'late', g, now() FROM"
+                f" generate_series({rows + number * 2 + 1}, {rows + number * 2 + 2}) g"
+            )
+        run_until_idle(settings, server)
+        before, begun = _jobs(spark), clocks()
+        _merged(spark, settings, f"round-{number}")
+        taken = since(begun)
+        jobs = _jobs(spark) - before
+    return *taken, jobs
+
+
+def _merged(spark: Any, settings: Settings, name: str) -> None:
+    """All that waits, in one plan."""
+    plan = plan_merge(settings, plan_id=name)
+    receipt = run_plan(spark, plan)
+    wrong = [one.error for one in receipt.tables if one.outcome is not Outcome.APPLIED]
+    changes = [one.rows_read for one in receipt.tables if not plan.tables[0].create]
+    if wrong or len(receipt.tables) != TABLES or set(changes) - {CHANGES}:
+        raise AssertionError(f"the merge of {name} went wrong: {wrong[:1] or set(changes)}")
+
+
+def _jobs(spark: Any) -> Counter[str]:
+    """How many jobs there were so far, by step."""
+    context = spark._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    listed = context.statusStore().jobsList(None)
+    return Counter(_step(listed.apply(at)) for at in range(listed.size()))
+
+
+def _step(job: Any) -> str:
+    described = job.description()
+    text = str(described.get()) if described.isDefined() else str(job.name()).rpartition("/")[2]
+    return _FIGURES.sub("N", text)
+
+
+def _lines(rows: int, cpu_s: float, wall_s: float, jobs: Counter[str]) -> Iterator[Result]:
+    workload = f"{CHANGES} changes into each of {TABLES} tables of {rows} rows"
+    cpu, wall, count = (value / TABLES for value in (cpu_s, wall_s, jobs.total()))
+    for metric, value, baseline, goal in (
+        ("CPU", (cpu, "s"), ("goal", CPU_GOAL_S), f"≤ {CPU_GOAL_S} s"),
+        ("wall", (wall, "s"), ("CPU", cpu), "-"),
+        ("jobs", (count, "jobs"), ("goal", JOBS_GOAL), f"≤ {JOBS_GOAL}"),
+    ):
+        yield result(
+            NAME, workload, f"{metric} per table", value=value, baseline=baseline, goal=goal
+        )
+    for step, count in jobs.most_common():
+        yield result(
+            NAME,
+            workload,
+            f"jobs per table: {step}",
+            value=(count / TABLES, "jobs"),
+            baseline=("all jobs", jobs.total() / TABLES),
+            goal="-",
+        )

@@ -1,0 +1,91 @@
+"""``python -m devtools.benchmarks.start_steps CONFIG``: what ``tideline merge`` does, told step by step.
+
+A process of its own, so that nothing is imported yet and no Java is warm. After each step it prints
+a JSON line: the step, the wall since the process was started, and the CPU of it and of all that it
+started. The steps that the command has not by themselves (a look at the Delta table, a job) are
+done before the merge that would have been the first to do such a thing, and is the shorter for it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+
+class Step(msgspec.Struct, frozen=True):
+    """What has been used by the end of a step, since the process began."""
+
+    name: str
+    wall_s: float
+    cpu_s: float
+
+
+def note(name: str) -> None:
+    print(msgspec.json.encode(Step(name, _wall_s(), _cpu_s())).decode(), flush=True)
+
+
+def _wall_s() -> float:
+    after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    started = int(after_name[19]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started
+
+
+def _cpu_s() -> float:
+    """Of this process and those below it; one that has ended is in its parent's."""
+    import psutil  # not before the first step, which it is no part of
+
+    me = psutil.Process()
+    used = [one.cpu_times() for one in (me, *me.children(recursive=True))]
+    return float(sum(sum(one[:4]) for one in used))
+
+
+def main(config: Path) -> None:
+    """The steps, in order; imports are some of them."""
+    from tideline_console import app  # noqa: F401  what there is before the command's name is looked at
+    from tideline_console.commands.options import settings_at
+
+    note("imports of the program")
+    settings = settings_at(config)
+    from tideline.planner import plan_merge
+    from tideline_console import merge  # noqa: F401  what else the command imports
+
+    note("settings, imports of the command")
+    plan = plan_merge(settings, plan_id="steps")
+    note("plan")
+    from tideline_console.spark import spark_session
+    from tideline_spark.formats.delta import DeltaTable
+    from tideline_spark.merge import run_plan
+
+    note("imports of Spark")
+    _note_java()
+    with spark_session(settings, "merge") as spark:
+        note("session")
+        DeltaTable(spark, plan.tables[0].target).snapshot()
+        note("first look at a Delta table")
+        spark.range(1).collect()
+        note("first job")
+        run_plan(spark, plan)
+        note("merge")
+    note("end")
+
+
+def _note_java() -> None:
+    """Note when Java answers; making the session goes on from there."""
+    context: Any = sys.modules["pyspark.core.context"]
+    launch = context.launch_gateway
+
+    def launched(*arguments: Any) -> Any:
+        gateway = launch(*arguments)
+        note("start of Java")
+        return gateway
+
+    context.launch_gateway = launched
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,102 @@
+"""``tideline demo``: the main job, shown on servers of its own, and proved at the end.
+
+It prints Airflow's address and login. In a terminal, or with ``--stay``, it stays up afterwards
+until Ctrl-C or SIGTERM. With ``DEMO_EXIT=1``, or without a terminal, it ends. ``DEMO_FOLDER`` is
+where everything is kept while it runs (default: ``.run/demo`` of the clone).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+
+from devtools.demo.databases.choose import of_kind
+from devtools.demo.scenes import Scenes
+from devtools.demo.screen import Screen
+from devtools.demo.stage import Stage
+from devtools.services.airflow import USER
+from tideline.contract.errors import TidelineError
+from tideline.delta_jars import delta_jars
+from tideline.java import java_home
+
+EXIT_EQUAL = 0
+EXIT_DIFFERENT = 1
+KEEP = "make demo STAY=1, or tideline demo --stay"
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+def run(source: str = "postgres", *, stay: bool = False) -> int:
+    """Play the demo on a ``source`` of that kind; 0: equal to the warehouse, 1: different.
+    ``stay``: it stays up afterwards, whether or not there is a terminal.
+
+    TidelineErrors pass through; whatever happens, no process is left behind.
+    """
+    signal.signal(signal.SIGTERM, _interrupt)
+    screen = Screen()
+    folder = Path(os.environ.get("DEMO_FOLDER") or PROJECT / ".run" / "demo")
+    database = of_kind(source)
+    others = "PostgreSQL for Airflow, Valkey, Airflow, Spark with Delta"
+    screen.scene(f"the stage: {database.title} for the shop, {others}")
+    java_home()
+    delta_jars()
+    stage = Stage(folder, database)
+    try:
+        ended = stage.clear()
+        if ended:
+            screen.say(f"ended what an earlier run had left behind: {', '.join(ended)}")
+        code = _perform(stage, screen)
+        screen.plain(f"demo: took {screen.elapsed_s:.0f} s; everything lies in {folder}")
+        _show_login(stage, screen)
+        if stay or stays_up():
+            _stay_up(screen)
+        else:
+            screen.plain(f"It ends now, and its servers with it. To keep it running: {KEEP}")
+    finally:
+        # A second Ctrl-C would leave half of it running.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        stage.stop()
+    return code
+
+
+def stays_up() -> bool:
+    """Whether somebody is there to look around afterwards."""
+    wanted = os.environ.get("DEMO_EXIT", "") in ("", "0")
+    return wanted and sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _perform(stage: Stage, screen: Screen) -> int:
+    stage.start_servers()
+    stage.begin_airflow()
+    screen.say(f"servers answer after {screen.elapsed_s:.1f} s; Airflow starts in the background")
+    try:
+        result = Scenes(stage, screen).play()
+    except TidelineError:
+        screen.plain(f"demo: FAILED after {screen.elapsed_s:.0f} s; logs are in {stage.folder}")
+        raise
+    screen.plain("")
+    for line in result.lines():
+        screen.plain(line)
+    return EXIT_EQUAL if result.equal else EXIT_DIFFERENT
+
+
+def _show_login(stage: Stage, screen: Screen) -> None:
+    airflow = stage.airflow()
+    screen.plain(f"\nAirflow: {airflow.url}  user {USER}  password {airflow.password}")
+    screen.plain(f"settings: tideline status --config {stage.config}")
+
+
+def _stay_up(screen: Screen) -> None:
+    screen.plain(f"Ctrl-C ends it all; without a terminal: kill {os.getpid()}")
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        screen.plain("\nending …")
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

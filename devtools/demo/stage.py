@@ -1,0 +1,226 @@
+"""The demo's stage: every server and process it runs, started once and all ended together.
+
+The shop's database, Airflow's PostgreSQL, Valkey, the capture worker, the traffic and Airflow, each
+a child of this process with a pid file in the run folder: what a SIGKILL leaves behind is ended by
+the next start in the same folder, and nothing else ever is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from devtools.demo.databases.base import CAPTURE_USER, ShopDatabase
+from devtools.demo.databases.choose import create_shop
+from devtools.demo.databases.postgres import start_with_database
+from devtools.demo.traffic import DSN_VARIABLE, Report, read_report
+from devtools.services.airflow import AirflowOptions, AirflowServices
+from devtools.services.commands import worker
+from devtools.services.postgres import NOT_DURABLE, PostgresServer
+from devtools.services.process import Child, leftovers
+from devtools.services.valkey import ValkeyServer
+from tideline.contract.errors import Unavailable
+from tideline.settings import Settings, load_settings
+
+PIPELINE = "shop"
+FLUSH_INTERVAL_S = 5.0
+AIRFLOW_TIMEOUT_S = 1_000.0
+POLL_S = 0.2
+_TRAFFIC_STOP_S = 60.0
+
+
+class Stage:
+    """All of the demo's processes, in ``folder``, with the shop in ``database``."""
+
+    def __init__(self, folder: Path, database: ShopDatabase) -> None:
+        self.folder = folder.absolute()
+        self.database = database
+        self.source = database.new_server(self.folder)
+        self.metadata = PostgresServer(self.folder, settings=NOT_DURABLE, name="metadata")
+        self.valkey = ValkeyServer(self.folder)
+        self._pool = ThreadPoolExecutor(max_workers=3, thread_name_prefix="stage")
+        self._worker: Child | None = None
+        self._traffic: Child | None = None
+        self._airflow: AirflowServices | None = None
+        self._airflow_start: Future[AirflowServices] | None = None
+
+    def clear(self) -> list[str]:
+        """End and remove what an earlier run left in the folder; the names of what still ran."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        ended = leftovers(self.folder)
+        self.source.remove()
+        self.metadata.remove()
+        shutil.rmtree(self.folder)
+        self.folder.mkdir()
+        return ended
+
+    def start_servers(self) -> None:
+        """Source and metadata with their databases, and Valkey, all at once."""
+        starting: list[Future[Any]] = [
+            self._pool.submit(self.source.start),
+            self._pool.submit(start_with_database, self.metadata, "airflow"),
+            self._pool.submit(self.valkey.start),
+        ]
+        for server in starting:
+            server.result()
+
+    def open_source(self) -> dict[str, int]:
+        """The shop, the user that captures it, and the settings file; rows per table."""
+        rows = create_shop(self.source_dsn)
+        password = secrets.token_hex(16)
+        self.database.grant_capture(self.source_dsn, password)
+        self._write_settings(self.source.url(user=CAPTURE_USER, password=password))
+        return rows
+
+    def begin_airflow(self) -> None:
+        """Start Airflow in the background: it takes longer than all the rest."""
+        options = AirflowOptions(config=self.config, merge_schedule="")
+        metadata = self.metadata.dsn("airflow")
+        self._airflow = AirflowServices(self.folder / "airflow", metadata, options)
+        self._airflow_start = self._pool.submit(self._airflow.start)
+
+    def start_traffic(self) -> None:
+        """Begin the traffic; ``traffic_report`` tells what it does."""
+        command = [sys.executable, "-m", "devtools.demo.traffic", "--report", str(self._report)]
+        self._traffic = self._child("traffic", command, {DSN_VARIABLE: self.source_dsn})
+        self._traffic.start()
+
+    def stop_traffic(self) -> Report:
+        """Let it finish its transactions; its final report."""
+        traffic = _started(self._traffic, "the traffic")
+        code = traffic.stop(_TRAFFIC_STOP_S)
+        report = read_report(self._report)
+        if code != 0 or report is None or not report.finished:
+            raise traffic.ended(code)
+        return report
+
+    def start_worker(self) -> None:
+        """Begin capture, with the command that a deployment runs."""
+        program, *words = worker(str(self.config))
+        command = [str(Path(sys.executable).parent / program), *words]
+        self._worker = self._child("worker", command, {})
+        self._worker.start()
+
+    def traffic_report(self) -> Report:
+        """What the traffic has done so far; waits for its first report."""
+        _started(self._traffic, "the traffic").wait_until(self._report.exists, timeout_s=60)
+        report = read_report(self._report)
+        if report is None:
+            raise Unavailable("the traffic's report is gone")
+        return report
+
+    def wait(
+        self,
+        ready: Callable[[], bool],
+        *,
+        what: str,
+        timeout_s: float,
+        poll_s: float = POLL_S,
+    ) -> None:
+        """Poll ``ready``; Unavailable when the worker or the traffic dies, or time is up."""
+        end = time.monotonic() + timeout_s
+        while not ready():
+            for child in (self._worker, self._traffic):
+                if child is not None and not child.running and child.returncode != 0:
+                    raise child.ended(child.returncode)
+            if time.monotonic() > end:
+                raise Unavailable(f"{what}: not in {timeout_s:g} s")
+            time.sleep(poll_s)
+
+    def airflow(self) -> AirflowServices:
+        """Airflow, once it is up; raises what its start raised."""
+        if self._airflow_start is None:
+            raise Unavailable("airflow was not started")
+        start = self._airflow_start
+        self.wait(start.done, what="airflow starts", timeout_s=AIRFLOW_TIMEOUT_S)
+        return start.result()
+
+    @property
+    def airflow_is_up(self) -> bool:
+        return self._airflow_start is not None and self._airflow_start.done()
+
+    @property
+    def config(self) -> Path:
+        """The ``tideline.toml`` that worker, DAGs and commands read, once the source is open."""
+        return self.folder / "tideline.toml"
+
+    @property
+    def settings(self) -> Settings:
+        return load_settings(self.config)
+
+    @property
+    def source_dsn(self) -> str:
+        """The shop's owner's address: for traffic and comparison, not for capture."""
+        return self.source.url()
+
+    def stop(self) -> None:
+        """End everything, the worker before its source; safe at any moment and twice.
+
+        Whatever goes wrong with one, the others are ended all the same.
+        """
+        with ExitStack() as ending:  # From the last line to the first.
+            ending.callback(self.metadata.remove)
+            ending.callback(self.source.remove)
+            ending.callback(self.valkey.stop)
+            ending.callback(self._pool.shutdown)
+            ending.callback(self._stop_airflow)
+            for child in (self._worker, self._traffic):
+                # Ctrl-C may have come before it was started.
+                if child is not None and child.started:
+                    ending.callback(child.stop)
+
+    def _stop_airflow(self) -> None:
+        if self._airflow is None or self._airflow_start is None:
+            return
+        # A start that is under way would go on behind the first stop.
+        while not self._airflow_start.done():
+            self._airflow.stop()
+            time.sleep(POLL_S)
+        self._airflow.stop()
+
+    @property
+    def _report(self) -> Path:
+        return self.folder / "traffic.json"
+
+    def _child(self, name: str, command: list[str], extra: dict[str, str]) -> Child:
+        inherited = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith("TIDELINE_") or key == "TIDELINE_CACHE"
+        }
+        environment = {**inherited, **extra, "PYTHONUNBUFFERED": "1"}
+        return Child(name, command, run_folder=self.folder, environment=environment)
+
+    def _write_settings(self, source_url: str) -> None:
+        values: dict[str, dict[str, Any]] = {
+            "source": {
+                "url": source_url,
+                "tables": [f"{self.database.schema}.*"],
+                "initial": "dump",
+            },
+            "store": {"url": (self.folder / "store").as_uri()},
+            "control": {"url": self.valkey.url()},
+            "warehouse": {"url": (self.folder / "warehouse").as_uri()},
+            "capture": {"flush_interval_s": FLUSH_INTERVAL_S, "heartbeat_s": 2.0},
+        }
+        lines = [f"pipeline = {json.dumps(PIPELINE)}"]
+        for section, keys in values.items():
+            lines += ["", f"[{section}]"]
+            lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+        self.config.touch(mode=0o600)
+        self.config.write_text("\n".join(lines) + "\n")
+
+
+def _started(child: Child | None, name: str) -> Child:
+    if child is None:
+        raise Unavailable(f"{name} was not started")
+    return child

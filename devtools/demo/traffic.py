@@ -1,0 +1,168 @@
+"""Live traffic on the sample shop, as a process of its own.
+
+``python -m devtools.demo.traffic --report FILE`` works until SIGTERM or SIGINT, then finishes the
+transactions that it is in and ends with 0. The database's address is in ``TIDELINE_DEMO_DSN``: it
+holds a password, and command lines are public. What was done so far is written to the report file
+every half second, atomically; the last report is written after the last transaction.
+
+The rate is an average: a lane that fell behind on a busy machine goes on without a pause until it
+has caught up. The doings are drawn from a seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from devtools.demo.business import DOINGS
+from devtools.demo.lane import Lane, Tally
+
+DSN_VARIABLE = "TIDELINE_DEMO_DSN"
+TRANSACTIONS_PER_S = 230.0
+LANES = 3
+SEED = 20_26
+_REPORT_INTERVAL_S = 0.5
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What the traffic has done in ``seconds``: counts of transactions and of changed rows.
+
+    ``transactions`` are those that committed; ``changes`` their inserts, updates and deletes of
+    rows; ``undone`` changes were made and rolled back. ``finished``: nothing will be added.
+    """
+
+    seconds: float
+    transactions: int
+    rolled_back: int
+    savepoints_undone: int
+    undone: int
+    inserts: int
+    updates: int
+    deletes: int
+    changed_keys: int
+    tables: dict[str, int]
+    finished: bool
+
+    @property
+    def changes(self) -> int:
+        return self.inserts + self.updates + self.deletes
+
+    @property
+    def rate(self) -> float:
+        """Transactions per second, on average, rolled-back ones not counted."""
+        return self.transactions / self.seconds if self.seconds else 0.0
+
+
+def read_report(path: Path) -> Report | None:
+    """The latest report; None before the first."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Report)
+    except FileNotFoundError:
+        return None
+
+
+class Traffic:
+    """Lanes at a common average rate, until stopped."""
+
+    def __init__(self, dsn: str, *, rate: float, lanes: int = LANES, seed: int = SEED) -> None:
+        self._stop = threading.Event()
+        self._rate = rate
+        # All lanes look at the shop before the first changes it.
+        self._lanes = [Lane(dsn, number, lanes=lanes, seed=seed) for number in range(lanes)]
+        self._pool = ThreadPoolExecutor(max_workers=lanes, thread_name_prefix="lane")
+        self._running: list[Future[None]] = []
+        self._began = 0.0
+        self._ended: float | None = None
+
+    def start(self) -> None:
+        self._began = time.monotonic()
+        self._running = [self._pool.submit(self._drive, lane) for lane in self._lanes]
+        for lane in self._running:
+            lane.add_done_callback(lambda _: self._stop.set())
+
+    def request_stop(self) -> None:
+        """Let every lane finish the transaction it is in; safe in a signal handler."""
+        self._stop.set()
+
+    def join(self) -> None:
+        """Wait for the lanes' ends and re-raise the first error that any of them met.
+
+        One lane's error stops the others.
+        """
+        self._pool.shutdown()
+        self._ended = time.monotonic()
+        for lane in self._lanes:
+            lane.close()
+        for ended in self._running:
+            ended.result()
+
+    @property
+    def working(self) -> bool:
+        return not all(lane.done() for lane in self._running)
+
+    def report(self, *, finished: bool = False) -> Report:
+        total = Tally()
+        for lane in self._lanes:
+            total.add(lane.tally)
+        return Report(
+            seconds=round((self._ended or time.monotonic()) - self._began, 3),
+            transactions=total.transactions,
+            rolled_back=total.rolled_back,
+            savepoints_undone=total.savepoints_undone,
+            undone=total.undone,
+            inserts=total.kinds["INSERT"],
+            updates=total.kinds["UPDATE"],
+            deletes=total.kinds["DELETE"],
+            changed_keys=total.changed_keys,
+            tables=dict(sorted(total.tables.items())),
+            finished=finished,
+        )
+
+    def _drive(self, lane: Lane) -> None:
+        doings, weights = list(DOINGS), list(DOINGS.values())
+        pause_s = len(self._lanes) / self._rate
+        due = self._began
+        while not self._stop.wait(max(0.0, due - time.monotonic())):
+            (doing,) = lane.random.choices(doings, weights)
+            doing(lane)
+            due += pause_s
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the traffic until a signal; see the module's docstring."""
+    parser = argparse.ArgumentParser(description="live traffic on the sample shop")
+    parser.add_argument("--report", type=Path, required=True)
+    parser.add_argument("--rate", type=float, default=TRANSACTIONS_PER_S, help="transactions/s")
+    parser.add_argument("--lanes", type=int, default=LANES, help="connections")
+    parser.add_argument("--seed", type=int, default=SEED)
+    options = parser.parse_args(arguments)
+    traffic = Traffic(
+        os.environ[DSN_VARIABLE], rate=options.rate, lanes=options.lanes, seed=options.seed
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: traffic.request_stop())
+    traffic.start()
+    while traffic.working:
+        _write(options.report, traffic.report())
+        time.sleep(_REPORT_INTERVAL_S)
+    traffic.join()
+    _write(options.report, traffic.report(finished=True))
+    return 0
+
+
+def _write(path: Path, report: Report) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_bytes(msgspec.json.encode(report))
+    partial.replace(path)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

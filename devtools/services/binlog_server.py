@@ -1,0 +1,347 @@
+"""The life of a MySQL or MariaDB server: data folder, start, stop, crash, freeze.
+
+The two differ in where the programs come from, in how a data folder is made and in a few settings;
+`MariadbServer` and `MysqlServer` say so. Neither should run as root, so root starts them as
+``nobody``. Clients connect over loopback with a password, made anew for every data folder; so is
+the server id, which a restarted server keeps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Self
+from urllib.parse import quote
+
+import pymysql
+
+from devtools.services.folders import can_enter, copy_once, reachable_folder, shared_folder
+from devtools.services.ports import LOOPBACK, free_port, launch_on_port
+from devtools.services.process import STOP_TIMEOUT_S, Child, unprivileged_account
+from tideline.contract.errors import Misconfigured, Unavailable
+
+SUPERUSER = "root"
+READY_TIMEOUT_S = 180.0
+_SOCKET_PATH_MAX = 100
+
+SETTINGS: Mapping[str, str] = {
+    "log_bin": "binlog",
+    "binlog_format": "ROW",
+    "binlog_row_image": "FULL",
+    "binlog_row_metadata": "FULL",
+    "log_bin_trust_function_creators": "ON",
+    "character_set_server": "utf8mb4",
+    "default_time_zone": "+00:00",
+    "skip_name_resolve": "ON",
+    "performance_schema": "OFF",
+    "innodb_buffer_pool_size": "64M",
+    "max_allowed_packet": "256M",
+    "max_connections": "200",
+}
+"""What every server here runs with, unless the caller's ``settings`` say otherwise."""
+
+NOT_DURABLE: Mapping[str, str] = {"sync_binlog": "0", "innodb_flush_log_at_trx_commit": "2"}
+"""For data that may be lost with the machine: demo and tests. A killed server loses nothing."""
+
+
+class BinlogServer(ABC):
+    """One server with its data folder; a context manager that stops it and removes the data.
+
+    ``directory`` holds log and pid file, and the data unless ``nobody`` cannot reach it. Without
+    ``port`` a free one is chosen and kept across restarts. ``settings`` are server variables; they
+    win over `SETTINGS` and `OWN_SETTINGS`.
+    """
+
+    SCHEME: ClassVar[str]
+    OWN_SETTINGS: ClassVar[Mapping[str, str]]
+    CLEARED: ClassVar[str] = ""
+    """Statements that remove the accounts without a password that a new data folder comes with."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        port: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        name: str,
+    ) -> None:
+        self._directory = directory
+        self._account = unprivileged_account()
+        self._fixed_port = port is not None
+        self._settings = {**SETTINGS, **self.OWN_SETTINGS, **(settings or {})}
+        self._name = name
+        self._child: Child | None = None
+        self._home = reachable_folder(directory, self._account) / f"{name}-home"
+        self.port = port if port is not None else free_port()
+
+    @property
+    def data(self) -> Path:
+        """The data folder."""
+        return self._home / "data"
+
+    @property
+    def password(self) -> str:
+        """The superuser's password, made when the data folder was."""
+        return (self._home / "password").read_text().strip()
+
+    @property
+    def server_id(self) -> int:
+        """The server's id in its binlog, made when the data folder was."""
+        return int((self._home / "server-id").read_text())
+
+    @property
+    def socket(self) -> Path:
+        """The server's local socket; in the temporary folder when the data folder's path is long.
+
+        A socket's path may have 107 bytes only.
+        """
+        path = self._home / "socket"
+        if len(str(path)) < _SOCKET_PATH_MAX:
+            return path
+        name = hashlib.sha256(str(self._home.absolute()).encode()).hexdigest()[:16]
+        return Path(tempfile.gettempdir()) / f"tideline-{name}.socket"
+
+    @property
+    def running(self) -> bool:
+        return self._child is not None and self._child.running
+
+    @property
+    def pid(self) -> int:
+        """The server's process id; Unavailable when it was never started."""
+        return self._started().pid
+
+    def start(self) -> Self:
+        """Start and wait until it answers; makes the data folder the first time.
+
+        Unavailable when the server's programs cannot be had on this machine.
+        """
+        if self.running:
+            return self
+        self.make()
+        launch_on_port(self._launch, self.port, fixed=self._fixed_port, what=self._name)
+        self._fixed_port = True  # clients know it from now on
+        return self
+
+    def make(self) -> Self:
+        """Make the data folder, unless it is there."""
+        if not (self._home / "made").exists():
+            self._make_data()
+        return self
+
+    def begin_as(self, made: BinlogServer) -> Self:
+        """Begin with a copy of the data folder of ``made``, which was made and never started: a
+        tenth of the time that making one takes. The password is the same, the server's ids are not.
+        """
+        shutil.rmtree(self._home, ignore_errors=True)
+        self._home.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        subprocess.run(["cp", "-a", str(made._home), str(self._home)], check=True)
+        (self.data / "auto.cnf").unlink(missing_ok=True)  # MySQL's server uuid
+        self._write("server-id", f"{_new_id()}\n")
+        return self
+
+    def stop(self) -> None:
+        """An orderly shutdown (all is flushed); by force when it hangs."""
+        if self._child is not None:
+            self._child.send(signal.SIGCONT)
+            self._child.stop(STOP_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """SIGKILL: a crash; ``start`` recovers from the logs."""
+        self._started().kill()
+
+    def restart(self, settings: Mapping[str, str] | None = None) -> None:
+        """A shutdown and a start on the same port, with ``settings`` changed from now on."""
+        self.stop()
+        self._settings.update(settings or {})
+        self.start()
+
+    def freeze(self) -> None:
+        """Stop it from doing anything (SIGSTOP): connections stay open and nothing answers."""
+        self._started().freeze()
+
+    def thaw(self) -> None:
+        """Let a frozen server go on."""
+        self._started().send(signal.SIGCONT)
+
+    def remove(self) -> None:
+        """End it and remove its data, for which nothing need be flushed."""
+        if self._child is not None:
+            self._child.kill()
+        self.socket.unlink(missing_ok=True)
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    def url(self, user: str = SUPERUSER, password: str | None = None, database: str = "") -> str:
+        """The server's address with the password in it; the superuser's when none is given."""
+        secret = self.password if password is None else password
+        return (
+            f"{self.SCHEME}://{quote(user, safe='')}:{quote(secret, safe='')}"
+            f"@{LOOPBACK}:{self.port}/{quote(database, safe='')}?ssl-mode=DISABLED"
+        )
+
+    def connect(self, **options: Any) -> pymysql.Connection[Any]:
+        """A superuser's connection in autocommit, without TLS, which PyMySQL would try first.
+
+        ``options`` are PyMySQL's; the caller closes.
+        """
+        login = {"user": SUPERUSER, "password": self.password, "autocommit": True}
+        where = {"host": LOOPBACK, "port": self.port, "charset": "utf8mb4", "ssl_disabled": True}
+        return pymysql.connect(**{**where, **login, **options})
+
+    def run(self, *statements: str) -> None:
+        """Run statements as the superuser."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """All rows of a query, as the superuser."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(query)
+            return list(cursor.fetchall())
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.remove()
+
+    @abstractmethod
+    def _programs(self) -> Path:
+        """The folder with the programs, fetched when it is missing; Unavailable when it cannot."""
+
+    @abstractmethod
+    def _server_command(self, root: Path) -> list[str]:
+        """The server's command up to its options, for programs that lie in ``root``."""
+
+    @abstractmethod
+    def _first_command(self, root: Path, statements: Path) -> list[str]:
+        """What makes the data folder and runs the file ``statements`` in it."""
+
+    @abstractmethod
+    def _libraries(self, root: Path) -> str:
+        """What LD_LIBRARY_PATH is to be."""
+
+    def _root(self) -> Path:
+        root = self._programs()
+        if self._account is None or can_enter(root, self._account):
+            return root
+        return copy_once(
+            (root,), below=root.parent, target=shared_folder(self._account) / root.name
+        ) / (root.name)
+
+    def _make_data(self) -> None:
+        root = self._root()
+        shutil.rmtree(self._home, ignore_errors=True)
+        self._home.mkdir(mode=0o700, parents=True)
+        password = secrets.token_hex(16)
+        # No binlog is written yet, so servers made here may replicate from each other.
+        statements = (
+            f"{self.CLEARED}FLUSH PRIVILEGES;\n"
+            f"ALTER USER '{SUPERUSER}'@'localhost' IDENTIFIED BY '{password}';\n"
+            f"CREATE USER '{SUPERUSER}'@'{LOOPBACK}' IDENTIFIED BY '{password}';\n"
+            f"GRANT ALL PRIVILEGES ON *.* TO '{SUPERUSER}'@'{LOOPBACK}' WITH GRANT OPTION;\n"
+        )
+        self._write("password", password + "\n")
+        self._write("server-id", f"{_new_id()}\n")
+        first = self._write("first.sql", statements)
+        if self._account is not None:
+            os.chown(self._home, self._account.uid, self._account.gid)
+        done = self._run(self._first_command(root, first), root)
+        first.unlink()
+        if done.returncode != 0:
+            output = (done.stdout + done.stderr).replace(password, "…").strip()
+            shutil.rmtree(self._home, ignore_errors=True)
+            told = tuple(output[-800:].splitlines())
+            raise Misconfigured(f"no data folder for {self._name}:", lines=told)
+        (self._home / "made").touch()
+
+    def _write(self, name: str, text: str) -> Path:
+        path = self._home / name
+        path.touch(mode=0o600)
+        path.write_text(text)
+        if self._account is not None:
+            os.chown(path, self._account.uid, self._account.gid)
+        return path
+
+    def _run(self, command: Sequence[str], root: Path) -> subprocess.CompletedProcess[str]:
+        account = self._account
+        return subprocess.run(
+            list(command),
+            cwd=self._home,
+            env=self._environment(root),
+            user=None if account is None else account.uid,
+            group=None if account is None else account.gid,
+            extra_groups=None if account is None else [],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def _launch(self, port: int) -> None:
+        self.port = port
+        root = self._root()
+        command = self._server_command(root)
+        command += [f"--datadir={self.data}", f"--tmpdir={self._home}", f"--port={self.port}"]
+        command += [f"--socket={self.socket}", f"--pid-file={self._home / 'pid'}"]
+        command += [f"--bind-address={LOOPBACK}", f"--server-id={self.server_id}"]
+        command += [f"--{key}={value}" for key, value in self._settings.items()]
+        child = Child(
+            self._name,
+            command,
+            run_folder=self._directory,
+            environment=self._environment(root),
+            account=self._account,
+            cwd=self._home,
+        )
+        child.start()
+        self._child = child
+        try:
+            child.wait_until(self._answers, timeout_s=READY_TIMEOUT_S)
+        except Unavailable:
+            child.kill()
+            raise
+
+    def _answers(self) -> bool:
+        try:
+            # Who took the port meanwhile may accept connections and never say a word.
+            self.connect(connect_timeout=2, read_timeout=2, write_timeout=2).close()
+        except pymysql.err.OperationalError:
+            return False
+        return True
+
+    def _environment(self, root: Path) -> dict[str, str]:
+        # Two servers that are made at once would meet in /tmp, in files of the same name.
+        home = {"HOME": str(self._home), "TMPDIR": str(self._home)}
+        home |= {"TZ": "UTC", "LC_ALL": "C.UTF-8"}
+        libraries = self._libraries(root)
+        if libraries:
+            home["LD_LIBRARY_PATH"] = libraries
+        return {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **home}
+
+    def _started(self) -> Child:
+        if self._child is None:
+            raise Unavailable(f"{self._name} was not started")
+        return self._child
+
+
+def _new_id() -> int:
+    return 1 + secrets.randbelow(2**31 - 2)
+
+
+def libraries_below(root: Path) -> str:
+    """The library folders of packages unpacked in ``root``, for LD_LIBRARY_PATH."""
+    return ":".join(str(folder) for folder in sorted(root.glob("usr/lib/*-linux-gnu*")))

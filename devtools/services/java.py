@@ -1,0 +1,103 @@
+"""How Java 17 gets onto a machine that has none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from devtools.services.debian import SIGNED
+from devtools.services.truststore import authorities, keystore
+from tideline.cache import cache_folder, rename_into_place
+from tideline.contract.errors import Misconfigured
+from tideline.java import HINT, JAVA_VERSION_MIN, PACKAGE, find_java, java_home, unpacked_folder
+
+_APT_TIMEOUT_S = 900
+
+
+def ensure_java() -> Path:
+    """``java_home()``, after installing Java where it is missing and can be.
+
+    Root installs Debian's package; others unpack it into the cache. Misconfigured when neither
+    can be done, with what the operator should do.
+    """
+    found = find_java()
+    if found is not None:
+        return found
+    if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+        raise Misconfigured(
+            f"no Java {JAVA_VERSION_MIN} or newer, and no apt-get to fetch it with", hint=HINT
+        )
+    if os.geteuid() == 0:
+        _run(["apt-get", *SIGNED, "update", "-q"])
+        _run(["apt-get", *SIGNED, "install", "-q", "-y", "--no-install-recommends", PACKAGE])
+    else:
+        _unpack()
+    return java_home()
+
+
+def _unpack() -> None:
+    """Debian's package, without installing it and without the packages it depends on.
+
+    Its libraries beyond libc are for fonts, sound and the like, which Spark does not use; its
+    configuration lies in /etc, so the links to it are turned to the unpacked copy.
+    """
+    target = unpacked_folder()
+    partial = Path(tempfile.mkdtemp(prefix="java.", dir=cache_folder()))
+    try:
+        _run(["apt-get", *SIGNED, "download", "-q", PACKAGE], cwd=partial)
+        for package in partial.glob("*.deb"):
+            _run(["dpkg", "-x", str(package), str(partial)])
+            package.unlink()
+        turn_links_inwards(partial)
+        give_authorities(partial)
+        rename_into_place(partial, target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def turn_links_inwards(root: Path) -> None:
+    """Make Java's links to files in /etc point to the copies unpacked under ``root``."""
+    for link in root.glob("usr/lib/jvm/*/**/*"):
+        target = os.readlink(link) if link.is_symlink() else ""
+        inside = root / target.lstrip("/")
+        if target.startswith("/") and inside.exists():
+            link.unlink()
+            link.symlink_to(os.path.relpath(inside, link.parent))
+
+
+def give_authorities(root: Path) -> None:
+    """Put the machine's certificate authorities where the unpacked Java looks for them.
+
+    Its own file is a link to one that Debian builds on installing, so it is missing or stale here.
+    """
+    certificates = authorities()
+    if not certificates:
+        return
+    for security in root.glob("usr/lib/jvm/java-17-openjdk-*/lib/security"):
+        target = security / "cacerts"
+        target.unlink(missing_ok=True)
+        target.write_bytes(keystore(certificates))
+
+
+def _run(command: list[str], cwd: Path | None = None) -> None:
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    try:
+        subprocess.run(
+            command,
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_APT_TIMEOUT_S,
+        )
+    except subprocess.SubprocessError as error:
+        reason = getattr(error, "stderr", "") or str(error)
+        raise Misconfigured(
+            f"Java could not be fetched: {command[0]}: {reason.strip()[-300:]}",
+            hint=HINT,
+        ) from error

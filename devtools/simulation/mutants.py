@@ -1,0 +1,489 @@
+"""Seeded bugs: each changes one decision, passes a run without faults, and must be caught.
+
+A mutant is a *flaw*, which the simulator's own source, reader or warehouse looks at where it stands
+in for something real, or a *patch* of one function of the product, for the length of a run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+from msgspec.structs import replace
+
+import tideline.contract.manifest
+import tideline.contract.planning.maker
+import tideline.store.chain
+import tideline_capture.core.beginnings
+import tideline_capture.core.dumps
+import tideline_capture.core.lineage
+import tideline_capture.core.orders
+import tideline_capture.core.progress
+import tideline_capture.core.source_clock
+import tideline_capture.core.tables
+import tideline_capture.core.window
+import tideline_capture.core.worker
+import tideline_capture.leadership
+import tideline_capture.runtime
+import tideline_capture.uploader
+from devtools.simulation.faults import Fault
+from devtools.simulation.log import Kind
+from devtools.simulation.wire import place
+from tideline.contract import layout
+from tideline.contract.errors import Fenced, Unavailable
+from tideline.contract.manifest import ManifestKind, digest, stored_manifest
+from tideline.store.chain import Link
+from tideline_capture.core.roller import Roll, roll
+from tideline_capture.core.window import Settled
+from tideline_capture.manifests import named_part
+from tideline_capture.segments import encode_parts
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """``patches`` are (where, name, what instead of it). ``focus`` are faults that its scenarios
+    have in addition, ``kind`` the source they are of. ``seed``: from which the gate looks for one
+    that catches it; of those that few seeds catch it is such a one, so that no run plays the others
+    again."""
+
+    name: str
+    words: str
+    patches: tuple[tuple[object, str, Any], ...] = ()
+    flaws: frozenset[str] = frozenset()
+    kind: Kind | None = None
+    focus: tuple[Fault, ...] = ()
+    seed: int = 1
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        if not self.patches:
+            yield
+            return
+        (where, name, instead), *rest = self.patches
+        with (
+            patch.object(where, name, instead),
+            Mutant(self.name, self.words, tuple(rest)).installed(),
+        ):
+            yield
+
+
+def _flaw(name: str, words: str, **more: Any) -> Mutant:
+    return Mutant(name, words, flaws=frozenset({name}), **more)
+
+
+# -- windows and fences ------------------------------------------------------------------------
+
+
+def _settle_nothing(window: object, schema: object, chunk: pa.RecordBatch) -> Settled:
+    return Settled(pa.array([True] * chunk.num_rows, pa.bool_()), ())
+
+
+def _no_before_keys(batch: pa.RecordBatch, key: tuple[str, ...]) -> pa.Array:
+    return pa.array([], pa.large_string())
+
+
+def _judge_noting_high(self: Any, reading: Any, window: Any, *given: Any, now: float) -> None:
+    """The floor is where the first chunk's high mark is, not its low mark."""
+    core, order = self._core, reading.order
+    dump = core.requests.dump(order.request_id, order.table)
+    if dump is not None and dump.chunks == 0:
+        core.first_highs = {
+            **getattr(core, "first_highs", {}),
+            (order.request_id, order.table): core.sequencer.last,
+        }
+    _JUDGE(self, reading, window, *given, now=now)
+
+
+def _floor_at_high(self: Any, order: Any, dump: Any, seq: int) -> Any:
+    highs = getattr(self._core, "first_highs", {})
+    return _FLOOR(self, order, dump, highs.get((order.request_id, order.table), seq))
+
+
+def _seen_until_high(self: Any, rows: Any) -> None:
+    """A chunk's window ends with its high mark, though its rows are emitted later."""
+    readings = self.orders.readings
+    late = [one for one in readings if one.window is not None and one.high is not None]
+    windows = [(one, one.window) for one in late]
+    for one, _ in windows:
+        one.window = None
+    _SAW_ROWS(self, rows)
+    for one, window in windows:
+        one.window = window
+
+
+def _fenced(self: Any, item: Any, dump: Any, **given: Any) -> Any:
+    """Every chunk is read behind a fence."""
+    made = _MAKE(self, item, dump, **given)
+    made.order = dataclasses.replace(made.order, fence=True)
+    return made
+
+
+def _by_name(old: Any, new: Any, *known: Any) -> Any:
+    return dataclasses.replace(tideline_capture.core.lineage.by_name(old, new), certain=True)
+
+
+_MAKE = tideline_capture.core.orders.Orders._make
+_JUDGE = tideline_capture.core.dumps.Dumps._judge
+_FLOOR = tideline_capture.core.progress.Progress._floor
+_SAW_ROWS = tideline_capture.core.dumps.Dumps.saw_rows
+
+
+# -- the chain ---------------------------------------------------------------------------------
+
+
+def _confirm_logged(self: Any, reader: Any, now: float) -> None:
+    """Everything that the source has sent so far, as a keepalive tells it."""
+    if self._position is not None:
+        database = reader._source.database
+        reader.confirm(place(database.kind, reader._at))
+    self._confirmed_at = now
+
+
+def _confirm_read(self: Any, reader: Any, now: float) -> None:
+    if self._position is not None:
+        reader.confirm(self.core.position)
+    self._confirmed_at = now
+
+
+def _manifest_first(self: Any, sealed: Any) -> None:
+    self._write_schemas(sealed.schemas)
+    parts = self._spilled.parts
+    made, sent = [], []
+    for part in encode_parts(sealed.rows):
+        key = self._part_key(part.schema)
+        made.append(named_part(key, part))
+        sent.append(partial(self._store.put, key, part.data))
+    self._spilled = tideline_capture.uploader._Spilled([], [])
+    self._append(self._manifests.segment(sealed, [*parts, *made]), sealed)
+    if sent:
+        self._on_point("before-part-put")
+        self._until_available(lambda: self._do_all(sent))
+
+
+def _unconditional(self: Any, manifest: Any) -> Link:
+    raw = stored_manifest(manifest)
+    self._store.put(layout.manifest_key(self.pipeline, manifest.manifest_number), raw)
+    return Link(manifest, raw, digest(raw))
+
+
+def _always_foreign(self: Any, manifest: Any) -> Link:
+    raw = stored_manifest(manifest)
+    key = layout.manifest_key(self.pipeline, manifest.manifest_number)
+    if not self._store.create(key, raw):
+        raise Fenced("something is there")
+    return Link(manifest, raw, digest(raw))
+
+
+def _always_own(self: Any, manifest: Any) -> Link:
+    raw = stored_manifest(manifest)
+    key = layout.manifest_key(self.pipeline, manifest.manifest_number)
+    self._store.create(key, raw)
+    return Link(manifest, raw, digest(raw))
+
+
+_APPEND = tideline_capture.uploader.Uploader._append
+_TAKE_OVER = tideline_capture.leadership.Candidate._take_over
+
+
+def _collecting(self: Any, manifest: Any, sealed: Any) -> None:
+    """The takeover's manifest holds nothing: it is removed once others follow."""
+    before = self._manifests.last.manifest
+    _APPEND(self, manifest, sealed)
+    if before.kind is ManifestKind.TAKEOVER:
+        self._store.delete(layout.manifest_key(before.pipeline, before.manifest_number))
+
+
+def _counted_term(self: Any, tail: Any) -> Any:
+    """The term comes from a counter that Redis keeps, and loses."""
+    before = tail.manifest
+    store = self._chain._store
+    counter = store._client._bucket.counter
+    counter["term"] = counter.get("term", 1) + 1
+    wrong = Link(replace(before, term=counter["term"] - 1), tail.raw, tail.digest)
+    return _TAKE_OVER(self, wrong)
+
+
+def _eager(draft: Any, limits: Any, *, now: float, in_transaction: bool, moved_at: Any) -> Roll:
+    """A segment that is due closes, wherever the log is."""
+    wanted = roll(draft, limits, now=now, in_transaction=in_transaction, moved_at=moved_at)
+    return Roll.CLOSE if wanted is Roll.SPILL else wanted
+
+
+# -- marks -------------------------------------------------------------------------------------
+
+
+def _alarm_at_high(self: Any, mark: Any) -> None:
+    """A chunk whose marks have come and whose turn has not is missed all the same."""
+    if any(reading.before == mark.token for reading in self.orders.readings):
+        raise Unavailable("the marks of a chunk did not come through its log")
+
+
+def _largest_clock(self: Any, mark: Any) -> None:
+    """The largest clock ever heard is believed."""
+    self.time_us = max(mark.clock_us, self.time_us or 0)
+
+
+def _anybodys(self: Any, mark: Any) -> None:
+    """A heartbeat that this session did not write is believed."""
+    if mark.token not in self._written:
+        self.time_us = mark.clock_us
+    _ON_HEARTBEAT(self, mark)
+
+
+def _copied_low(self: Any, mark: Any) -> None:
+    """A copy of a low mark opens the window once more."""
+    reading = self.orders.find(mark.token)
+    if reading is not None:
+        reading.window = None
+    _ON_LOW(self, mark)
+
+
+# -- plans -------------------------------------------------------------------------------------
+
+
+def _with_holes(manifests: Any) -> list[Any]:
+    return list(manifests)
+
+
+_DUMPS = tideline_capture.core.dumps
+_CHAIN = tideline.store.chain.Chain
+_ON_LOW = _DUMPS.Dumps.on_low
+_CLOCK = tideline_capture.core.source_clock.SourceClock
+_ON_HEARTBEAT = _CLOCK.on_heartbeat
+_AS_HEARD = (
+    tideline.contract.manifest.Manifest,
+    "through_us",
+    property(lambda self: self.source_time_us),
+)
+"""Readers do not look at the writer's clock either, which alone would hide it until the next
+manifest."""
+
+FENCE_ALONE = (
+    (_DUMPS, "invisible", lambda transactions, snapshot: transactions[:0]),
+    (tideline_capture.core.orders.Orders, "_make", _fenced),
+)
+"""Every chunk is read behind a fence, and none is judged by its snapshot: right too, if slow. With
+the snapshot rule in force a wrong fence does no harm that could be seen."""
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "no-snapshot-rule",
+        "a chunk that missed a transaction before its low mark is emitted all the same",
+        ((_DUMPS, "invisible", lambda transactions, snapshot: transactions[:0]),),
+        kind=Kind.POSTGRES,
+    ),
+    _flaw("no-fence", "no fence after LOW", kind=Kind.POSTGRES),
+    Mutant(
+        "fence-of-the-listed",
+        "the fence waits for the transactions that a snapshot lists, in place of the snapshot rule",
+        FENCE_ALONE,
+        frozenset({"fence-of-the-listed"}),
+        Kind.POSTGRES,
+        seed=19,
+    ),
+    _flaw(
+        "order-off-accepted",
+        "binlog_order_commits=OFF is accepted",
+        kind=Kind.MYSQL,
+        focus=(Fault.ORDER_COMMITS_OFF, Fault.ORDER_COMMITS_OFF),
+    ),
+    Mutant(
+        "begins-with-a-look",
+        "a table that the log makes is captured from the next look at the catalog on",
+        ((tideline_capture.core.beginnings.Beginnings, "described", lambda self, seen: None),),
+        kind=Kind.MYSQL,
+    ),
+    _flaw("marks-by-polling", "the low mark is a polled position", kind=Kind.MYSQL),
+    Mutant(
+        "no-window",
+        "no dedupe in the window",
+        ((tideline_capture.core.progress, "settle", _settle_nothing),),
+    ),
+    Mutant(
+        "window-by-new-key",
+        "the window knows only the new key of a row that moved",
+        ((tideline_capture.core.window, "_before_keys", _no_before_keys),),
+        seed=23,
+    ),
+    Mutant(
+        "window-ends-at-high",
+        "events after a chunk's high mark no longer count, though its turn has not come",
+        ((_DUMPS.Dumps, "saw_rows", _seen_until_high),),
+        seed=36,
+    ),
+    Mutant(
+        "alarm-at-high",
+        "a chunk that was read ahead, and whose marks have come, ends the session",
+        ((_DUMPS.Dumps, "on_heartbeat", _alarm_at_high),),
+        focus=(Fault.MARKS_TAMPERED,) * 4,
+        seed=14,
+    ),
+    Mutant(
+        "largest-clock",
+        "what is complete is told by the largest clock ever heard of the source",
+        ((_CLOCK, "on_heartbeat", _largest_clock), _AS_HEARD),
+        focus=(Fault.SOURCE_CLOCK, Fault.SOURCE_CLOCK),
+    ),
+    Mutant(
+        "marks-unsigned",
+        "a heartbeat is believed whoever wrote it",
+        (
+            (_CLOCK, "on_heartbeat", _anybodys),
+            _AS_HEARD,
+        ),
+        frozenset({"marks-unsigned"}),
+        focus=(Fault.MARKS_TAMPERED, Fault.MARKS_TAMPERED),
+    ),
+    Mutant(
+        "copies-of-low-count",
+        "a copy of a low mark opens its chunk's window anew",
+        ((_DUMPS.Dumps, "on_low", _copied_low),),
+        kind=Kind.MYSQL,
+        focus=(Fault.MARKS_TAMPERED,) * 6,
+        seed=12,
+    ),
+    Mutant(
+        "chunks-out-of-turn",
+        "a chunk that was read ahead is not compared with what was emitted",
+        ((_DUMPS, "stale", lambda order, dump, behind=None: False),),
+        kind=Kind.POSTGRES,
+    ),
+    Mutant(
+        "floor-at-high",
+        "a dump's floor is taken at its first high mark",
+        (
+            (_DUMPS.Dumps, "_judge", _judge_noting_high),
+            (tideline_capture.core.progress.Progress, "_floor", _floor_at_high),
+        ),
+    ),
+    Mutant(
+        "no-rereads",
+        "rows that moved without all their values are not read again",
+        ((_DUMPS, "moved_incomplete", lambda rows: []),),
+        focus=(Fault.PUBLICATION_DROPPED,),
+        kind=Kind.POSTGRES,
+    ),
+    Mutant(
+        "truncate-unseen-by-windows",
+        "a truncate does not disturb the chunk under way",
+        ((_DUMPS.Dumps, "disturb", lambda self, table, what: None),),
+        focus=(Fault.TRUNCATE, Fault.TRUNCATE),
+    ),
+    Mutant(
+        "acknowledges-keepalives",
+        "the position of a keepalive is confirmed",
+        ((tideline_capture.runtime.Session, "_confirm", _confirm_logged),),
+        kind=Kind.POSTGRES,
+    ),
+    Mutant(
+        "acknowledges-before-put",
+        "what was read is confirmed before it is durable",
+        ((tideline_capture.runtime.Session, "_confirm", _confirm_read),),
+        kind=Kind.POSTGRES,
+    ),
+    Mutant(
+        "manifest-before-parts",
+        "the manifest is put before its parts",
+        ((tideline_capture.uploader.Uploader, "_commit", _manifest_first),),
+    ),
+    Mutant(
+        "unconditional-put",
+        "the manifest's PUT has no condition",
+        ((_CHAIN, "append", _unconditional),),
+        focus=(Fault.STOP,),
+    ),
+    _flaw(
+        "unprobed",
+        "a store that ignores conditions is accepted",
+        focus=(Fault.STORE_CONDITION_IGNORED,),
+    ),
+    Mutant(
+        "taken-is-foreign",
+        "412 always means another writer",
+        ((_CHAIN, "append", _always_foreign),),
+        focus=(Fault.STORE_OWN_412, Fault.STORE_TIMEOUT_AFTER),
+    ),
+    Mutant(
+        "taken-is-ours",
+        "412 always means our own success",
+        ((_CHAIN, "append", _always_own),),
+        focus=(Fault.STOP,),
+    ),
+    Mutant(
+        "takeovers-collected",
+        "takeover manifests are removed as garbage",
+        ((tideline_capture.uploader.Uploader, "_append", _collecting),),
+    ),
+    Mutant(
+        "term-from-redis",
+        "the term is counted in Redis",
+        ((tideline_capture.leadership.Candidate, "_take_over", _counted_term),),
+        focus=(Fault.REDIS_FLUSH, Fault.STOP),
+    ),
+    _flaw("one-lsn-one-order", "rows of one position have no order"),
+    Mutant(
+        "closes-inside-transaction",
+        "a manifest ends inside a transaction",
+        ((tideline_capture.core.worker, "roll", _eager),),
+        focus=(Fault.HUGE_TRANSACTION,),
+    ),
+    _flaw(
+        "boundary-inside-transaction",
+        "a resume position lies inside a transaction",
+        focus=(Fault.HUGE_TRANSACTION,),
+    ),
+    _flaw("resumes-from-first", "after a reconnect the log is read from the first start"),
+    _flaw("unchanged-as-null", "unchanged TOAST is NULL", kind=Kind.POSTGRES),
+    _flaw("abort-drops-transaction", "a savepoint's abort drops the transaction"),
+    _flaw("xa-rows-at-prepare", "an XA transaction's rows come at PREPARE", kind=Kind.MYSQL),
+    _flaw(
+        "skips-unknown-events",
+        "events of an unknown type are skipped",
+        kind=Kind.MYSQL,
+        focus=(Fault.COMPRESSION,),
+    ),
+    _flaw("merges-again", "a plan that is applied is merged again"),
+    _flaw("drops-tombstones", "deletes are dropped before the merge"),
+    _flaw("ignores-floors", "rows behind a floor stay"),
+    Mutant(
+        "merge-jumps-hole",
+        "a plan goes on behind a missing manifest",
+        ((tideline.contract.planning.maker, "_contiguous", _with_holes),),
+        focus=(Fault.STORE_STALE_LIST, Fault.STORE_STALE_LIST),
+    ),
+    _flaw("keys-compared-here", "keys are compared by character"),
+    _flaw("forgets-renames", "a merge takes a column that was renamed for a new one"),
+    _flaw("fills-nothing", "rows that exist hold NULL in a column that was added with a default"),
+    Mutant(
+        "renames-by-name",
+        "a column that was renamed is taken for a new one, of which nothing is in doubt",
+        (
+            (tideline_capture.core.tables, "by_numbers", _by_name),
+            (tideline_capture.core.tables, "by_statement", _by_name),
+        ),
+    ),
+)
+
+NOT_APPLICABLE: dict[str, str] = {
+    "`>=` for `>` in MERGE": "no difference can be seen: the rows of a plan are all newer than what"
+    " is applied (seq > a_seq), or the target's row is damaged and overwritten either way; a plan"
+    " that runs again is stopped by the version (merges-again), and tests/spark/test_merge.py has"
+    " the statement",
+    "unquoted identifier": "no SQL here; tests/integration has odd names on real servers, and"
+    " tests/unit/contract the quoting",
+    "raw table name in key": "keys never collide here; tests/properties/test_contract.py has the"
+    " injectivity of `layout`",
+    "password in log": "no secret here; tests/integration has the canary",
+    "checkpoint before PUT": "the checkpoint is the manifest: manifest-before-parts",
+}
+"""Bugs of the catalogue that no mutant stands for, why, and what catches them."""
+
+
+def named(name: str) -> Mutant:
+    """The mutant of that name; raises KeyError."""
+    return {one.name: one for one in MUTANTS}[name]

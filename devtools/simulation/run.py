@@ -1,0 +1,412 @@
+"""One run: two workers, a source, a store, Redis and a warehouse, on virtual time.
+
+The workers are the product's own `run_worker`, with its threads as tasks. `simulate` lets a
+scenario happen, heals what is broken, waits until everything has arrived, and hands back the
+history for the oracle to judge.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import tideline_capture.app
+import tideline_capture.queue
+from devtools.simulation.askers import Askers
+from devtools.simulation.board import Board
+from devtools.simulation.database import Database
+from devtools.simulation.gather import gather, writer_of
+from devtools.simulation.history import Attempt, History, Liveness, Outcome, Violation
+from devtools.simulation.log import Kind
+from devtools.simulation.merger import Merger
+from devtools.simulation.oracle import check
+from devtools.simulation.redis import Client, Server
+from devtools.simulation.scenario import Scenario
+from devtools.simulation.scheduler import Process, World
+from devtools.simulation.shims import Shims
+from devtools.simulation.source import SimulatedSource
+from devtools.simulation.storage import Bucket, SimulatedClient
+from devtools.simulation.workload import Workload, load, spawn
+from tideline.contract.errors import Fenced, TidelineError
+from tideline.contract.manifest import Manifest
+from tideline.contract.schema import Verdict
+from tideline.settings import Settings, Store, make_settings
+from tideline.store.chain import Chain, Link
+from tideline.store.objects import ObjectStore
+from tideline.store.probe import probe_clients
+from tideline_capture.app import run_worker
+
+PIPELINE = "sim"
+BOUND_S = 150.0
+"""How long all may take to arrive, after the last fault has ended."""
+_QUIET_S = 1.0
+
+
+@dataclass(slots=True)
+class Result:
+    """How a run went. ``digest`` is of all that happened; ``stops`` are the errors that ended
+    workers, ``hits`` what was injected with effect."""
+
+    scenario: Scenario
+    violations: list[Violation]
+    hits: Counter[str]
+    digest: str
+    counts: dict[str, int]
+    stops: list[str] = field(default_factory=list)
+
+
+def simulate(scenario: Scenario, flaws: frozenset[str] = frozenset()) -> Result:
+    """Let ``scenario`` happen, with the seeded bugs ``flaws``, and judge it."""
+    rig = Rig(scenario, flaws)
+    try:
+        with rig.installed():
+            history = rig.play()
+    finally:
+        rig.world.close()
+    violations = [*check(history), *rig.board.complaints]
+    return Result(
+        scenario,
+        violations,
+        rig.board.hits,
+        rig.trace(history),
+        rig.counts(history),
+        rig.stops,
+    )
+
+
+class Rig:
+    """All that takes part in a run."""
+
+    def __init__(self, scenario: Scenario, flaws: frozenset[str]) -> None:
+        seed = scenario.seed
+        self.scenario = scenario
+        self.flaws = flaws
+        self.world = World(f"world {seed}")
+        self.shims = Shims(self.world, random.Random(f"ids {seed}"))
+        self.bucket = Bucket()
+        self.redis = Server(self.world)
+        lags = random.Random(f"lags {seed}")
+        self.database = Database(self.world, scenario.kind, lambda: self._lag(lags))
+        self.board = Board(self, scenario)
+        self.workload = Workload(
+            self.world, self.database, random.Random(f"work {seed}"), scenario.transactions
+        )
+        self.clients = Process("clients")
+        self.merger = Merger(self)
+        self.askers = Askers(self)
+        self.attempts: list[Attempt] = []
+        self.stops: list[str] = []
+        self.workers: dict[int, Process] = {}
+        self.worker_processes: set[Process] = set()
+        self.worker_was_ahead = False
+        self._starts = 0
+        self._ended: str | None = None
+
+    @property
+    def settings(self) -> Settings:
+        return _settings(self.scenario.kind, self.scenario)
+
+    @property
+    def clocks_were_ahead(self) -> bool:
+        """Whether the source's was at some time, and a worker's."""
+        return self.database.clock_was_ahead and self.worker_was_ahead
+
+    # -- the run -------------------------------------------------------------------------------
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """The product's modules, on this run's world."""
+        rig = self
+
+        class RecordedChain(Chain):
+            def append(self, manifest: Manifest) -> Link:
+                return rig.record(lambda: super(RecordedChain, self).append(manifest), manifest)
+
+        names = {
+            "open_store": lambda _: self.store(),
+            "probe_store": lambda _, pipeline: self._probe(pipeline),
+            "Chain": RecordedChain,
+            "_source": lambda *_: self.source(),
+            "stop_on_signals": lambda event: setattr(self.shims.process, "stopping", event),
+            "unless_stopped": lambda _, call: call(),
+            "tell_retries": lambda: None,
+            "socket": SimpleNamespace(gethostname=lambda: self.shims.process.name),
+            "sys": SimpleNamespace(setswitchinterval=lambda _: None),
+            "Metrics": lambda *_: _NoMetrics(),
+            "log": _Listener(self.board),
+        }
+        with ExitStack() as stack:
+            stack.enter_context(self.shims.installed())
+            for name, value in names.items():
+                stack.enter_context(patch.object(tideline_capture.app, name, value))
+            stack.enter_context(
+                patch.object(
+                    tideline_capture.queue, "connect", lambda *_, **__: self.redis_client()
+                )
+            )
+            yield
+
+    def play(self) -> History:
+        load(self.database, random.Random(f"load {self.scenario.seed}"))
+        self.world.spawn(self.clients, "director", self._direct)
+        self.world.on_error = self._on_error
+        self.world.run(lambda: self._ended is not None)
+        if self._ended != "over":
+            raise RuntimeError(f"the run broke: {self._ended}")
+        return self._history
+
+    def _direct(self) -> None:
+        """The run's course, from the first worker to the last answer."""
+        world = self.world
+        self.board.begin()
+        for slot in (1, 2):
+            self.start_worker(slot, after_s=0.0 if slot == 1 else world.random.choice((0.0, 0.8)))
+        world.sleep(1.5)
+        spawn(world, self.workload, self.clients, self.scenario)
+        self.merger.start()
+        self.askers.start()
+        while not (self.workload.done and self.board.over and self.database.settled):
+            world.sleep(0.5)
+            if world.now > 1_000 + 400:
+                raise RuntimeError("the workload does not end")
+        ended_at = self.heal()
+        liveness = self._await_all(ended_at)
+        self._history = gather(self, liveness)
+        if self.scenario.faulty:
+            self.board.end()
+        self._ended = "over"
+        world.sleep(1.0)
+
+    def heal(self) -> float:
+        """Nothing goes wrong from now on; when that was."""
+        self.board.heal()
+        self.database.up = True
+        self.redis.up, self.redis.delay_s = True, 0.0
+        for process in self.workers.values():
+            if process.frozen:
+                self.world.thaw(process)
+        return self.world.now
+
+    def _await_all(self, ended_at: float) -> Liveness:
+        """Until a heartbeat that is younger than the last fault is merged, with all before it, and
+        every request has ended; or the time is up."""
+        end_of_log = self.database.end
+        arrived_s: float | None = None
+        end = self.world.now + BOUND_S
+        while self.world.now < end:
+            self.world.sleep(_QUIET_S)
+            if self.merger.reached(end_of_log) and not self.askers.waiting():
+                arrived_s = self.world.now - ended_at
+                break
+        self.merger.stopping = True
+        while not self.database.settled:
+            self.world.sleep(0.02)
+        return Liveness(0.0, BOUND_S, arrived_s, tuple(self.askers.waiting()))
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    def store(self) -> ObjectStore:
+        """A client of the process that asks."""
+        process = self.shims.process
+        client = SimulatedClient(
+            self.world, self.bucket, lambda kind, key: self.board.fate(process, kind, key)
+        )
+        return ObjectStore(_STORE, client)
+
+    def _probe(self, pipeline: str) -> None:
+        if "unprobed" not in self.flaws:
+            probe_clients(self.store(), self.store(), pipeline)
+
+    def source(self) -> SimulatedSource:
+        process = self.shims.process
+        return SimulatedSource(
+            self.world,
+            self.database,
+            process=process,
+            trouble=self.board.trouble(process),
+            nap=self.shims.nap,
+            flaws=self.flaws,
+        )
+
+    def redis_client(self) -> Client:
+        return Client(self.redis, self.board.on_claim)
+
+    def start_worker(self, slot: int, *, after_s: float) -> None:
+        """Start a worker's process, and another one whenever it is gone."""
+        self._starts += 1
+        process = Process(f"w{slot}.{self._starts}")
+        self.worker_processes.add(process)
+        self.workers[slot] = process
+        task = None
+
+        def begin() -> None:
+            nonlocal task
+            point = self.board.on_point_of(process)
+            task = self.world.spawn(
+                process, "main", lambda: run_worker(self.settings, on_point=point)
+            )
+            look()
+
+        def look() -> None:
+            if self._ended is not None or self.board.final:
+                return
+            if not process.alive or (task is not None and task.over):
+                process.alive = False
+                own = self.world.random.uniform(0.4, 2.5)
+                self.start_worker(slot, after_s=own)
+                return
+            self.world.later(0.4, look)
+
+        self.world.later(after_s, begin)
+
+    def active(self) -> Process | None:
+        """The process that wrote the chain's newest manifest, if it lives."""
+        writer = writer_of(self.bucket)
+        for process in self.workers.values():
+            if writer is not None and writer.startswith(f"{process.name}-") and process.alive:
+                return process
+        return None
+
+    def record(self, append: Any, manifest: Manifest) -> Link:
+        """Append, and note what the writer was told."""
+        at = len(self.attempts)
+        told = Attempt(
+            manifest.manifest_number, manifest.term, manifest.writer, "", Outcome.UNKNOWN
+        )
+        self.attempts.append(told)
+        try:
+            link: Link = append()
+        except Fenced:
+            self.attempts[at] = _told(told, Outcome.FENCED, manifest)
+            raise
+        self.attempts[at] = _told(told, Outcome.ACCEPTED, manifest)
+        return link
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def trace(self, history: History) -> str:
+        """A digest of all that happened in the run."""
+        found = sha256()
+        for key in sorted(self.bucket.objects):
+            found.update(key.encode() + sha256(self.bucket.objects[key]).digest())
+        found.update(repr((self.world.steps, round(self.world.now, 6))).encode())
+        found.update(repr(sorted(self.board.hits.items())).encode())
+        found.update(repr(history.commits).encode())
+        return found.hexdigest()
+
+    def counts(self, history: History) -> dict[str, int]:
+        return {
+            "transactions": len(history.transactions),
+            "changes": sum(len(one.entries) for one in history.transactions),
+            "events": sum(len(one.events) for one in history.manifests),
+            "manifests": len(history.manifests),
+            "commits": len(history.commits),
+            "steps": self.world.steps,
+            "altered": self.workload.altered,
+            **self._column_steps(),
+        }
+
+    def _column_steps(self) -> Counter[str]:
+        """The chain's steps of columns, by kind: those that it is certain of."""
+        events = [event for one in self.merger.manifests for event in one.schema_events]
+        certain = [event for event in events if event.verdict == Verdict.NEUTRAL.value]
+        return Counter(step.kind.value for event in certain for step in event.steps)
+
+    def _on_error(self, task: Any, error: BaseException) -> None:
+        name = type(error).__name__
+        if task.name == "main" and isinstance(error, TidelineError):
+            self.stops.append(f"{self.world.now:.1f} {task.process.name} {name}: {error}")
+            self.board.stopped(task.process, error)
+            return
+        if isinstance(error, TidelineError) and task.process in self.worker_processes:
+            return  # A thread's failure is its session's to judge.
+        self._ended = f"{task.process.name}/{task.name}: {name}: {error}"
+        raise error
+
+    def _lag(self, own: random.Random) -> float:
+        """How long a commit takes to become visible: mostly at once, at times very long."""
+        draw = own.random()
+        if not self.scenario.faulty:
+            return 0.0
+        if draw < 0.6:
+            return own.uniform(0.0, 0.004)
+        if draw < 0.95:
+            return own.uniform(0.004, 0.3)
+        return own.uniform(0.5, 6.0)
+
+
+def _told(attempt: Attempt, outcome: Outcome, manifest: Manifest) -> Attempt:
+    from tideline.contract.manifest import digest, stored_manifest
+
+    made = digest(stored_manifest(manifest))
+    return Attempt(attempt.number, attempt.term, attempt.writer, made, outcome)
+
+
+class _NoMetrics:
+    """Metrics that nobody looks at."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
+
+
+class _Listener:
+    """What workers log of their sessions. No fault takes a mark away from a session that goes on:
+    one that misses some is wrong."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def warning(self, event: str, *, reason: str = "", **_: object) -> None:
+        if "did not come through its log" in reason:
+            self._board.complain("E", "a session ended for want of marks that were there")
+
+    def info(self, *_: object, **__: object) -> None:
+        return None
+
+    error = debug = info
+
+
+_STORE = Store(url="memory://simulation", retry_s=2.0)
+_made: dict[tuple[object, ...], Settings] = {}
+
+
+def _settings(kind: Kind, scenario: Scenario) -> Settings:
+    given = (kind, scenario.chunk_rows, scenario.parallel, scenario.ahead)
+    if given not in _made:
+        scheme = "postgresql" if kind is Kind.POSTGRES else "mysql"
+        _made[given] = make_settings(
+            {
+                "pipeline": PIPELINE,
+                "source": {"url": f"{scheme}://u:p@sim/sim", "tables": ["sim.*"]},
+                "store": {"url": "memory://simulation"},
+                "warehouse": {"url": "memory://warehouse"},
+                "control": {"message_bytes_max": 4_000},
+                "capture": {
+                    "flush_interval_s": 2.4,
+                    "segment_bytes_max": 12_000,
+                    "upload_bytes_max": 60_000,
+                    "heartbeat_s": 2.0,
+                    "takeover_after_s": 5.0,
+                    "chunk_rows": scenario.chunk_rows,
+                    "chunk_redo_max": 2,
+                    "chunk_target_ms": 0,
+                    "parallel_dumps_max": scenario.parallel,
+                    "chunks_ahead_max": scenario.ahead,
+                    "catalog_interval_s": 2.0,
+                    "snapshot_interval_s": 1.0,
+                    "load_interval_s": 5.0,
+                    "unseen_transactions_max": 30,
+                    "mark_timeout_s": 6.0,
+                    "request_claim_s": 4.0,
+                    "stop_timeout_s": 8.0,
+                },
+            }
+        )
+    return _made[given]

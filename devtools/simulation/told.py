@@ -1,0 +1,30 @@
+"""What the oracle is told of a manifest: the same from the simulator and from real servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from devtools.simulation.history import ChainManifest, Event, TableSeq
+from tideline.contract.manifest import Manifest, ManifestKind
+
+
+def told(
+    manifest: Manifest, digest: str, events: Iterable[Event], *, position: int | None
+) -> ChainManifest:
+    """``manifest``, whose own ``digest`` that is, with the rows of all its parts in any order.
+    ``position`` is where the log goes on after it, if positions are an order."""
+    return ChainManifest(
+        number=manifest.manifest_number,
+        term=manifest.term,
+        writer=manifest.writer,
+        first_seq=manifest.first_seq,
+        last_seq=manifest.last_seq,
+        digest=digest,
+        previous_digest=manifest.previous_digest,
+        takeover=manifest.kind is ManifestKind.TAKEOVER,
+        position=position,
+        events=tuple(sorted(events, key=lambda event: event.seq)),
+        truncates=tuple(TableSeq(one.table, one.seq) for one in manifest.truncates),
+        floors=tuple(TableSeq(one.table, one.seq) for one in manifest.floors),
+        others=tuple(one.seq for one in manifest.schema_events),
+    )

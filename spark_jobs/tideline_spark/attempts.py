@@ -1,0 +1,73 @@
+"""How often and how long something is tried again, by what went wrong.
+
+A race that another writer won is run again at once. What waiting can mend (a store that is away, a
+disk that is full) is tried again with growing pauses until ``retry_s`` is over. Everything else
+would fail again, and does not get a second try. Whatever is raised comes out as an error of ours.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from tideline.contract.errors import TidelineError, Unavailable
+from tideline_spark.failures import SparkFailure, explain, is_conflict, is_mendable, unexpected
+
+_WAIT_FIRST_S = 0.5
+_WAIT_MAX_S = 30.0
+_RACE_WAIT_MAX_S = 0.2
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """``races_max`` tries again of lost races, and ``retry_s`` for what waiting can mend."""
+
+    races_max: int = 8
+    retry_s: float = 0.0
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+@dataclass(frozen=True, slots=True)
+class Tried(Generic[_T]):
+    """What came of it: a ``result``, or the last ``error``; ``conflicts`` of the ``attempts`` were
+    lost to another writer."""
+
+    result: _T | None
+    error: TidelineError | None
+    attempts: int
+    conflicts: int
+
+
+def try_until(attempt: Callable[[], _T], patience: Patience, doing: str) -> Tried[_T]:
+    """Call ``attempt`` until it returns, or fails for good. ``doing`` is for the error's words."""
+    began = patience.clock()
+    conflicts = waits = attempts = 0
+    while True:
+        attempts += 1
+        try:
+            return Tried(attempt(), None, attempts, conflicts)
+        except TidelineError as error:
+            failed, raced, mendable = error, False, isinstance(error, Unavailable)
+        except SparkFailure as error:
+            failed, raced = explain(error, doing), is_conflict(error)
+            mendable = is_mendable(error)
+        except Exception as error:  # noqa: BLE001  it must end as this one's error, not the run's
+            failed, raced, mendable = unexpected(error, doing), False, False
+        if raced:
+            conflicts += 1
+            wait = random.uniform(0, _RACE_WAIT_MAX_S)
+            again = conflicts <= patience.races_max
+        else:
+            wait = min(_WAIT_MAX_S, _WAIT_FIRST_S * 2**waits) * random.uniform(0.5, 1)
+            waits += 1
+            left = patience.retry_s - (patience.clock() - began)
+            again = mendable and wait <= left
+        if not again:
+            return Tried(None, failed, attempts, conflicts)
+        patience.sleep(wait)

@@ -1,0 +1,143 @@
+"""Reads the verification parts that a plan names, and what was touched since; counts both.
+
+Invariant: nothing is said of a table unless every part was read with exactly its manifest's counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from urllib.parse import unquote
+
+from pyspark.sql import Column, DataFrame, SparkSession, types
+from pyspark.sql import functions as F
+
+from tideline.contract.errors import CorruptData
+from tideline.contract.layout import object_url
+from tideline.contract.plan import TablePlan
+from tideline.contract.verification import TableCheck
+from tideline_spark import parts
+from tideline_spark.files import spark_path
+from tideline_spark.parquet import read_parquet
+from tideline_spark.schemas import (
+    BEFORE,
+    OP,
+    OVERFLOW,
+    SEQ,
+    STRING_MAP,
+    no_rows,
+    part_schema,
+    spark_type,
+)
+from tideline_spark.schemas import column as col
+
+LOW = "_tl_low"
+PRESENT = "r"
+"""``_tl_op`` of a row that the source has; the others are asked-for keys that it has not."""
+_FILE = "_tl_file"
+_ROWS = "_tl_rows"
+_BYTES = "_tl_bytes"
+_HERE = "_tl_here"
+_TOUCHING = ("c", "u", "d")
+_SAID_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRows:
+    """The rows of all chunks: `LOW`, ``_tl_op``, the table's columns, ``_tl_overflow``; and how
+    many of them the source has."""
+
+    frame: DataFrame
+    present: int
+
+
+def read_checks(session: SparkSession, store_url: str, check: TableCheck) -> SourceRows:
+    """CorruptData, naming them, for parts that are missing, torn, or hold other counts."""
+    said = {parts.identity(one.key): one for one in check.checks if one.key is not None}
+    schema = types.StructType(
+        [
+            types.StructField(LOW, types.LongType()),
+            types.StructField(OP, types.StringType()),
+            *(types.StructField(c.name, spark_type(c.logical)) for c in check.schema.columns),
+            types.StructField(OVERFLOW, STRING_MAP),
+        ]
+    )
+    if not said:
+        return SourceRows(no_rows(session, schema), 0)
+    urls = [spark_path(object_url(store_url, one.key)) for one in said.values() if one.key]
+    frame = read_parquet(session, schema, urls)
+    file = frame.metadataColumn("_metadata")
+    counted = (
+        frame.select(
+            file["file_path"].alias(_FILE), file["file_size"].alias(_BYTES), col(OP), col(LOW)
+        )
+        .groupBy(_FILE, _BYTES)
+        .agg(
+            F.count(F.lit(1)).alias(_ROWS),
+            F.count(F.when(col(OP) == PRESENT, 1)).alias(_HERE),
+            F.min(col(LOW)).alias(LOW),
+            F.max(col(LOW)).alias("high"),
+        )
+        .collect()
+    )
+    found = {parts.identity(unquote(row[_FILE])): row for row in counted}
+    wrong = []
+    for name, one in said.items():
+        row = found.get(name)
+        is_ = () if row is None else (row[_ROWS], row[_BYTES], row[LOW], row["high"])
+        if is_ != (one.rows, one.bytes, one.low_seq, one.low_seq):
+            has = 0 if row is None else row[_ROWS]
+            wrong.append(f"{one.key} ({has} rows instead of {one.rows}, or another chunk's)")
+    if wrong:
+        more = "" if len(wrong) <= _SAID_MAX else f" and {len(wrong) - _SAID_MAX} more"
+        raise CorruptData(
+            f"verification parts of {check.table} differ from their manifest:"
+            f" {', '.join(wrong[:_SAID_MAX])}{more}",
+            hint="verify the table again: its rows are read anew",
+        )
+    return SourceRows(frame, sum(int(row[_HERE]) for row in counted))
+
+
+def read_touched(session: SparkSession, store_url: str, check: TableCheck) -> DataFrame | None:
+    """The keys that the log touched after ``low_seq``, old ones of moved rows included, each with
+    the last sequence that did; None when there are none. CorruptData like a merge."""
+    if not check.touched:
+        return None
+    plan = TablePlan(
+        table=check.table,
+        target=check.target,
+        schema=check.schema,
+        schemas=check.schemas,
+        parts=check.touched,
+        a=0,
+        a_seq=0,
+        b=check.applied,
+        b_seq=check.applied_seq,
+        app_id=check.app_id,
+    )
+    parts.check_parts(session, store_url, plan)
+    frames = []
+    for fingerprint, schema in check.schemas.items():
+        urls = [
+            spark_path(object_url(store_url, one.key))
+            for one in check.touched
+            if one.schema == fingerprint
+        ]
+        fields = part_schema(schema, moved=parts.has_moves(plan))
+        frame = read_parquet(session, fields, urls)
+        later = frame.where((col(SEQ) > check.low_seq) & col(OP).isin(*_TOUCHING))
+        key = check.schema.key
+        kinds = {name: spark_type(check.schema.column(name).logical) for name in key}
+        frames.append(later.select(*(col(n).cast(kinds[n]).alias(n) for n in key), col(SEQ)))
+        if parts.has_moves(plan):
+            moved = later.where(_any_of([col(BEFORE + name).isNotNull() for name in key]))
+            old = [F.coalesce(col(BEFORE + n), col(n)).cast(kinds[n]).alias(n) for n in key]
+            frames.append(moved.select(*old, col(SEQ)))
+    together = reduce(DataFrame.unionByName, frames)
+    return together.groupBy(*(col(name) for name in check.schema.key)).agg(
+        F.max(col(SEQ)).alias(SEQ)
+    )
+
+
+def _any_of(conditions: list[Column]) -> Column:
+    return reduce(Column.__or__, conditions)

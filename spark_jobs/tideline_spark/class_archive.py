@@ -1,0 +1,83 @@
+"""An archive of the classes that a merge loads, which Java maps into memory when it starts.
+
+Made once per machine and installed Spark: a small merge is run, and Java writes down what it had
+loaded by then. `tideline.local_spark.short_lived` names it to each Java that is started after that.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from devtools.services.folders import ORIGIN, sweep
+from tideline.cache import cache_folder
+from tideline.contract.errors import Unavailable
+from tideline.java import java_home
+from tideline.local_spark import Place, archive_place, class_archive, spark_home
+
+_TIMEOUT_S = 900
+_WHAT = "the archive of Spark's classes"
+
+
+def archive_is_there() -> bool:
+    """Whether nothing is left to do: it is made, or cannot be for this Java and Spark."""
+    os.environ["JAVA_HOME"] = str(java_home())
+    return archive_place() is None or class_archive() is not None
+
+
+def make_archive() -> None:
+    """Make the archive, unless it is there.
+
+    Several processes may do so at the same time; it is never seen half done. Those of the same
+    Spark in another state, and those of a Spark that is gone, are removed: whoever has mapped one
+    keeps it. Unavailable when it could not be made; nothing but a start's time depends on it.
+    """
+    if archive_is_there():
+        return
+    place, home = archive_place(), spark_home()
+    assert place is not None and home is not None
+    try:
+        sweep(place.folder.parent)
+        work = Path(tempfile.mkdtemp(prefix="classes.", dir=cache_folder()))
+        try:
+            train(work)
+            place.folder.mkdir(parents=True, exist_ok=True)
+            (place.folder / ORIGIN).write_text(str(home.resolve()))
+            _keep(work / "classes.jsa", place)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+        for other in place.folder.glob("*.jsa"):
+            if not other.name.startswith(f"{place.state}-"):
+                other.unlink(missing_ok=True)
+    except OSError as error:
+        raise Unavailable(f"{_WHAT} could not be kept: {error.strerror}") from error
+
+
+def _keep(made: Path, place: Place) -> None:
+    """Give a finished archive its name once all of it is on the disk, whatever happens then."""
+    with made.open("rb") as file:
+        os.fsync(file.fileno())
+    made.replace(place.named(made.stat().st_size))
+
+
+def train(work: Path) -> None:
+    """Have a process of its own make ``classes.jsa`` in ``work``: Java writes it when it ends."""
+    command = [sys.executable, "-m", "tideline_spark.class_training", str(work)]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(f"{_WHAT} took too long") from error
+    if done.returncode != 0 or not (work / "classes.jsa").is_file():
+        reason = (done.stderr or done.stdout).strip()[-400:]
+        raise Unavailable(f"{_WHAT} could not be made: {reason}")

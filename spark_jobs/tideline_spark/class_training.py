@@ -1,0 +1,106 @@
+"""``python -m tideline_spark.class_training FOLDER``: a small merge, for the classes it loads.
+
+What it does is what a merge of ours does, as far as classes go: parts of Parquet are counted and
+folded, a Delta table is made, merged into, overwritten and read. Java, when it ends, writes
+``classes.jsa`` into the folder.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession, Window
+from pyspark.sql import functions as F
+
+from tideline.delta_jars import delta_jars
+from tideline.local_spark import SHORT_LIVED, archive_option
+from tideline_spark.formats.delta import DeltaTable
+from tideline_spark.session import end_session, make_session
+
+_COLUMNS = (
+    "id",
+    "cast(id % 9 AS int) AS number",
+    "cast(id AS decimal(12,2)) AS amount",
+    "cast(id AS double) AS weight",
+    "concat('note ', id) AS note",
+    "id % 2 = 0 AS active",
+    "timestamp_micros(id) AS at",
+    "timestamp_micros(id)::timestamp_ntz AS local",
+    "date_from_unix_date(cast(id AS int)) AS day",
+    "cast('x' AS binary) AS bytes",
+    "cast(null AS map<string, string>) AS more",
+    "cast(null AS array<string>) AS names",
+    "id AS seq",
+    "if(id % 50 = 0, 'd', 'u') AS op",
+)
+_MERGE = """
+MERGE INTO {target} t USING changes s ON t.id = s.id AND t.id BETWEEN 0 AND 1000
+WHEN MATCHED AND s.op = 'd' AND s.seq >= t.seq THEN DELETE
+WHEN MATCHED AND s.seq >= t.seq THEN UPDATE SET *
+WHEN NOT MATCHED AND s.op <> 'd' THEN INSERT *
+"""
+
+
+def train(spark: SparkSession, folder: Path) -> None:
+    """Make a table in ``folder``, bring changes into it, and look at it as a merge does."""
+    rows = spark.range(200).selectExpr(*_COLUMNS)
+    rows.write.parquet(str(folder / "parts"))
+    rows.createOrReplaceTempView("rows")
+    target = DeltaTable(spark.newSession(), str(folder / "table"))
+    target.snapshot()
+    spark.sql(
+        f"CREATE TABLE {target.name} USING delta"
+        " TBLPROPERTIES ('delta.enableDeletionVectors' = 'true') AS TABLE rows"
+    )
+    target.snapshot()
+    changes = spark.read.schema(rows.schema).parquet(str(folder / "parts"))
+    _look(changes)
+    newest = Window.partitionBy("id").orderBy(F.col("seq").desc())
+    folded = changes.withColumn("rank", F.row_number().over(newest)).where("rank = 1").drop("rank")
+    folded.union(folded.selectExpr("id + 150 AS id", *folded.columns[1:])).groupBy("id").agg(
+        *(F.max_by(name, "seq").alias(name) for name in folded.columns[1:10]),
+        *(F.first(name).alias(name) for name in folded.columns[10:]),
+    ).createOrReplaceTempView("changes")
+    spark.sql(_MERGE.format(target=target.name)).collect()
+    target.look().commit_of("none", 0)
+    target.files().select("path", "stats").collect()
+    folded.where("id < 10").write.format("delta").mode("overwrite").option(
+        "replaceWhere", "id < 10"
+    ).save(str(folder / "table"))
+    spark.table(target.name).where("id > 5").orderBy("id").collect()
+
+
+def _look(changes: Any) -> None:
+    """Count, as parts are counted against the plan."""
+    changes = changes.withColumn("file", F.input_file_name())
+    changes.groupBy("file", "op").agg(
+        F.count(F.lit(1)), F.min("seq"), F.max("seq"), F.sum((F.col("id") > 3).cast("long"))
+    ).collect()
+    changes.select(F.explode(F.array("note", "op")).alias("name")).distinct().collect()
+
+
+def main(folder: Path) -> None:
+    """Train, and wait until Java has ended."""
+    archive = archive_option(folder / "classes.jsa", "ArchiveClassesAtExit")
+    session = make_session(
+        master="local[2]",
+        driver_memory="2g",
+        jars=delta_jars(),
+        app_name="tideline classes",
+        scratch=folder,
+        java_options=f"{SHORT_LIVED} {archive}",
+    )
+    gateway: Any = session.sparkContext._gateway
+    try:
+        train(session, folder)
+    finally:
+        end_session(session)
+        # Java ends with its input; the archive is there when it has ended.
+        gateway.proc.stdin.close()
+        gateway.proc.wait()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,296 @@
+"""Rows of parts, brought from the schema that they were written in to the target's columns.
+
+A row has the columns of its time. Every schema change with a higher sequence acts on it as it did
+on the source's rows: a column is called otherwise, is gone, or was added and holds its default; one
+that was dropped and came again is another one. A part can hold rows from before and after a change
+(and back again, in a schema that returned), so what is read where depends on the row's sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pyspark.sql import Column, DataFrame, types
+from pyspark.sql import functions as F
+
+from tideline.contract import schema as schemas
+from tideline.contract.evolution import Ancestor, TargetColumns, ancestors
+from tideline.contract.plan import PlannedChange, TablePlan
+from tideline.contract.schema import TableSchema
+from tideline.contract.types import parse_type
+from tideline_spark.schemas import (
+    BEFORE,
+    IMAGE,
+    IMAGE_OVERFLOW,
+    OP,
+    OVERFLOW,
+    SEQ,
+    STRING_LIST,
+    STRING_MAP,
+    TS,
+    TX,
+    UNCHANGED,
+    spark_type,
+)
+from tideline_spark.schemas import column as col
+
+_NO_ROW_YET = ("c", "d")
+"""Operations of rows that have nothing from before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How rows of one schema are read that lie between the same two changes.
+
+    ``values``: by column of the target what it is in such a row; None: NULL. ``names``: what names
+    in the row stand for, where that is not the name itself. ``carried``: columns of which such a
+    row says nothing, though the row that it overwrites has a value.
+    """
+
+    values: dict[str, Ancestor | None]
+    names: dict[str, tuple[str, ...]]
+    carried: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """A reading, and the sequence below which rows are read so (None: all others)."""
+
+    below: int | None
+    reading: Reading
+
+
+def in_target_terms(
+    frame: DataFrame, plan: TablePlan, fingerprint: str, stands: TargetColumns
+) -> DataFrame:
+    """``frame``, rows of parts in the schema ``fingerprint``, in the columns of ``plan.schema``.
+
+    ``plan.schema`` is the target's: without columns that it does not have, with those that only it
+    has. A value that a column cannot hold which keeps a narrower type is in the overflow map.
+    """
+    schema = plan.schemas[fingerprint]
+    stretches = _stretches(plan, schema, stands)
+    narrow = {name for name in stands.narrow if name in plan.schema.column_names}
+    values = [
+        _by_seq(stretches, partial(_value, schema=schema, wanted=c, fits=c.name in narrow))
+        for c in plan.schema.columns
+    ]
+    before = [
+        _by_seq(
+            stretches,
+            partial(_before, frame=frame, plan=plan, schema=schema, name=name, fits=name in narrow),
+        ).alias(BEFORE + name)
+        for name in plan.schema.column_names
+        if any(_has_before(frame, one.reading, name) for one in stretches)
+        or (not plan.schema.key and IMAGE in frame.columns)
+    ]
+    return frame.select(
+        *(value.alias(c.name) for value, c in zip(values, plan.schema.columns, strict=True)),
+        col(SEQ),
+        col(OP),
+        col(TS),
+        _by_seq(stretches, _unchanged).alias(UNCHANGED),
+        _by_seq(stretches, lambda r: _overflow(r, plan, schema, narrow)).alias(OVERFLOW),
+        *before,
+        *(col(name) for name in (TX, IMAGE) if name in frame.columns),
+        *(
+            _by_seq(stretches, lambda r: _image_overflow(r, frame, plan, schema, narrow)).alias(one)
+            for one in (IMAGE_OVERFLOW,)
+            if one in frame.columns
+        ),
+    )
+
+
+def _stretches(plan: TablePlan, schema: TableSchema, stands: TargetColumns) -> list[_Stretch]:
+    """How rows of the schema are read, by sequence ascending; neighbours differ."""
+    found: list[_Stretch] = []
+    changes = plan.changes
+    for at in _epochs(plan, schema):
+        reading = _reading(plan.schema, schema, changes[at:], stands)
+        below = changes[at].seq if at < len(changes) else None
+        if found and found[-1].reading == reading:
+            found[-1] = _Stretch(below, reading)
+        else:
+            found.append(_Stretch(below, reading))
+    return found
+
+
+def _epochs(plan: TablePlan, schema: TableSchema) -> list[int]:
+    """After how many of the plan's changes rows of the schema were written; ascending."""
+    parts = [part for part in plan.parts if part.schema == schema.fingerprint]
+    seqs = [change.seq for change in plan.changes]
+    if not parts:
+        return [len(seqs)]
+    first = sum(seq < min(part.first_seq for part in parts) for seq in seqs)
+    last = sum(seq < max(part.last_seq for part in parts) for seq in seqs)
+    spanned = range(first, last + 1)
+    form = schema.fingerprint
+    in_force = [at for at in spanned if not at or plan.changes[at - 1].after == form]
+    return in_force or list(spanned)
+
+
+def _reading(
+    target: TableSchema,
+    schema: TableSchema,
+    later: Sequence[PlannedChange],
+    stands: TargetColumns,
+) -> Reading:
+    found = ancestors(schema.column_names, later)
+    values = {name: found.get(name) for name in target.column_names if name not in stands.kept}
+    carried = []
+    for name, kept in stands.kept.items():
+        if name not in target.column_names:
+            continue
+        if any(change.seq == kept.seq for change in later):
+            until = [change for change in later if change.seq < kept.seq]
+            values[name] = ancestors(schema.column_names, until).get(kept.column)
+        else:
+            values[name] = None
+            if kept.carried:
+                carried.append(name)
+    names = {
+        held: tuple(n for n, one in values.items() if one is not None and one.column == held)
+        for held in schema.column_names
+    }
+    changed = {held: now for held, now in names.items() if now != (held,)}
+    return Reading(values, changed, tuple(carried))
+
+
+def _by_seq(stretches: Sequence[_Stretch], expression: Callable[[Reading], Column]) -> Column:
+    """What ``expression`` makes of each row's reading."""
+    *earlier, last = [(one.below, expression(one.reading)) for one in stretches]
+    chosen: Column | None = None
+    for below, value in earlier:
+        older = col(SEQ) < F.lit(below)
+        chosen = F.when(older, value) if chosen is None else chosen.when(older, value)
+    return last[1] if chosen is None else chosen.otherwise(last[1])
+
+
+def _value(reading: Reading, schema: TableSchema, wanted: schemas.Column, *, fits: bool) -> Column:
+    """A column's value; with ``fits`` NULL where its type would alter it."""
+    data_type = spark_type(wanted.logical)
+    ancestor = reading.values[wanted.name]
+    if ancestor is None:
+        return F.lit(None).cast(data_type)
+    if ancestor.column is None:
+        return default_value(ancestor, data_type)
+    held = spark_type(schema.column(ancestor.column).logical)
+    return _as_type(col(ancestor.column), held, data_type, fits=fits)
+
+
+def _as_type(
+    value: Column, held: types.DataType, data_type: types.DataType, *, fits: bool
+) -> Column:
+    """A value of type ``held`` as ``data_type``; with ``fits`` NULL where that would alter it."""
+    if held == data_type or not fits:
+        return value if held == data_type else value.cast(data_type)
+    narrowed = value.try_cast(data_type)
+    return F.when(narrowed.cast(held).eqNullSafe(value), narrowed)
+
+
+def default_value(ancestor: Ancestor, data_type: types.DataType) -> Column:
+    """What rows hold in a column that was added after they were written."""
+    if ancestor.default is None:
+        return F.lit(None).cast(data_type)
+    text = F.lit(ancestor.default)
+    added = spark_type(parse_type(ancestor.type)) if ancestor.type else data_type
+    if isinstance(added, types.BinaryType):
+        return F.unhex(text)
+    return text.cast(added).cast(data_type)
+
+
+def _has_before(frame: DataFrame, reading: Reading, name: str) -> bool:
+    ancestor = reading.values.get(name)
+    return ancestor is not None and f"{BEFORE}{ancestor.column}" in frame.columns
+
+
+def _before(
+    reading: Reading, frame: DataFrame, plan: TablePlan, schema: TableSchema, name: str, fits: bool
+) -> Column:
+    """What the column was before the change; NULL where the row does not say."""
+    data_type = spark_type(plan.schema.column(name).logical)
+    ancestor = reading.values.get(name)
+    if ancestor is not None and ancestor.column is None and not plan.schema.key:
+        # The row before is looked for in the target, where this column holds the default.
+        return default_value(ancestor, data_type)
+    if ancestor is None or not _has_before(frame, reading, name):
+        return F.lit(None).cast(data_type)
+    held = spark_type(schema.column(ancestor.column or "").logical)
+    return _as_type(col(f"{BEFORE}{ancestor.column}"), held, data_type, fits=fits)
+
+
+def _unchanged(reading: Reading) -> Column:
+    names = col(UNCHANGED)
+    if reading.names:
+        names = F.flatten(F.transform(names, lambda name: _now(reading, name)))
+    if reading.carried:
+        carried = F.array(*(F.lit(name) for name in reading.carried))
+        both = F.concat(F.coalesce(names, F.array().cast(STRING_LIST)), carried)
+        names = F.when(col(OP).isin(*_NO_ROW_YET), names).otherwise(both)
+    elif not reading.names:
+        return names
+    return F.when(F.size(names) > 0, names).cast(STRING_LIST)
+
+
+def _overflow(reading: Reading, plan: TablePlan, schema: TableSchema, narrow: set[str]) -> Column:
+    own = [_too_wide(reading, plan, schema, name) for name in sorted(narrow)]
+    return _with_texts(_renamed(reading, OVERFLOW), own)
+
+
+def _image_overflow(
+    reading: Reading, frame: DataFrame, plan: TablePlan, schema: TableSchema, narrow: set[str]
+) -> Column:
+    before = [name for name in sorted(narrow) if _has_before(frame, reading, name)]
+    own = [_too_wide(reading, plan, schema, name, BEFORE) for name in before]
+    return _with_texts(_renamed(reading, IMAGE_OVERFLOW), own)
+
+
+def _with_texts(texts: Column, own: Sequence[Column]) -> Column:
+    """``texts``, and those of ``own`` (structs of a name and a text) that are not null."""
+    if own:
+        found = F.map_from_entries(F.filter(F.array(*own), lambda one: one["value"].isNotNull()))
+        texts = F.map_concat(F.coalesce(texts, F.create_map().cast(STRING_MAP)), found)
+        texts = F.when(F.size(texts) > 0, texts)
+    return texts.cast(STRING_MAP)
+
+
+def _renamed(reading: Reading, name: str) -> Column:
+    """A map by column, with the columns' names of the target."""
+    texts = col(name)
+    if not reading.names:
+        return texts
+    entries = F.transform(
+        F.map_entries(texts),
+        lambda entry: F.transform(
+            _now(reading, entry["key"]),
+            lambda now: F.struct(now.alias("key"), entry["value"].alias("value")),
+        ),
+    )
+    texts = F.map_from_entries(F.flatten(entries))
+    return F.when(F.size(texts) > 0, texts)
+
+
+def _too_wide(
+    reading: Reading, plan: TablePlan, schema: TableSchema, name: str, prefix: str = ""
+) -> Column:
+    """A column's name, and the text of a value that it cannot hold (null: it can)."""
+    text = F.lit(None).cast("string")
+    ancestor = reading.values[name]
+    if ancestor is not None and ancestor.column is not None:
+        value, wanted = col(prefix + ancestor.column), plan.schema.column(name)
+        held = spark_type(schema.column(ancestor.column).logical)
+        kept = _as_type(value, held, spark_type(wanted.logical), fits=True)
+        text = F.when(kept.isNull() & value.isNotNull(), value.cast("string"))
+    return F.struct(F.lit(name).alias("key"), text.alias("value"))
+
+
+def _now(reading: Reading, name: Column) -> Column:
+    """The names that ``name`` stands for; none for a column that is gone."""
+    pairs = [
+        part
+        for held, now in sorted(reading.names.items())
+        for part in (F.lit(held), F.array(*(F.lit(one) for one in now)).cast(STRING_LIST))
+    ]
+    return F.coalesce(F.try_element_at(F.create_map(*pairs), name), F.array(name))

@@ -1,0 +1,92 @@
+"""Small documents through Spark's file system, so that a job needs no other store client."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from tideline.contract.errors import CorruptData
+from tideline_spark.failures import explain
+
+DOCUMENT_BYTES_MAX = 256 * 1024 * 1024
+
+
+def spark_path(url: str) -> str:
+    """``url`` as Spark takes it: addresses are percent-encoded, Hadoop's paths are not."""
+    return unquote(url)
+
+
+def read_document(spark: SparkSession, url: str) -> bytes:
+    """The bytes at ``url``; CorruptData when nothing is there or it is absurdly large."""
+    try:
+        files, path = _open(spark, url)
+        size = files.getFileStatus(path).getLen()
+        if size > DOCUMENT_BYTES_MAX:
+            raise CorruptData(f"{url} has {size} bytes, more than a document may")
+        stream = files.open(path)
+        try:
+            return bytes(stream.readAllBytes())
+        finally:
+            stream.close()
+    except Py4JJavaError as error:
+        raise explain(error, f"reading {url}") from None
+
+
+def exists(spark: SparkSession, url: str) -> bool:
+    """Whether anything lies at ``url``."""
+    try:
+        files, path = _open(spark, url)
+        return bool(files.exists(path))
+    except Py4JJavaError as error:
+        raise explain(error, f"looking for {url}") from None
+
+
+def write_document(spark: SparkSession, url: str, data: bytes) -> None:
+    """Put ``data`` at ``url``: a reader sees all of it or what was there before.
+
+    No checksum file is left beside it, which other readers of the store would stumble over.
+    """
+    try:
+        files, path = _open(spark, url)
+        files.setWriteChecksum(False)
+        jvm: Any = spark._jvm
+        folder = path.getParent()
+        files.mkdirs(folder)
+        draft = jvm.org.apache.hadoop.fs.Path(
+            folder, f".{path.getName()}.{jvm.java.util.UUID.randomUUID()}"
+        )
+        stream = files.create(draft, True)
+        try:
+            stream.write(bytearray(data))
+        finally:
+            stream.close()
+        context = jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+            path.toUri(),
+            spark._jsc.hadoopConfiguration(),
+        )
+        rename = jvm.org.apache.hadoop.fs.Options.Rename
+        choice = spark._sc._gateway.new_array(rename, 1)  # type: ignore[union-attr]
+        choice[0] = rename.OVERWRITE
+        context.rename(draft, path, choice)
+    except Py4JJavaError as error:
+        raise explain(error, f"writing {url}") from None
+
+
+def remove_folder(spark: SparkSession, url: str) -> None:
+    """Remove what lies at ``url`` and below; nothing happens where nothing is."""
+    try:
+        files, path = _open(spark, url)
+        files.delete(path, True)
+    except Py4JJavaError as error:
+        raise explain(error, f"removing {url}") from None
+
+
+def _open(spark: SparkSession, url: str) -> tuple[Any, Any]:
+    """A file system of its own (its settings are not shared with Delta's) and the path."""
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(spark_path(url))
+    configuration = spark._jsc.hadoopConfiguration()
+    return jvm.org.apache.hadoop.fs.FileSystem.newInstance(path.toUri(), configuration), path

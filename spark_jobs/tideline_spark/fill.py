@@ -1,0 +1,91 @@
+"""Folded rows whose columns the log did not carry, made ready for the target.
+
+What no row of the range supplies is in the target. A row that kept its key finds it in the MERGE
+itself; here are the other two cases: a target that is made anew has nothing, and a row that was
+moved finds its values under the key that it had.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tideline_spark.fold import FROM, GONE, MISSING, UNKNOWN, Shape, wanted
+from tideline_spark.schemas import OVERFLOW, PENDING, SEQ, STRING_LIST, STRING_MAP, TS
+from tideline_spark.schemas import column as col
+
+_OWN = "_tl_own"
+_OLD = "_tl_old"
+
+
+def initial_rows(folded: DataFrame, shape: Shape) -> DataFrame:
+    """The live rows in the warehouse's columns, for a target that is made anew."""
+    pending = F.lit(None).cast(STRING_LIST)
+    if shape.fillable:
+        pending = wanted(F.coalesce(col(MISSING), col(UNKNOWN)), shape)
+    return folded.where(~col(GONE)).select(
+        *(col(name) for name in shape.schema.column_names),
+        col(SEQ),
+        col(TS),
+        col(OVERFLOW),
+        pending.alias(PENDING),
+    )
+
+
+def fill_moved(folded: DataFrame, target: DataFrame, shape: Shape) -> DataFrame:
+    """``folded`` with the values of moved rows taken from ``target``'s rows of their old keys.
+
+    What is not there either, or pending there, is then in `MISSING`; `UNKNOWN` is left to rows
+    that kept their key. Still one row per key, also when a damaged target holds a key twice.
+    """
+    same_key = [col(FROM, of=_OWN)[name] == col(name, of=_OLD) for name in shape.schema.key]
+    condition = same_key[0]
+    for term in same_key[1:]:
+        condition = condition & term
+    joined = folded.alias(_OWN).join(target.alias(_OLD), condition, "left")
+    columns = [_filled(name, shape).alias(name) for name in folded.columns]
+    return joined.select(*columns).dropDuplicates(list(shape.schema.key))
+
+
+def twins(folded: DataFrame, target: DataFrame, shape: Shape) -> DataFrame:
+    """The keys that a damaged ``target`` holds more than once and ``folded`` can write anew.
+
+    A MERGE would overwrite each of such rows and leave as many.
+    """
+    whole = ~col(GONE) & (col(UNKNOWN).isNull() if shape.fillable else F.lit(True))
+    names = list(shape.schema.key)
+    written = folded.where(whole).select(*(col(name) for name in names))
+    held = target.select(*(col(name) for name in names)).join(written, names, "left_semi")
+    return held.groupBy(*shape.key).agg(F.count(F.lit(1)).alias("rows")).where("rows > 1")
+
+
+def _filled(name: str, shape: Shape) -> Column:
+    own = col(name, of=_OWN)
+    moved = col(FROM, of=_OWN).isNotNull()
+    lacks = _or_empty(col(UNKNOWN, of=_OWN))
+    if name in shape.fillable:
+        return F.when(moved & F.array_contains(lacks, F.lit(name)), col(name, of=_OLD)).otherwise(
+            own
+        )
+    if name == UNKNOWN:
+        return F.when(~moved, own)
+    if name == MISSING:
+        found = col(SEQ, of=_OLD).isNotNull()
+        pending = F.array_intersect(lacks, _or_empty(col(PENDING, of=_OLD)))
+        missing = _or_empty(wanted(F.when(found, pending).otherwise(lacks), shape))
+        return F.when(moved, F.when(F.size(missing) > 0, missing)).otherwise(own)
+    if name == OVERFLOW:
+        theirs = F.map_filter(
+            _or_no_texts(col(OVERFLOW, of=_OLD)), lambda text, _: F.array_contains(lacks, text)
+        )
+        texts = F.map_concat(_or_no_texts(own), theirs)
+        return F.when(moved & (F.size(texts) > 0), texts).otherwise(own)
+    return own
+
+
+def _or_empty(names: Column) -> Column:
+    return F.coalesce(names, F.array().cast(STRING_LIST))
+
+
+def _or_no_texts(texts: Column) -> Column:
+    return F.coalesce(texts, F.create_map().cast(STRING_MAP))

@@ -1,0 +1,282 @@
+"""The fold: all changes of a table in a plan become the newest state of each key. Pure.
+
+The rules, in sequence order:
+
+- The newest row of a key wins; a delete, or an update that moved the key away, leaves it *gone*.
+- A row may lack columns (``_tl_unchanged``): the log did not carry them because they did not
+  change. Such a column takes its value from the key's earlier rows; where a row was moved here
+  from another key, from that key's rows before the move, and so on.
+- What no row in the range supplies is still in the target, under the key that the row had before
+  the range; the output names the columns (`UNKNOWN`) and that key (`FROM`, null: its own).
+- Nothing is taken across a delete or a truncate; what then stays open is in `MISSING`.
+
+Terms: a *life* is a run of a key's rows that one source row produced: it ends with a delete or
+with a move away, and one that begins with a move here has that move's sequence as its *link*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from tideline.contract.schema import TableSchema
+from tideline_spark.schemas import BEFORE, OP, OVERFLOW, SEQ, STRING_LIST, STRING_MAP, TS, UNCHANGED
+from tideline_spark.schemas import column as col
+
+GONE = "_tl_gone"
+UNKNOWN = "_tl_unknown"
+MISSING = "_tl_missing"
+FROM = "_tl_from"
+HOPS_MAX = 4
+"""Moves of one row within a plan that are followed; beyond, the column's value is missing."""
+
+_MOVED_AWAY = "m"
+_ARRIVED = "_tl_arrived"
+_LIFE = "_tl_life"
+_LINK = "_tl_link"
+_ROOT = "_tl_root"
+_LEFT = "_tl_left"
+_NEWEST = "_tl_newest"
+_HERE = "_tl_here"
+_PARENT = "_tl_parent"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is known of the changes before they are folded.
+
+    ``moved``: whether any row has a before-key; ``fillable``: the columns that some row lacks;
+    ``truncate``: the newest truncate's sequence; ``floor``: nothing at or below it is put out.
+    ``carried``: fillable columns of which nothing is to be asked, for the source has them no more.
+    ``ranged``: the rows make a table, and are wanted in ranges of the key where that is cheap: then
+    a file of it holds a range, and bounds of keys tell the files to read.
+    """
+
+    schema: TableSchema
+    moved: bool = False
+    fillable: tuple[str, ...] = ()
+    truncate: int | None = None
+    floor: int | None = None
+    hops: int = HOPS_MAX
+    carried: tuple[str, ...] = ()
+    ranged: bool = False
+
+    @property
+    def key(self) -> list[Column]:
+        return [col(name) for name in self.schema.key]
+
+
+def fold(changes: DataFrame, shape: Shape) -> DataFrame:
+    """One row per key: the table's columns, ``_tl_seq``, ``_tl_ts``, ``_tl_overflow``, `GONE`.
+
+    With fillable columns also `UNKNOWN` and `MISSING` (lists of column names, null when empty) and
+    `FROM` (a struct of the key columns). ``changes`` has the table's columns in the types of
+    ``shape.schema``, ``_tl_seq``, ``_tl_op``, ``_tl_ts``, ``_tl_unchanged``, ``_tl_overflow``, and
+    with ``moved`` the before-keys; their order does not matter.
+    """
+    if shape.truncate is not None:
+        changes = changes.where(col(SEQ) > F.lit(shape.truncate))
+    rows = occurrences(changes, shape)
+    folded = _filled(rows, shape) if shape.fillable else _newest(rows, shape)
+    return folded if shape.floor is None else folded.where(col(SEQ) > F.lit(shape.floor))
+
+
+def occurrences(changes: DataFrame, shape: Shape) -> DataFrame:
+    """The changes, and for each changed key one more row at the old key that says it was left."""
+    if not shape.moved:
+        return changes.withColumn(_ARRIVED, F.lit(False))
+    moved = F.lit(False)
+    for name in shape.schema.key:
+        before = col(BEFORE + name)
+        moved = moved | (before.isNotNull() & ~before.eqNullSafe(col(name)))
+    marked = changes.withColumn(_ARRIVED, moved)
+    here = marked.drop(*(BEFORE + name for name in shape.schema.key))
+    left = marked.where(col(_ARRIVED)).select(
+        *(_left_value(here, name, shape).alias(name) for name in here.columns)
+    )
+    return here.unionByName(left)
+
+
+def _left_value(here: DataFrame, name: str, shape: Shape) -> Column:
+    if name in shape.schema.key:
+        return F.coalesce(col(BEFORE + name), col(name))
+    if name in (SEQ, TS):
+        return col(name)
+    if name == OP:
+        return F.lit(_MOVED_AWAY)
+    if name == _ARRIVED:
+        return F.lit(False)
+    return F.lit(None).cast(here.schema[name].dataType)
+
+
+def _ends() -> Column:
+    return col(OP).isin("d", _MOVED_AWAY)
+
+
+def _newest(rows: DataFrame, shape: Shape) -> DataFrame:
+    """Every row carries all columns: the newest per key is the state."""
+    latest = Window.partitionBy(*shape.key).orderBy(col(SEQ).desc())
+    rank = "_tl_rank"
+    if shape.ranged:  # All rows of a key lie in one range: the window needs no shuffle of its own.
+        rows = rows.repartitionByRange(*shape.key)
+    return (
+        rows.withColumn(rank, F.row_number().over(latest))
+        .where(col(rank) == 1)
+        .withColumn(GONE, _ends())
+        .drop(rank, OP, UNCHANGED, _ARRIVED)
+    )
+
+
+def _filled(rows: DataFrame, shape: Shape) -> DataFrame:
+    lives = _lives(rows, shape)
+    newest = Window.partitionBy(*(col(_NEWEST)[name] for name in shape.schema.key)).orderBy(
+        col(_NEWEST)[SEQ].desc()
+    )
+    rank = "_tl_rank"
+    final = (
+        lives.withColumn(rank, F.row_number().over(newest))
+        .where(col(rank) == 1)
+        .drop(rank, _LEFT)
+        .withColumn(FROM, _key_of(shape))
+    )
+    for _ in range(shape.hops if shape.moved else 0):
+        final = _follow(final, lives, shape)
+    return _put_out(final, shape)
+
+
+def _lives(rows: DataFrame, shape: Shape) -> DataFrame:
+    """One row per life: its newest row, the newest known value of each fillable column, its links.
+
+    A known value is a struct of value and overflow text, so that a known NULL is not unknown.
+    """
+    in_order = Window.partitionBy(*shape.key).orderBy(col(SEQ))
+    first = F.lag(col(OP)).over(in_order).isNull()
+    begins = F.lag(_ends()).over(in_order)
+    begins = F.coalesce(begins, F.lit(True)) | col(_ARRIVED)
+    life_id = col(SEQ) * 2 + _ends().cast("long")
+    rows = (
+        rows.withColumn("_tl_begins", begins)
+        .withColumn("_tl_first", first)
+        .withColumn(_LIFE, F.last(F.when(col("_tl_begins"), life_id), True).over(in_order))
+    )
+    at_root = col("_tl_begins") & col("_tl_first") & ~col(_ARRIVED)
+    if shape.truncate is not None:
+        at_root = F.lit(False)
+    kept = [*shape.schema.column_names, SEQ, TS, OP, OVERFLOW]
+    known = [
+        F.max_by(
+            F.struct(col(name).alias("value"), col(OVERFLOW)[name].alias("text")),
+            F.when(_supplies(name), col(SEQ)),
+        ).alias(_known(at))
+        for at, name in enumerate(shape.fillable)
+    ]
+    return rows.groupBy(col(_LIFE)).agg(
+        F.max_by(F.struct(*(col(name) for name in kept)), col(SEQ)).alias(_NEWEST),
+        F.max(F.when(col(_ARRIVED) & col("_tl_begins"), col(SEQ))).alias(_LINK),
+        F.max(F.when(col(OP) == _MOVED_AWAY, col(SEQ))).alias(_LEFT),
+        F.max(at_root).alias(_ROOT),
+        *known,
+    )
+
+
+def _supplies(name: str) -> Column:
+    lacks = F.array_contains(col(UNCHANGED), F.lit(name))
+    return ~_ends() & ~F.coalesce(lacks, F.lit(False))
+
+
+def _known(at: int) -> str:
+    return f"_tl_known_{at}"
+
+
+def _key_of(shape: Shape) -> Column:
+    return F.struct(*(col(_NEWEST)[name].alias(name) for name in shape.schema.key))
+
+
+def _follow(final: DataFrame, lives: DataFrame, shape: Shape) -> DataFrame:
+    """One hop: what a life does not know, from the life that moved here."""
+    count = range(len(shape.fillable))
+    parents = lives.where(col(_LEFT).isNotNull()).select(
+        col(_LEFT).alias("left"),
+        col(_LINK).alias("link"),
+        col(_ROOT).alias("root"),
+        _key_of(shape).alias("key"),
+        *(col(_known(at)).alias(f"known_{at}") for at in count),
+    )
+    joined = final.alias(_HERE).join(
+        parents.alias(_PARENT), col(_LINK, of=_HERE) == col("left", of=_PARENT), "left"
+    )
+    has_parent = col("left", of=_PARENT).isNotNull()
+    return joined.select(
+        col(_NEWEST, of=_HERE),
+        F.when(has_parent, col("link", of=_PARENT)).otherwise(col(_LINK, of=_HERE)).alias(_LINK),
+        F.when(has_parent, col("root", of=_PARENT)).otherwise(col(_ROOT, of=_HERE)).alias(_ROOT),
+        F.when(has_parent, col("key", of=_PARENT)).otherwise(col(FROM, of=_HERE)).alias(FROM),
+        *(
+            F.coalesce(col(_known(at), of=_HERE), col(f"known_{at}", of=_PARENT)).alias(_known(at))
+            for at in count
+        ),
+    )
+
+
+def _put_out(final: DataFrame, shape: Shape) -> DataFrame:
+    """The folded rows: known values in their columns, the others listed."""
+    places = {name: at for at, name in enumerate(shape.fillable)}
+    gone = col(_NEWEST)[OP].isin("d", _MOVED_AWAY)
+    absent = F.filter(
+        F.array(
+            *(
+                F.when(col(_known(at)).isNull(), F.lit(name)).otherwise(F.lit(None).cast("string"))
+                for name, at in places.items()
+            )
+        ),
+        lambda name: name.isNotNull(),
+    )
+    absent = F.when(~gone & (F.size(absent) > 0), absent)
+    from_target = col(_ROOT) & col(_LINK).isNull()
+    elsewhere = from_target & absent.isNotNull() & ~col(FROM).eqNullSafe(_key_of(shape))
+    values = [
+        (col(_known(places[name]))["value"] if name in places else col(_NEWEST)[name]).alias(name)
+        for name in shape.schema.column_names
+    ]
+    return final.select(
+        *values,
+        col(_NEWEST)[SEQ].alias(SEQ),
+        col(_NEWEST)[TS].alias(TS),
+        _overflow(shape).alias(OVERFLOW),
+        gone.alias(GONE),
+        F.when(from_target, absent).cast(STRING_LIST).alias(UNKNOWN),
+        F.when(~from_target, wanted(absent, shape)).cast(STRING_LIST).alias(MISSING),
+        F.when(elsewhere, col(FROM)).alias(FROM),
+    )
+
+
+def wanted(names: Column, shape: Shape) -> Column:
+    """Of columns without a value those that the source still has; null for none."""
+    if not shape.carried:
+        return names
+    left = F.array_except(names, F.array(*(F.lit(name) for name in shape.carried)))
+    return F.when(F.size(left) > 0, left)
+
+
+def _overflow(shape: Shape) -> Column:
+    """The newest row's texts for columns it must carry, the known values' texts for the others."""
+    names = F.array(*(F.lit(name) for name in shape.fillable))
+    own = F.map_filter(
+        F.coalesce(col(_NEWEST)[OVERFLOW], F.create_map().cast(STRING_MAP)),
+        lambda name, _: ~F.array_contains(names, name),
+    )
+    filled = F.map_from_entries(
+        F.filter(
+            F.array(
+                *(
+                    F.struct(F.lit(name).alias("key"), col(_known(at))["text"].alias("value"))
+                    for at, name in enumerate(shape.fillable)
+                )
+            ),
+            lambda entry: entry["value"].isNotNull(),
+        )
+    )
+    texts = F.map_concat(own, filled)
+    return F.when(F.size(texts) > 0, texts)

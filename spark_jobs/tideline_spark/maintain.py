@@ -1,0 +1,141 @@
+"""Keeps warehouse tables small: rewrites files where it pays, and removes old ones.
+
+``spark-submit maintain.py --order URL --receipt URL``. Exit status as of ``merge.py``. May be
+killed anywhere and run beside merges: a rewrite is one commit that changes no data, a race that a
+merge wins is run again, and what a killed run has left is removed by a later one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from tideline.contract.document import with_checksum
+from tideline.contract.errors import Misconfigured, TidelineError
+from tideline.contract.maintenance import (
+    MaintainedTable,
+    MaintenanceOrder,
+    MaintenanceReceipt,
+    TableUpkeep,
+    Upkeep,
+    decide,
+    decode_order,
+)
+from tideline.contract.modes import Mode
+from tideline_spark.attempts import Patience, try_until
+from tideline_spark.entry import run_job
+from tideline_spark.failures import unexpected
+from tideline_spark.files import read_document, spark_path, write_document
+from tideline_spark.formats.delta_files import DeltaFiles
+from tideline_spark.formats.delta_version import MODE
+from tideline_spark.remembered import remember
+
+_LOG = "a log of changes: its batches are written once, in order"
+
+
+def maintain(spark: SparkSession, order: MaintenanceOrder) -> MaintenanceReceipt:
+    """Every table of ``order``, one after the other; what went wrong with one is in its receipt."""
+    return MaintenanceReceipt(
+        maintenance_id=order.maintenance_id,
+        pipeline=order.pipeline,
+        tables=tuple(_maintained(spark, order, table) for table in order.tables),
+    )
+
+
+def _maintained(
+    spark: SparkSession, order: MaintenanceOrder, table: MaintainedTable
+) -> TableUpkeep:
+    began = time.monotonic()
+    done = TableUpkeep(table.table, Upkeep.FAILED, "")
+    try:
+        done = _rewritten(spark, order, table)
+        if done.outcome is not Upkeep.FAILED and done.before is not None:
+            files = DeltaFiles(spark.newSession(), spark_path(table.target))
+            done = msgspec.structs.replace(
+                done, vacuumed=files.vacuum(order.thresholds.vacuum_hours)
+            )
+    except Exception as error:  # noqa: BLE001  the other tables go on
+        done = _failed(done, unexpected(error, f"maintaining {table.table}"))
+    return msgspec.structs.replace(done, seconds=round(time.monotonic() - began, 3))
+
+
+def _rewritten(spark: SparkSession, order: MaintenanceOrder, table: MaintainedTable) -> TableUpkeep:
+    """Look at the table's files, and rewrite them if it pays."""
+    thresholds = order.thresholds
+    files = DeltaFiles(spark.newSession(), spark_path(table.target))
+    seen = files.table.look()
+    if seen.number < 0:
+        return TableUpkeep(table.table, Upkeep.LEFT, "nothing was merged into it yet")
+    properties = seen.properties
+    _check_owner(properties, order, table)
+    remember(files.table, seen, order.incarnation)
+    before = files.measure(thresholds)
+    if properties.get(MODE) == Mode.APPEND.value:
+        # Putting files together would not keep the order of changes that each of them has.
+        return TableUpkeep(table.table, Upkeep.LEFT, _LOG, before=before)
+    decision = decide(before, thresholds, named=order.named)
+    if not decision.rewrite:
+        return TableUpkeep(table.table, Upkeep.LEFT, decision.reason, before=before)
+    tried = try_until(
+        lambda: files.rewrite(thresholds, decision),
+        Patience(races_max=thresholds.retries_max),
+        f"rewriting files of {table.table}",
+    )
+    done = TableUpkeep(
+        table.table,
+        Upkeep.REWRITTEN,
+        decision.reason,
+        before=before,
+        attempts=tried.attempts,
+        conflicts=tried.conflicts,
+    )
+    if tried.error is not None:
+        return _failed(done, tried.error)
+    return msgspec.structs.replace(done, after=files.measure(thresholds))
+
+
+def _check_owner(
+    properties: Mapping[str, str], order: MaintenanceOrder, table: MaintainedTable
+) -> None:
+    ours = (order.pipeline, order.incarnation, table.table)
+    names = ("pipeline", "incarnation", "table")
+    if tuple(properties.get(f"tideline.{name}") for name in names) != ours:
+        raise Misconfigured(
+            f"the table at {table.target} is not this pipeline's {table.table}",
+            hint="nothing was done to it; name another warehouse.url, or move it",
+        )
+
+
+def _failed(done: TableUpkeep, error: TidelineError) -> TableUpkeep:
+    return msgspec.structs.replace(
+        done,
+        outcome=Upkeep.FAILED,
+        error=error.message,
+        error_kind=type(error).__name__,
+        hint=error.hint,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The spark-submit entry point; returns the exit status."""
+    parser = argparse.ArgumentParser(description="run one maintenance order")
+    parser.add_argument("--order", required=True, help="the order's address")
+    parser.add_argument("--receipt", required=True, help="where the receipt is put")
+    options = parser.parse_args(arguments)
+
+    def work(spark: SparkSession) -> list[str]:
+        receipt = maintain(spark, decode_order(read_document(spark, options.order), options.order))
+        write_document(spark, options.receipt, with_checksum(msgspec.json.encode(receipt)))
+        failed = [table for table in receipt.tables if table.outcome is Upkeep.FAILED]
+        return [f"{table.table} failed: {table.error}" for table in failed]
+
+    return run_job(work, name="tideline-maintain", doing="maintaining")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

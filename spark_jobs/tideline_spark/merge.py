@@ -1,0 +1,140 @@
+"""Runs merge plans: parts in, one commit per table, a receipt out.
+
+``spark-submit merge.py --plan URL --receipt URL`` runs one plan; `run_plan` serves a session that
+stays. The addresses are read and written through Spark's file system. Exit status: 0 when every
+table is applied, 1 when one failed or was refused (the receipt says why), 2 without a receipt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from pyspark.sql import SparkSession
+
+from tideline.contract import layout
+from tideline.contract.document import with_checksum
+from tideline.contract.plan import Plan, PlannedSwap, TablePlan, decode_plan
+from tideline.contract.receipt import Outcome, Receipt, TableReceipt, encode_receipt, run_of
+from tideline.contract.timeliness import encode_run
+from tideline_spark.attempts import Patience
+from tideline_spark.describe import describe_idle
+from tideline_spark.entry import run_job, say
+from tideline_spark.failures import unexpected
+from tideline_spark.files import read_document, write_document
+from tideline_spark.made_from import MadeFrom
+from tideline_spark.session import side_by_side
+from tideline_spark.swap import SwapRun
+from tideline_spark.table_receipts import failed, failed_swap
+from tideline_spark.table_run import TableRun
+
+RETRIES_MAX = 8
+
+
+def run_plan(
+    spark: SparkSession,
+    plan: Plan,
+    *,
+    retries_max: int = RETRIES_MAX,
+    retry_s: float = 0.0,
+    tables_at_once: int | None = None,
+    on_point: Callable[[str], None] = lambda point: None,
+) -> Receipt:
+    """Merge every table of ``plan``; what went wrong with a table, whatever it was, is in its
+    receipt, and the others go on.
+
+    A lost race is run again up to ``retries_max`` times, what waiting can mend for ``retry_s``.
+    ``tables_at_once`` are merged side by side; None: one for each core.
+
+    May be run twice, killed or raced: each table is brought to ``b`` once. ``on_point`` is called
+    with ``before-commit`` and ``after-commit`` around each table's commit, by the thread that
+    makes it.
+    """
+
+    began = time.monotonic()
+    patience = Patience(races_max=retries_max, retry_s=retry_s)
+    made_from = MadeFrom(spark, plan)
+
+    def run(table: TablePlan) -> TableReceipt:
+        try:
+            made = TableRun(spark, plan, table, on_point, made_from)
+        except Exception as error:  # noqa: BLE001  every table has its receipt
+            return failed(table, unexpected(error, f"beginning with {table.table}"))
+        return made.run(patience)
+
+    def swap(planned: PlannedSwap) -> TableReceipt:
+        try:
+            made = SwapRun(spark, plan, planned, on_point, made_from)
+        except Exception as error:  # noqa: BLE001  every table has its receipt
+            return failed_swap(planned, unexpected(error, f"swapping {planned.table}"))
+        return made.run(patience)
+
+    with ThreadPoolExecutor(max_workers=side_by_side(spark, tables_at_once)) as pool:
+        receipts = tuple(pool.map(run, plan.tables))
+    receipts += tuple(swap(planned) for planned in plan.swaps)
+    return Receipt(
+        plan_id=plan.plan_id,
+        pipeline=plan.pipeline,
+        incarnation=plan.incarnation,
+        tables=receipts,
+        held=plan.held,
+        seconds=round(time.monotonic() - began, 3),
+        capped=plan.b < plan.tail,
+        warnings=tuple(_describe_idle(spark, plan)),
+    )
+
+
+def _describe_idle(spark: SparkSession, plan: Plan) -> Iterator[str]:
+    """Describe the targets that nothing is merged into; a warning for each that could not be."""
+    merged = {table.target for table in plan.tables}
+    for planned in plan.descriptions:
+        if planned.target in merged:
+            continue
+        try:
+            describe_idle(spark, planned)
+        except Exception as error:  # noqa: BLE001  the other tables go on
+            why = unexpected(error, f"describing {planned.table}")
+            yield f"{why.message}; the next merge does it again"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The spark-submit entry point; returns the exit status."""
+    parser = argparse.ArgumentParser(description="run one merge plan")
+    parser.add_argument("--plan", required=True, help="the plan's address")
+    parser.add_argument("--receipt", required=True, help="where the receipt is put")
+    parser.add_argument("--retry-s", type=float, default=0.0, help="patience with what may mend")
+    parser.add_argument("--tables-at-once", type=int, help="side by side; default: Spark's cores")
+    options = parser.parse_args(arguments)
+
+    def work(spark: SparkSession) -> list[str]:
+        plan = decode_plan(read_document(spark, options.plan), options.plan)
+        at_once = options.tables_at_once
+        receipt = run_plan(spark, plan, retry_s=options.retry_s, tables_at_once=at_once)
+        _record(spark, plan, receipt)
+        write_document(spark, options.receipt, with_checksum(encode_receipt(receipt)))
+        for warning in receipt.warnings:
+            say(warning)
+        wrong = (Outcome.FAILED, Outcome.REFUSED)
+        return [
+            f"{table.table} {table.outcome.value}: {table.error}"
+            for table in receipt.tables
+            if table.outcome in wrong
+        ]
+
+    return run_job(work, name="tideline-merge", doing="running the plan")
+
+
+def _record(spark: SparkSession, plan: Plan, receipt: Receipt) -> None:
+    """Put the run on record, before its receipt: one that is killed in between is run again, and
+    repeats its figures."""
+    ended_us = time.time_ns() // 1_000
+    key = layout.run_key(plan.pipeline, ended_us, plan.plan_id)
+    run = with_checksum(encode_run(run_of(receipt, ended_us)))
+    write_document(spark, layout.object_url(plan.store_url, key), run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

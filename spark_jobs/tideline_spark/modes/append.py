@@ -1,0 +1,109 @@
+"""``append``: the log of changes itself, one row for each, in batches. No row is ever changed.
+
+A batch is what one merge brought: its number is the manifest up to which that went. A merge writes
+the range of sequences that its plan covers, over whatever of it may be there, so that no change is
+there twice.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tideline.contract.change_log import BATCH, BEFORE_PREFIX, OPERATION, SEQUENCE
+from tideline.contract.schema import Column as TableColumn
+from tideline_spark.modes.base import Counts, Work, made
+from tideline_spark.schemas import (
+    BEFORE,
+    IMAGE,
+    IMAGE_OVERFLOW,
+    OP,
+    OVERFLOW,
+    SEQ,
+    TS,
+    TX,
+    UNCHANGED,
+    quote,
+    spark_type,
+)
+from tideline_spark.schemas import column as col
+
+_VIEW = "tideline_log"
+WORDS = {"c": "insert", "u": "update", "d": "delete", "r": "dump"}
+TRUNCATE = "truncate"
+
+
+class Append:
+    """One commit of new rows, partitioned by batch and ordered by sequence."""
+
+    pends = False
+
+    def commit(self, work: Work) -> Counts | None:
+        table, target = work.table, work.target
+        rows = _log(work).repartitionByRange(col(SEQUENCE)).sortWithinPartitions(col(SEQUENCE))
+        work.before_commit()
+        if table.create:
+            rows.createOrReplaceTempView(_VIEW)
+            written = target.create(_VIEW, table, work.stamp, (BATCH,))
+        else:
+            covered = f"{quote(SEQUENCE)} > {table.a_seq} AND {quote(SEQUENCE)} <= {table.b_seq}"
+            written = target.write_over(rows, covered, work.stamp)
+        return made(written)
+
+    def live(self) -> Column:
+        return F.lit(True)
+
+
+def _log(work: Work) -> DataFrame:
+    table = work.table
+    changes = work.changes.where(col(SEQ) > F.lit(table.begins))
+    word = F.create_map(*(F.lit(text) for pair in WORDS.items() for text in pair))
+    rows = changes.select(
+        F.lit(table.b).cast("long").alias(BATCH),
+        col(SEQ).alias(SEQUENCE),
+        word[col(OP)].alias(OPERATION),
+        col(TX),
+        col(TS),
+        *(col(name) for name in table.schema.column_names),
+        *(_before(one, work) for one in table.schema.columns),
+        col(IMAGE),
+        col(UNCHANGED),
+        col(OVERFLOW),
+        col(IMAGE_OVERFLOW),
+    )
+    return rows.unionByName(_truncates(work, rows)) if table.truncates else rows
+
+
+def _before(column: TableColumn, work: Work) -> Column:
+    """A key column before an update or delete is known also where it did not change."""
+    name = column.name
+    before = F.lit(None).cast(spark_type(column.logical))
+    if BEFORE + name in work.changes.columns:
+        before = col(BEFORE + name)
+    if name in work.table.schema.key:
+        before = F.when(col(OP).isin("u", "d"), F.coalesce(before, col(name)))
+    return before.alias(BEFORE_PREFIX + name)
+
+
+def _truncates(work: Work, rows: DataFrame) -> DataFrame:
+    table = work.table
+    times = {end.seq: end.time_us for end in table.ends}
+    found = (
+        F.struct(
+            F.lit(seq).cast("long").alias("seq"), F.lit(times.get(seq)).cast("long").alias("at")
+        )
+        for seq in table.truncates
+    )
+    given = work.session.range(1).select(F.inline(F.array(*found)))
+    known = {
+        BATCH: F.lit(table.b).cast("long"),
+        SEQUENCE: col("seq"),
+        OPERATION: F.lit(TRUNCATE),
+        TS: F.timestamp_micros(col("at")),
+    }
+    return given.select(
+        *(
+            known.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name)
+            for field in rows.schema.fields
+        )
+    )

@@ -1,0 +1,261 @@
+"""``current`` of a table without a key: equal rows are counted, and n of them stay n.
+
+A row's identity is the row itself: a digest over its columns. What a plan brings adds up, in
+whatever order: an insert is one more of its row, a delete one less, an update both. So a plan must
+be applied exactly once, from exactly its start, which `table_run` sees to. Rows of the target are
+told apart by their sequences: so many of those that are one too many are deleted, by sequence.
+
+A finished copy of the whole table (`Copied`) is the state at the plan's floor, and what changed
+since is added to it. Copies that did not end count for nothing.
+
+Two rows are equal when all their columns are: NULL is equal to NULL; texts and bytes are compared
+by their bytes; floats by their shortest text, so that 0 and -0 differ and every NaN is one; what
+a column's type cannot hold by the source's own text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from tideline.contract.errors import CorruptData
+from tideline.contract.plan import TablePlan
+from tideline.contract.printable import command
+from tideline.contract.schema import Column as TableColumn
+from tideline.contract.schema import TableSchema
+from tideline.contract.types import Kind
+from tideline_spark.modes.base import Counts, Work, made, merged
+from tideline_spark.schemas import (
+    BEFORE,
+    IMAGE,
+    IMAGE_OVERFLOW,
+    OP,
+    OVERFLOW,
+    PENDING,
+    SEQ,
+    STRING_LIST,
+    STRING_MAP,
+    TS,
+    quote,
+    spark_type,
+)
+from tideline_spark.schemas import column as col
+
+VIEW = "tideline_counted"
+_ROW = "_tl_row"
+_RANK = "_tl_rank"
+_LESS = "_tl_less"
+_MORE = "_tl_more"
+_GONE = "_tl_gone"
+_T, _S = "_tl_target", "_tl_source"
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """What a plan comes to. ``more``: rows to add, with their sequences. ``less``: digests, and how
+    many of such rows the target has too many; ``missing``: how many that is in all."""
+
+    more: DataFrame
+    less: DataFrame
+    missing: int
+
+
+class Counted:
+    """One MERGE that adds and removes as many of each row as a plan comes to."""
+
+    pends = False
+
+    def schema(self, table: TablePlan) -> TableSchema:
+        return table.schema
+
+    def commit(self, work: Work) -> Counts | None:
+        table, target = work.table, work.target
+        _check_start(table)
+        sums = _sums(work)
+        if (table.create or table.floor is not None) and sums.missing:
+            raise _lacks(table, sums.missing)
+        more = _in_columns(sums.more)
+        if table.create:
+            more.select(*_warehouse(table)).createOrReplaceTempView(VIEW)
+            work.before_commit()
+            return made(target.create(VIEW, table, work.stamp))
+        view = more.withColumn(_GONE, F.lit(False))
+        if sums.missing:
+            view = view.unionByName(_surplus(work, sums), allowMissingColumns=True)
+        view.createOrReplaceTempView(VIEW)
+        work.before_commit()
+        return merged(target.merge(_statement(table, target.name), work.stamp))
+
+    def live(self) -> Column:
+        return F.lit(True)
+
+
+def is_counted(table: TablePlan) -> bool:
+    """Whether the plan's table has no key that its rows could be told apart by."""
+    return not table.schema.key
+
+
+def _check_start(table: TablePlan) -> None:
+    """Every update and delete has the row before, and the plan holds the whole of its copy."""
+    read = [part for part in table.parts if part.last_seq > (table.floor or 0)]
+    changed = sum(n for part in read for op, n in part.operations.items() if op in "ud")
+    if changed != sum(part.before_image_rows for part in read):
+        raise CorruptData(
+            f"changes of {table.table}, which has no key, lack the row before",
+            hint=f"have whole rows logged, and run {command('dump', table.table)}",
+        )
+    copied = table.copied
+    if copied is not None and not table.create and table.a_seq > (table.floor or 0):
+        raise CorruptData(
+            f"the plan of {table.table} begins in the middle of a copy of it",
+            hint=f"run {command('dump', table.table)} and merge again",
+        )
+
+
+def _sums(work: Work) -> _Sums:
+    table, columns = work.table, _identity(work)
+    changes = _counting(work.changes, table)
+    now = {one.name: col(one.name) for one in columns}
+    came = changes.where(col(OP).isin("c", "u", "r")).withColumn(
+        _ROW, digest(columns, now, col(OVERFLOW))
+    )
+    went = changes.where(col(OP).isin("u", "d")).select(_before(work, columns).alias(_ROW))
+    _check_copy(came, table)
+    less = went.groupBy(_ROW).agg(F.count(F.lit(1)).alias(_LESS))
+    newest = Window.partitionBy(_ROW).orderBy(col(SEQ).desc())
+    ranked = came.join(less, _ROW, "left").withColumn(_RANK, F.row_number().over(newest))
+    left = F.coalesce(col(_LESS), F.lit(0))
+    total = F.count(F.lit(1)).over(Window.partitionBy(_ROW))
+    more = ranked.withColumn(_MORE, total - left).where(col(_RANK) <= col(_MORE))
+    counts = came.groupBy(_ROW).agg(F.count(F.lit(1)).alias(_MORE))
+    surplus = less.join(counts, _ROW, "left").select(
+        _ROW, (col(_LESS) - F.coalesce(col(_MORE), F.lit(0))).alias(_LESS)
+    )
+    surplus = surplus.where(col(_LESS) > 0)
+    changed = any(part.before_image_rows for part in table.parts)
+    missing = surplus.agg(F.sum(_LESS)).first() if changed else None
+    return _Sums(more, surplus, int(missing[0] or 0) if missing is not None else 0)
+
+
+def _identity(work: Work) -> tuple[TableColumn, ...]:
+    """The columns that tell rows apart: those of the source. What a row keeps of a column that the
+    source has no longer, no change can name."""
+    return tuple(one for one in work.table.schema.columns if one.name not in work.carried)
+
+
+def _counting(changes: DataFrame, table: TablePlan) -> DataFrame:
+    """The changes that count: above the floor, and in no copy that shows them already."""
+    copied = table.copied
+    dumped = col(OP) == "r"
+    if table.floor is not None:
+        changes = changes.where(col(SEQ) > F.lit(table.floor))
+    if copied is None:
+        return changes.where(~dumped)
+    changes = changes.where(~dumped | (col(SEQ) <= F.lit(copied.last_seq)))
+    for first, last in copied.seen:
+        changes = changes.where(~col(SEQ).between(F.lit(first), F.lit(last)))
+    return changes
+
+
+def _check_copy(came: DataFrame, table: TablePlan) -> None:
+    if table.copied is None:
+        return
+    rows = came.where(col(OP) == "r").count()
+    if rows != table.copied.rows:
+        raise CorruptData(
+            f"the plan of {table.table} holds {rows} rows of a copy that has {table.copied.rows}",
+            hint=f"run {command('dump', table.table)} and merge again",
+        )
+
+
+def _before(work: Work, columns: tuple[TableColumn, ...]) -> Column:
+    """The digest of the row before; NULL, which no row has, where it is not known."""
+    names = set(work.changes.columns)
+    was = {
+        one.name: col(BEFORE + one.name)
+        if BEFORE + one.name in names
+        else F.lit(None).cast(spark_type(one.logical))
+        for one in columns
+    }
+    overflow = col(IMAGE_OVERFLOW) if IMAGE_OVERFLOW in names else F.lit(None).cast(STRING_MAP)
+    return F.when(col(IMAGE), digest(columns, was, overflow))
+
+
+def digest(columns: tuple[TableColumn, ...], values: dict[str, Column], overflow: Column) -> Column:
+    """What is the same for equal rows alone: sha256 over every column's text, its length before it.
+
+    ``values`` are the row's, by column; ``overflow`` has the texts of those that did not fit.
+    """
+    pieces = []
+    for one in columns:
+        text = F.coalesce(
+            F.concat(F.lit("o"), F.try_element_at(overflow, F.lit(one.name))),
+            F.concat(F.lit("v"), _text(values[one.name], one.logical.kind)),
+        )
+        pieces.append(
+            F.coalesce(F.concat(F.length(text).cast("string"), F.lit(":"), text), F.lit("-"))
+        )
+    return F.sha2(F.concat(*pieces), 256)
+
+
+def _text(value: Column, kind: Kind) -> Column:
+    """A value as the text that it alone has, whatever the session's time zone."""
+    if kind is Kind.BINARY:
+        return F.hex(value)
+    if kind is Kind.TIMESTAMP:
+        return F.unix_micros(value).cast("string")
+    return value.cast("string")
+
+
+def _surplus(work: Work, sums: _Sums) -> DataFrame:
+    """The sequences of the target's rows that are too many."""
+    table, columns = work.table, _identity(work)
+    held = work.session.table(work.target.name)
+    now = {one.name: col(one.name) for one in columns}
+    rows = held.select(col(SEQ), digest(columns, now, col(OVERFLOW)).alias(_ROW))
+    oldest = Window.partitionBy(_ROW).orderBy(col(SEQ))
+    found = (
+        rows.join(sums.less, _ROW)
+        .withColumn(_RANK, F.row_number().over(oldest))
+        .where(col(_RANK) <= col(_LESS))
+        .select(col(SEQ), F.lit(True).alias(_GONE))
+    ).localCheckpoint()
+    there = found.count()
+    if there < sums.missing:
+        raise _lacks(table, sums.missing - there)
+    return found
+
+
+def _lacks(table: TablePlan, rows: int) -> CorruptData:
+    return CorruptData(
+        f"the log deletes {rows} rows of {table.table} that its target does not have",
+        hint=f"run {command('dump', table.table)} and merge again: the target was changed by"
+        " others, or rows changed at the source without the log telling of it",
+    )
+
+
+def _in_columns(rows: DataFrame) -> DataFrame:
+    return rows.withColumn(PENDING, F.lit(None).cast(STRING_LIST))
+
+
+def _warehouse(table: TablePlan) -> list[Column]:
+    return [col(name) for name in (*table.schema.column_names, SEQ, TS, OVERFLOW, PENDING)]
+
+
+def _statement(table: TablePlan, target: str) -> str:
+    names = [quote(name) for name in (*table.schema.column_names, SEQ, TS, OVERFLOW, PENDING)]
+    values = ", ".join(f"{_S}.{name}" for name in names)
+    assigned = ", ".join(f"{_T}.{name} = {_S}.{name}" for name in names)
+    gone, seq = f"{_S}.{quote(_GONE)}", quote(SEQ)
+    lines = [
+        f"MERGE INTO {target} AS {_T} USING {VIEW} AS {_S} ON {_T}.{seq} = {_S}.{seq}",
+        f"WHEN MATCHED AND {gone} THEN DELETE",
+        f"WHEN MATCHED THEN UPDATE SET {assigned}",
+        f"WHEN NOT MATCHED AND NOT {gone}",
+        f"THEN INSERT ({', '.join(names)}) VALUES ({values})",  # noqa: S608  names are quoted
+    ]
+    if table.floor is not None:
+        lines.append("WHEN NOT MATCHED BY SOURCE THEN DELETE")
+    return "\n".join(lines)

@@ -1,0 +1,80 @@
+"""``current``: the source's rows as they are now. A delete removes its row."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tideline_spark import parts
+from tideline_spark.fill import fill_moved, initial_rows, twins
+from tideline_spark.fold import Shape, fold
+from tideline_spark.modes.base import Counts, Work, made, merged
+from tideline_spark.standing import standing_stamp
+from tideline_spark.statement import delete_statement, key_bounds, merge_statement
+
+VIEW = "tideline_changes"
+_TWINS = "tideline_twins"
+
+
+class Current:
+    """One MERGE of the newest state of each key."""
+
+    pends = True
+
+    def commit(self, work: Work) -> Counts | None:
+        table, target = work.table, work.target
+        shape = shape_of(work)
+        folded = fold(work.changes, shape)
+        if table.create:
+            initial_rows(folded, shape).createOrReplaceTempView(VIEW)
+            work.before_commit()
+            return made(target.create(VIEW, table, work.stamp))
+        from_target = shape.moved and bool(shape.fillable)
+        if from_target:
+            folded = fill_moved(folded, work.session.table(target.name), shape)
+        drop_twins(work, folded, shape)
+        folded.createOrReplaceTempView(VIEW)
+        dropped = [name for name in table.dropped if name in work.snapshot.schema.names]
+        gone = (dropped, shape.carried)
+        statement = merge_statement(table, target.name, VIEW, shape.fillable, *gone)
+        work.before_commit()
+        still = work.local and not from_target
+        return merged(target.merge(statement, work.stamp, still=still))
+
+    def live(self) -> Column:
+        return F.lit(True)
+
+
+def shape_of(work: Work) -> Shape:
+    """What is known of the changes before they are folded; may run a job."""
+    table = work.table
+    return Shape(
+        schema=table.schema,
+        moved=parts.has_moves(table),
+        fillable=parts.fillable_columns(work.changes, table, carried=bool(work.carried)),
+        truncate=max(table.truncates, default=None),
+        floor=table.floor,
+        carried=work.carried,
+        ranged=table.create,
+    )
+
+
+def drop_twins(work: Work, folded: DataFrame, shape: Shape) -> None:
+    """Delete keys that a damaged target holds twice; this plan's MERGE writes them again.
+
+    A commit of its own that moves no number: killed after it, the plan is run again.
+    """
+    table = work.table
+    if not (work.damage and parts.has_dump(table)):
+        return
+    held = work.session.table(work.target.name)
+    for bound in key_bounds(table):
+        held = held.where(bound)
+    found = twins(folded, held, shape)
+    if found.isEmpty():
+        return
+    found.createOrReplaceTempView(_TWINS)
+    work.target.repair(
+        delete_statement(table, work.target.name, _TWINS),
+        standing_stamp(work.stamp, table, work.damage),
+    )

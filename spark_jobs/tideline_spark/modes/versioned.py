@@ -1,0 +1,107 @@
+"""What the modes share that keep rows beyond their end: the versions that a plan makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from tideline.contract.plan import PlannedEnd, TablePlan
+from tideline_spark import parts
+from tideline_spark.fold import Shape, occurrences
+from tideline_spark.modes.base import Work
+from tideline_spark.schemas import PENDING, SEQ, UNCHANGED, quote
+from tideline_spark.schemas import column as col
+from tideline_spark.statement import key_bounds
+from tideline_spark.story import FROM_SEQ, Story
+from tideline_spark.versions import versions
+
+_RANK = "_tl_rank"
+
+
+def versions_of(
+    work: Work, open_rows: DataFrame | None, came: Mapping[str, int] | None = None
+) -> DataFrame:
+    """The versions that the plan makes or ends, of the target's ``open_rows`` (None: none yet).
+
+    ``open_rows`` have the table's columns, those of `schemas.WAREHOUSE_COLUMNS`, ``_tl_valid_from``
+    and ``_tl_valid_from_seq``. ``came`` as in `versions.Story`.
+    """
+    table = work.table
+    changes = work.changes.where(col(SEQ) > F.lit(table.begins))
+    seeds = None if open_rows is None else _touched(work, changes, open_rows)
+    story = Story(
+        schema=table.schema,
+        moved=parts.has_moves(table),
+        fillable=_fillable(work, changes, seeds),
+        ends=table.ends,
+        dumped=parts.has_dump(table),
+        unasked=tuple(work.stands.kept),
+        until={name: kept.seq for name, kept in work.stands.kept.items() if not kept.carried},
+        came=came or {},
+    )
+    return versions(changes, seeds, story)
+
+
+def _touched(work: Work, changes: DataFrame, open_rows: DataFrame) -> DataFrame:
+    """The open rows of the keys in ``changes``, one per key also where a damaged target has more.
+
+    A sequence above what is applied is damage: such a row must not come after the changes.
+    """
+    table = work.table
+    for bound in key_bounds(table):
+        open_rows = open_rows.where(bound)
+    keys = occurrences(changes, Shape(table.schema, moved=parts.has_moves(table)))
+    names = list(table.schema.key)
+    wanted = keys.select(*(col(name) for name in names)).distinct()
+    found = open_rows.join(wanted, names, "left_semi")
+    newest = Window.partitionBy(*(col(name) for name in names)).orderBy(col(FROM_SEQ).desc())
+    applied = F.lit(table.a_seq).cast("long")
+    return (
+        found.withColumn(_RANK, F.row_number().over(newest))
+        .where(col(_RANK) == 1)
+        .withColumn(SEQ, F.least(F.coalesce(col(SEQ), applied), applied))
+        .select(*(col(name) for name in open_rows.columns))
+    )
+
+
+def _fillable(work: Work, changes: DataFrame, seeds: DataFrame | None) -> tuple[str, ...]:
+    """The columns that a change or an open row lacks; runs a job if there can be any."""
+    if not work.stamp.pending and not work.carried:
+        return ()
+    lists = changes.select(col(UNCHANGED).alias("names"))
+    if seeds is not None:
+        lists = lists.unionByName(seeds.select(col(PENDING).alias("names")))
+    found = lists.select(F.explode("names").alias("name")).distinct().collect()
+    lacking = {row["name"] for row in found}
+    schema = work.table.schema
+    return tuple(n for n in schema.column_names if n in lacking and n not in schema.key)
+
+
+def same_rows(plan: TablePlan, names: Sequence[str], target: str, source: str) -> str:
+    """As SQL: that ``names`` are equal, within the bounds of the plan's keys; a plan that ends rows
+    looks at every row of the target anyway."""
+    same = [f"{target}.{quote(name)} = {source}.{quote(name)}" for name in names]
+    return " AND ".join([*same, *([] if plan.ends else key_bounds(plan, f"{target}."))])
+
+
+def first_end(plan: TablePlan, seq: str, what: str) -> str:
+    """As SQL: the sequence (``what`` = ``seq``) or time (``time``) of the end that meets a row last
+    seen at ``seq``; a damaged row, that no change of the plan explains, meets the last one."""
+    cases = "".join(f" WHEN {seq} <= {end.upto} THEN {_of(end, what)}" for end in plan.ends)
+    return f"CASE{cases} ELSE {_of(plan.ends[-1], what)} END"
+
+
+def ends_row(plan: TablePlan, seq: str) -> str:
+    """As SQL: whether a row that no change of the plan touches is ended by it."""
+    latest = max(end.upto for end in plan.ends)
+    return f"({seq} <= {latest} OR {seq} > {plan.a_seq} OR {seq} IS NULL)"
+
+
+def _of(end: PlannedEnd, what: str) -> str:
+    if what == "seq":
+        return str(end.seq)
+    if end.time_us is None:
+        return "cast(NULL as timestamp)"
+    return f"timestamp_micros({end.time_us})"

@@ -1,0 +1,35 @@
+"""Rows of a target that still lack a column's value: how many, and which keys to read again."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tideline.contract.receipt import PENDING_KEYS_MAX
+from tideline.contract.schema import TableSchema
+from tideline.contract.types import Kind
+from tideline_spark.schemas import PENDING
+from tideline_spark.schemas import column as col
+
+Keys = tuple[tuple[str, ...], ...]
+
+
+def pending_rows(target: DataFrame, schema: TableSchema) -> tuple[int, Keys]:
+    """The number of such rows, and their keys as a dump request gives them.
+
+    No keys above `PENDING_KEYS_MAX`: the whole table is to be read again then.
+    """
+    rows = target.where(col(PENDING).isNotNull())
+    texts = [key_text(schema, name) for name in schema.key]
+    found = rows.select(*texts).limit(PENDING_KEYS_MAX + 1).collect()
+    if len(found) > PENDING_KEYS_MAX:
+        return rows.count(), ()
+    return len(found), tuple(tuple(row) for row in found)
+
+
+def key_text(schema: TableSchema, name: str) -> Column:
+    """A key column as text that the source reads; timestamps are in UTC, the session's zone."""
+    value = col(name)
+    if schema.column(name).logical.kind is Kind.BINARY:
+        return F.concat(F.lit("\\x"), F.lower(F.hex(value)))
+    return value.cast("string")

@@ -1,0 +1,75 @@
+"""What a commit of ours says of itself, and what is noted beside it for when the log forgets.
+
+Changes by others stay said, commit after commit, until a full dump that began after they were found
+is merged; in a table that keeps the past, of which no dump tells, until it is built anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tideline.contract.delta_log import SinceOurs
+from tideline.contract.plan import Plan, Stamp, TablePlan
+from tideline.contract.unproven import UNPROVEN_PROPERTY, Unproven
+from tideline_spark import parts
+from tideline_spark.formats.delta import DeltaTable
+from tideline_spark.formats.delta_version import Snapshot
+from tideline_spark.modes import mode_of
+
+_CHANGES_MAX = 20
+
+
+def unproven(snapshot: Snapshot, since: SinceOurs) -> tuple[str, ...]:
+    """What others have changed that nothing has healed so far, the newest last."""
+    return (*_earlier(snapshot, since).changes, *since.foreign)[-_CHANGES_MAX:]
+
+
+def stamp_of(plan: Plan, table: TablePlan, snapshot: Snapshot, since: SinceOurs) -> Stamp:
+    """The stamp of the commit that brings ``table``, as ``snapshot`` shows it, to its end."""
+    before, changed = since.stamp, unproven(snapshot, since)
+    found_at = _earlier(snapshot, since).seq
+    if since.foreign:
+        found_at = max(found_at, table.a_seq)
+    healed_at = None if table.mode.keeps_past else table.floor
+    # Where the log holds our last commit no longer, that may have left some.
+    pended = before.pending if before is not None else not table.create
+    pending = parts.has_unchanged(table) or (pended and healed_at is None)
+    if healed_at is not None and healed_at >= found_at:
+        changed, found_at = (), 0
+    return Stamp(
+        app_id=table.app_id,
+        pipeline=plan.pipeline,
+        incarnation=plan.incarnation,
+        plan_id=plan.plan_id,
+        a=table.a,
+        b=table.b,
+        seq=table.b_seq,
+        complete_through_us=table.complete_through_us,
+        unproven=changed,
+        unproven_seq=found_at,
+        pending=pending and mode_of(table).pends,
+        looked_at=None if table.create else snapshot.version,
+        digest=table.b_digest,
+    )
+
+
+def note(
+    target: DeltaTable, properties: Mapping[str, str], stamp: Stamp, slipped: tuple[str, ...]
+) -> None:
+    """Have the table's ``properties`` say what ``stamp``, which is committed, says of others'
+    changes, and ``slipped``, which it could not know; a commit only where that is news."""
+    found = Unproven((*stamp.unproven, *slipped)[-_CHANGES_MAX:], stamp.unproven_seq)
+    if slipped:
+        found = Unproven(found.changes, stamp.seq)
+    if not found.changes:
+        found = Unproven()
+    if Unproven.parse(properties.get(UNPROVEN_PROPERTY)) == found:
+        return
+    target.set_property(UNPROVEN_PROPERTY, found.text() if found.changes else None)
+
+
+def _earlier(snapshot: Snapshot, since: SinceOurs) -> Unproven:
+    """What our last commit said, or the table's properties where the log has lost that."""
+    if since.stamp is not None:
+        return Unproven(since.stamp.unproven, since.stamp.unproven_seq)
+    return Unproven.parse(snapshot.properties.get(UNPROVEN_PROPERTY))

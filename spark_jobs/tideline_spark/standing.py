@@ -1,0 +1,97 @@
+"""Where a target stands, seen from a plan: whose it is, how it is kept, how far it is."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tideline.contract.delta_log import SinceOurs
+from tideline.contract.errors import CorruptData, Misconfigured
+from tideline.contract.plan import Plan, Stamp, TablePlan, newest_generation
+from tideline.contract.printable import command
+from tideline_spark.formats.delta_version import Snapshot
+
+
+def check_owner(plan: Plan, table: TablePlan, snapshot: Snapshot) -> None:
+    """Raise Misconfigured where the target is another pipeline's table, or a stranger's."""
+    if not snapshot.exists:
+        return
+    ours = {
+        "tideline.pipeline": plan.pipeline,
+        "tideline.incarnation": plan.incarnation,
+        "tideline.table": table.table,
+    }
+    if any(snapshot.properties.get(name) != value for name, value in ours.items()):
+        raise Misconfigured(
+            f"the table at {table.target} is not this pipeline's {table.table}",
+            hint="remove or move it to have it built anew, or name another warehouse.url",
+        )
+
+
+def check_mode(table: TablePlan, snapshot: Snapshot) -> None:
+    """Raise Misconfigured where the plan is for another mode, or would replace a kept past."""
+    if not snapshot.exists:
+        return
+    if table.create and snapshot.mode.keeps_past:
+        raise Misconfigured(
+            f"the target of {table.table} is kept as {snapshot.mode.value}, and the plan would"
+            " replace what it holds of the past",
+            hint=f"run {command('rebuild', table.table)}: what it holds stays in its own log",
+        )
+    if snapshot.mode is table.mode:
+        return
+    raise Misconfigured(
+        f"the target of {table.table} is kept as {snapshot.mode.value}, the plan is for"
+        f" {table.mode.value}",
+        hint=f"run {command('rebuild', table.table, '--mode', table.mode.value)} to switch it",
+    )
+
+
+def begins_here(table: TablePlan, snapshot: Snapshot, applied: int | None) -> bool:
+    """Whether the target stands where the plan begins."""
+    if snapshot.exists and snapshot.build != table.build:
+        return False
+    if newest_generation(snapshot.applied, table.app_id, table.build) > table.generation:
+        return False
+    if table.create:
+        return applied is None and snapshot.exists == table.replace
+    return applied == table.a
+
+
+def astray(table: TablePlan, applied: int | None, since: SinceOurs) -> str | None:
+    """Why the target has not applied the chain that the plan is of; None where it has, as far as
+    its log and the plan tell."""
+    stamp = since.stamp
+    known = {table.a: table.a_digest, table.b: table.b_digest}.get(applied or 0, "")
+    if stamp is None or not (stamp.digest and known) or stamp.b != applied:
+        return None
+    if stamp.digest == known:
+        return None
+    return f"the target has applied another manifest {applied} than the plan's"
+
+
+def check_not_set_back(table: TablePlan, since: SinceOurs) -> None:
+    """Raise CorruptData where a RESTORE took back what is applied and the plan does not heal it."""
+    if since.went_back and table.mode.keeps_past:
+        raise CorruptData(
+            f"the target of {table.table} was set back (RESTORE), and lacks what it kept since",
+            hint="run "
+            + command("rebuild", table.table, "--mode", table.mode.value, "--accept-differences"),
+        )
+    if since.went_back and (table.floor is None or table.floor < table.a_seq):
+        raise CorruptData(
+            f"the target of {table.table} was set back behind what is applied (RESTORE)",
+            hint=f"run {command('dump', table.table)} and merge again",
+        )
+
+
+def standing_stamp(stamp: Stamp, table: TablePlan, changed: tuple[str, ...]) -> Stamp:
+    """What a commit says that moves no rows, where others have changed data since ours."""
+    return replace(
+        stamp,
+        b=table.a,
+        seq=table.a_seq,
+        digest=table.a_digest,
+        unproven=changed,
+        unproven_seq=table.a_seq,
+        complete_through_us=None,
+    )

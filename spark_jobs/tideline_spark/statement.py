@@ -1,0 +1,165 @@
+"""The one MERGE that brings a table from manifest a to manifest b, as Spark SQL.
+
+The source view is what `fold` puts out: one row per key. A target row is overwritten when it
+is older, and also when its sequence lies above what is applied or is absent: such a row is damaged
+and must not shield itself. In a plan with a floor, rows that the source no longer has are deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tideline.contract.plan import TablePlan
+from tideline.contract.types import Kind
+from tideline_spark.fold import GONE, MISSING, UNKNOWN
+from tideline_spark.schemas import OVERFLOW, PENDING, SEQ, TS, literal, quote
+
+# No column of a source begins like these: a bare alias would be taken for a column of that name.
+_T = "_tl_target"
+_S = "_tl_source"
+_NAME = "_tl_name"
+_TEXT = "_tl_text"
+_NO_NAMES = "cast(array() as array<string>)"
+_NO_TEXTS = "cast(map() as map<string, string>)"
+_WHOLE = (Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64)
+
+
+def merge_statement(
+    plan: TablePlan,
+    target: str,
+    view: str,
+    fillable: Sequence[str],
+    dropped: Sequence[str] = (),
+    carried: Sequence[str] = (),
+) -> str:
+    """The MERGE of ``view`` into ``target`` (both as SQL names them).
+
+    ``fillable``: the columns that rows of the view may lack; () for a view without `UNKNOWN`.
+    ``dropped``: columns of the target that the source has no longer. They become NULL, so that one
+    that the source adds again later does not show what it was before. ``carried``: columns that
+    only the target has: what is not known of them is not asked for.
+    """
+    columns = plan.schema.column_names
+    damaged = f"({_T}.{quote(SEQ)} > {plan.a_seq} OR {_T}.{quote(SEQ)} IS NULL)"
+    newer = f"({_S}.{quote(SEQ)} > {_T}.{quote(SEQ)} OR {damaged})"
+    updates = {name: _updated(name, fillable) for name in columns} | {
+        SEQ: f"{_S}.{quote(SEQ)}",
+        TS: f"{_S}.{quote(TS)}",
+        OVERFLOW: _overflow(fillable),
+        PENDING: _still_pending(fillable),
+        **dict.fromkeys(dropped, "NULL"),
+    }
+    inserts = {name: f"{_S}.{quote(name)}" for name in (*columns, SEQ, TS, OVERFLOW)} | {
+        PENDING: _newly_pending(fillable, carried)
+    }
+    assignments = ", ".join(f"{_T}.{quote(name)} = {value}" for name, value in updates.items())
+    names = ", ".join(quote(name) for name in inserts)
+    values = ", ".join(inserts.values())
+    lines = [
+        f"MERGE INTO {target} AS {_T} USING {view} AS {_S} ON {_condition(plan)}",
+        f"WHEN MATCHED AND {newer} AND {_S}.{quote(GONE)} THEN DELETE",
+        f"WHEN MATCHED AND {newer} THEN UPDATE SET {assignments}",
+        f"WHEN NOT MATCHED AND NOT {_S}.{quote(GONE)}",
+        f"THEN INSERT ({names}) VALUES ({values})",  # noqa: S608  names are quoted
+    ]
+    if plan.floor is not None:
+        old = f"{_T}.{quote(SEQ)} <= {plan.floor}"
+        lines.append(f"WHEN NOT MATCHED BY SOURCE AND ({old} OR {damaged}) THEN DELETE")
+    return "\n".join(lines)
+
+
+def delete_statement(plan: TablePlan, target: str, view: str) -> str:
+    """Deletes the target's rows whose key is in ``view``."""
+    condition = " AND ".join([*_same_key(plan), *key_bounds(plan, f"{_T}.")])
+    return (
+        f"MERGE INTO {target} AS {_T} USING {view} AS {_S} ON {condition} WHEN MATCHED THEN DELETE"
+    )
+
+
+def key_bounds(plan: TablePlan, prefix: str = "") -> list[str]:
+    """Literal bounds of the keys in the plan's parts, which spare reading files without such keys.
+
+    Empty when they are not known. ``prefix`` is put before the column's name.
+    """
+    if plan.key_min is None or plan.key_max is None:
+        return []
+    first = plan.schema.column(plan.schema.key[0])
+    low, high = (_bound(text, first.logical.kind) for text in (plan.key_min, plan.key_max))
+    if low is None or high is None:
+        return []
+    return [f"{prefix}{quote(first.name)} >= {low}", f"{prefix}{quote(first.name)} <= {high}"]
+
+
+def _condition(plan: TablePlan) -> str:
+    """Equal keys within bounds; a plan with a floor looks at every row of the target anyway."""
+    bounds = [] if plan.floor is not None else key_bounds(plan, f"{_T}.")
+    return " AND ".join([*_same_key(plan), *bounds])
+
+
+def _same_key(plan: TablePlan) -> list[str]:
+    return [f"{_T}.{quote(name)} = {_S}.{quote(name)}" for name in plan.schema.key]
+
+
+def _bound(text: str, kind: Kind) -> str | None:
+    if kind in _WHOLE:
+        return str(int(text))
+    if kind in (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ):
+        data_type = {
+            Kind.DATE: "date",
+            Kind.TIMESTAMP: "timestamp",
+            Kind.TIMESTAMP_NTZ: "timestamp_ntz",
+        }[kind]
+        return f"cast({literal(text)} as {data_type})"
+    return None
+
+
+def _unknown(name: str) -> str:
+    return f"array_contains({_S}.{quote(UNKNOWN)}, {literal(name)})"
+
+
+def _updated(name: str, fillable: Sequence[str]) -> str:
+    """A column's new value: the row's own, or the target's where the log did not carry it."""
+    if name not in fillable:
+        return f"{_S}.{quote(name)}"
+    return f"CASE WHEN {_unknown(name)} THEN {_T}.{quote(name)} ELSE {_S}.{quote(name)} END"
+
+
+def _overflow(fillable: Sequence[str]) -> str:
+    """The row's own texts, and the target's for columns that keep the target's value."""
+    own = f"{_S}.{quote(OVERFLOW)}"
+    if not fillable:
+        return own
+    texts = (
+        f"map_concat(coalesce({own}, {_NO_TEXTS}), map_filter("
+        f"coalesce({_T}.{quote(OVERFLOW)}, {_NO_TEXTS}),"
+        f" ({_NAME}, {_TEXT}) -> coalesce(array_contains({_S}.{quote(UNKNOWN)}, {_NAME}), false)))"
+    )
+    return f"CASE WHEN size({texts}) > 0 THEN {texts} END"
+
+
+def _still_pending(fillable: Sequence[str]) -> str:
+    """On a row that exists: what the row misses, and what it keeps of a target that misses it."""
+    if not fillable:
+        return "cast(NULL as array<string>)"
+    kept = (
+        f"array_intersect(coalesce({_S}.{quote(UNKNOWN)}, {_NO_NAMES}),"
+        f" coalesce({_T}.{quote(PENDING)}, {_NO_NAMES}))"
+    )
+    return _listed(f"array_union(coalesce({_S}.{quote(MISSING)}, {_NO_NAMES}), {kept})")
+
+
+def _newly_pending(fillable: Sequence[str], carried: Sequence[str]) -> str:
+    """On a new row: there is no target's value to keep."""
+    if not fillable:
+        return "cast(NULL as array<string>)"
+    names = (
+        f"array_union(coalesce({_S}.{quote(MISSING)}, {_NO_NAMES}),"
+        f" coalesce({_S}.{quote(UNKNOWN)}, {_NO_NAMES}))"
+    )
+    if carried:
+        names = f"array_except({names}, array({', '.join(literal(name) for name in carried)}))"
+    return _listed(names)
+
+
+def _listed(names: str) -> str:
+    return f"CASE WHEN size({names}) > 0 THEN {names} END"

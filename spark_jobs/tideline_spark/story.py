@@ -1,0 +1,56 @@
+"""What is known of a range of changes before its versions are made, and the columns passed on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import Column
+
+from tideline.contract.plan import PlannedEnd
+from tideline.contract.schema import TableSchema
+from tideline_spark.schemas import OP
+from tideline_spark.schemas import column as col
+
+FROM_SEQ = "_tl_valid_from_seq"
+TO_SEQ = "_tl_valid_to_seq"
+FROM = "_tl_valid_from"
+TO = "_tl_valid_to"
+
+SEED = "s"
+"""The operation of a version that was open when the range began."""
+ARRIVED = "_tl_arrived"
+BEGINS = "_tl_begins"
+"""Whether a row begins a life: a run of a key's rows that one row of the source produced."""
+LIFE = "_tl_life"
+NEXT = "_tl_next"
+NEXT_TS = "_tl_next_ts"
+END = "_tl_end"
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What is known of the changes: the schema they are in, whether any of them changes a key,
+    the columns that some of them or of the seeds lack, the ends, and whether there are dumped rows.
+
+    ``unasked``: columns that only the target has; they are never pending. ``until``: those of them
+    whose value a later version does not have, with the sequence from which on the source had none.
+    ``came``: columns with a default, and the sequence since which versions have it.
+    """
+
+    schema: TableSchema
+    moved: bool = False
+    fillable: tuple[str, ...] = ()
+    ends: tuple[PlannedEnd, ...] = ()
+    dumped: bool = False
+    unasked: tuple[str, ...] = ()
+    until: Mapping[str, int] = field(default_factory=dict)
+    came: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def key(self) -> list[Column]:
+        return [col(name) for name in self.schema.key]
+
+
+def gone() -> Column:
+    return col(OP).isin("d", "m")

@@ -1,0 +1,295 @@
+"""Puts a table that was built anew into the place of the live one, in one commit.
+
+In order: both must stand at the swap's manifest, they are compared, and the live table is replaced
+by the other's rows. One that cannot go on from an earlier manifest is not compared. The live table
+is named by its path, so its readers see the old rows or the new ones. Old versions stay in its log.
+Plans for the table as it was are refused from then on, because they name another build.
+
+What somebody else commits to the live table before the swap has it compared again; what comes while
+the commit is under way makes Delta refuse that, and it is tried again; what slips in between is
+looked for afterwards, and named.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec.structs import replace
+from pyspark.sql import DataFrame, SparkSession
+
+from tideline.contract.change_log import BATCH, SEQUENCE
+from tideline.contract.delta_log import SinceOurs
+from tideline.contract.description import DESCRIPTION_PROPERTY
+from tideline.contract.errors import CorruptData, Misconfigured, TidelineError, Unavailable
+from tideline.contract.evolution import COLUMNS_PROPERTY, TargetColumns
+from tideline.contract.modes import Mode
+from tideline.contract.plan import Plan, PlannedSwap, Stamp, newest_generation
+from tideline.contract.receipt import Outcome, TableReceipt
+from tideline_spark.attempts import Patience, try_until
+from tideline_spark.comparable import SET_ASIDE, Side, differences
+from tideline_spark.files import remove_folder, spark_path
+from tideline_spark.formats.delta import DeltaTable
+from tideline_spark.formats.delta_description import DeltaDescription
+from tideline_spark.formats.delta_version import VECTORS, Snapshot
+from tideline_spark.made_from import MadeFrom
+from tideline_spark.modes import mode_named
+from tideline_spark.pending import pending_rows
+from tideline_spark.schemas import column as col
+from tideline_spark.swapped import settle
+
+BEFORE_SWAP = "before-swap"
+AFTER_SWAP = "after-swap"
+AGAIN_MAX = 5
+"""Comparisons that are repeated because somebody has written to the live table meanwhile."""
+_VIEW = "tideline_rebuilt"
+_OURS = ("tideline.", "delta.")
+_MAPPING = "delta.columnMapping.mode"
+
+
+def _properties(live: Snapshot, beside: Snapshot) -> dict[str, str]:
+    """The live table's own properties, as others have set them, and what the new rows need."""
+    found = {n: v for n, v in live.properties.items() if not n.startswith(_OURS)}
+    found |= {n: v for n, v in beside.properties.items() if n.startswith("tideline.")}
+    found.pop(DESCRIPTION_PROPERTY, None)  # It tells of columns, which are described behind this.
+    found[VECTORS] = beside.properties.get(VECTORS, "false")
+    if any(one.properties.get(_MAPPING) == "name" for one in (live, beside)):
+        found[_MAPPING] = "name"
+    if COLUMNS_PROPERTY in found:
+        # The rows have what their columns' steps left to be filled in; the live table's own log
+        # does not know that they do.
+        stands = TargetColumns.parse(found[COLUMNS_PROPERTY])
+        found[COLUMNS_PROPERTY] = replace(stands, refill=type(stands.refill)()).text()
+    return found
+
+
+class SwapRun:
+    """One swap of a plan, in a session of its own."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: Plan,
+        swap: PlannedSwap,
+        on_point: Callable[[str], None],
+        made_from: MadeFrom,
+    ) -> None:
+        self._made_from = made_from
+        self._plan = plan
+        self._swap = swap
+        self._session = spark.newSession()
+        self._live = DeltaTable(self._session, spark_path(swap.target))
+        self._beside = DeltaTable(self._session, spark_path(swap.beside))
+        self._on_point = on_point
+
+    def run(self, patience: Patience) -> TableReceipt:
+        """The swap's receipt, whatever happens; a lost race is run again from the start."""
+        began = time.monotonic()
+        tried = try_until(self._attempt, patience, f"swapping {self._swap.table}")
+        receipt = tried.result
+        if receipt is None:
+            receipt = self._failed(tried.error or Unavailable("the swap gave no answer"))
+        return replace(receipt, seconds=round(time.monotonic() - began, 3))
+
+    def _attempt(self, again: int = AGAIN_MAX) -> TableReceipt:
+        swap = self._swap
+        live = self._live.snapshot()
+        self._check_owner(live)
+        if live.build == swap.build:
+            self._clear()
+            return self._counted(self._receipt(Outcome.ALREADY_APPLIED, live.version), live.version)
+        refusal = self._made_from.lost(swap.b, swap.b_digest) or self._not_here(live)
+        if refusal is not None:
+            return self._refused(refusal)
+        beside = self._beside.snapshot()
+        self._check_owner(beside)
+        if not beside.applied.get(swap.app_id, swap.b + 1) <= swap.b:
+            return self._refused("the table beside it is not built up to there")
+        since = self._since_ours(self._live, live.version, swap.live_app_id)
+        found, lost = self._compared(live, beside)
+        if (lost or set(found) - {SET_ASIDE}) and not swap.accept_differences:
+            return self._differs(found, lost, since)
+        self._on_point(BEFORE_SWAP)
+        if self._live.newest() != live.version:
+            if again == 0:
+                raise Unavailable(f"others write to {swap.table} all the time", hint="try later")
+            return self._attempt(again - 1)
+        words = [DeltaDescription(self._session, one).words() for one in (self._live, self._beside)]
+        version = self._replace(live, beside)
+        self._on_point(AFTER_SWAP)
+        overwritten = self._overwritten(live.version, version)
+        warnings = settle(self._session, self._live, swap.table, words)
+        self._clear()
+        receipt = self._counted(self._receipt(Outcome.APPLIED, version), version)
+        foreign = (*since.foreign, *overwritten)
+        return replace(receipt, foreign_changes=foreign, differences=found, warnings=warnings)
+
+    def _check_owner(self, snapshot: Snapshot) -> None:
+        ours = {
+            "tideline.pipeline": self._plan.pipeline,
+            "tideline.incarnation": self._plan.incarnation,
+            "tideline.table": self._swap.table,
+        }
+        if not snapshot.exists or any(snapshot.properties.get(n) != v for n, v in ours.items()):
+            raise Misconfigured(
+                f"the table at {self._swap.target}, or the one that is to take its place, is not"
+                f" this pipeline's {self._swap.table}",
+                hint="run `tideline rebuild` again",
+            )
+
+    def _not_here(self, live: Snapshot) -> str | None:
+        """Why the live table is not the one that the plan knows."""
+        swap = self._swap
+        if live.build != swap.live_build:
+            return f"it was built anew meanwhile (rebuild {live.build})"
+        newest = newest_generation(live.applied, swap.live_app_id, swap.live_build)
+        if newest > newest_generation([swap.live_app_id], swap.live_app_id):
+            return "the live table holds a newer generation of the source's table"
+        applied, wanted = live.applied.get(swap.live_app_id), swap.b
+        if swap.live_b is not None:
+            wanted = swap.live_b
+        if applied != wanted:
+            return f"the live table stands at manifest {applied}, the plan knows it at {wanted}"
+        return None
+
+    def _compared(self, live: Snapshot, beside: Snapshot) -> tuple[Mapping[str, int], list[str]]:
+        """The differences, and the columns that the live table alone has values of.
+
+        One that stands elsewhere holds what was: its rows give way to what came after, and, to
+        another generation, its columns as well.
+        """
+        swap = self._swap
+        if swap.live_b is None:
+            return self._differences(live, beside), self._lost_columns(live, beside)
+        older, newer = (
+            newest_generation([app], swap.app_id) for app in (swap.live_app_id, swap.app_id)
+        )
+        return {}, self._lost_columns(live, beside) if older == newer else []
+
+    def _differences(self, live: Snapshot, beside: Snapshot) -> Mapping[str, int]:
+        """Not of columns that the live table, by the settings, does not have as the source does."""
+        swap = self._swap
+        stands = TargetColumns.parse(live.properties.get(COLUMNS_PROPERTY))
+        apart = {*stands.away, *stands.narrow}
+        columns = tuple(one for one in swap.schema.columns if one.name not in apart)
+        return differences(
+            Side(self._rows(swap.beside, beside.version), swap.mode),
+            Side(self._rows(swap.target, live.version), swap.live_mode),
+            replace(swap.schema, columns=columns),
+            swap.floor,
+        )
+
+    def _lost_columns(self, live: Snapshot, beside: Snapshot) -> list[str]:
+        """The columns that the source has no longer, and of which only the live table has values.
+
+        Who switches an archive to another mode wants to be rid of what it keeps.
+        """
+        swap = self._swap
+        if swap.live_mode in (Mode.HISTORY, Mode.APPEND) and swap.mode is not swap.live_mode:
+            return []
+        kept, there = (
+            TargetColumns.parse(one.properties.get(COLUMNS_PROPERTY)).kept for one in (live, beside)
+        )
+        return sorted(set(kept) - set(there))
+
+    def _rows(self, url: str, version: int) -> DataFrame:
+        reader = self._session.read.format("delta").option("versionAsOf", version)
+        return reader.load(spark_path(url))
+
+    def _replace(self, live: Snapshot, beside: Snapshot) -> int:
+        swap = self._swap
+        rows = self._rows(swap.beside, beside.version)
+        partitions: tuple[str, ...] = ()
+        if swap.mode is Mode.APPEND:
+            partitions = (BATCH,)
+            rows = rows.repartitionByRange(col(SEQUENCE)).sortWithinPartitions(col(SEQUENCE))
+        rows.createOrReplaceTempView(_VIEW)
+        made = self._since_ours(self._beside, beside.version, swap.app_id).stamp
+        through = made
+        if swap.live_b is None:
+            through = self._since_ours(self._live, live.version, swap.live_app_id).stamp
+        stamp = Stamp(
+            app_id=swap.app_id,
+            pipeline=self._plan.pipeline,
+            incarnation=self._plan.incarnation,
+            plan_id=self._plan.plan_id,
+            a=swap.b,
+            b=swap.b,
+            seq=swap.b_seq,
+            complete_through_us=None if through is None else through.complete_through_us,
+            pending=made is None or made.pending,
+            digest=swap.b_digest,
+        )
+        written = self._live.replace(_VIEW, _properties(live, beside), stamp, partitions)
+        if written is None:
+            raise Unavailable("another run of the rebuild has swapped the tables", hint="try again")
+        return written
+
+    def _since_ours(self, table: DeltaTable, version: int, app_id: str) -> SinceOurs:
+        return table.since_ours(table.commits(version), app_id)
+
+    def _overwritten(self, before: int, version: int) -> tuple[str, ...]:
+        """Commits by others between the comparison and the swap: what they did is undone."""
+        found = []
+        for commit in self._live.commits(version - 1):
+            if commit.version <= before:
+                break
+            ours = commit.stamp is not None and commit.stamp.pipeline == self._plan.pipeline
+            if commit.changes_data and not ours:
+                found.append(f"version {commit.version}: {commit.operation} (undone by the swap)")
+        return tuple(found)
+
+    def _clear(self) -> None:
+        """What was built beside is not needed any more; a run that is killed here leaves it."""
+        for url in (self._swap.beside, *self._swap.superseded):
+            remove_folder(self._session, url)
+
+    def _differs(
+        self, found: Mapping[str, int], lost: Sequence[str], since: SinceOurs
+    ) -> TableReceipt:
+        told = [f"{count} keys {kind}" for kind, count in sorted(found.items())]
+        told += [f"it alone keeps the column {name!r}, which the source dropped" for name in lost]
+        said = ", ".join(told)
+        error = CorruptData(
+            f"the rebuilt {self._swap.table} is not what the live table is: {said}",
+            hint="the chain's word is the rebuilt table's: `tideline verify` says which of the two"
+            " the source agrees with; --accept-differences swaps them all the same",
+        )
+        receipt = self._failed(error)
+        return replace(receipt, differences=found, foreign_changes=since.foreign)
+
+    def _receipt(self, outcome: Outcome, version: int | None) -> TableReceipt:
+        return TableReceipt(
+            table=self._swap.table,
+            outcome=outcome,
+            applied_manifest=self._swap.b,
+            applied_seq=self._swap.b_seq,
+            target_version=version,
+        )
+
+    def _counted(self, receipt: TableReceipt, version: int) -> TableReceipt:
+        """With the rows that lack values: this receipt is now the one that tells of them, and
+        whoever plans asks for them by it."""
+        swap, mode = self._swap, mode_named(self._swap.mode)
+        stamp = self._since_ours(self._live, version, swap.app_id).stamp
+        if stamp is None or not (stamp.pending and mode.pends and swap.schema.key):
+            return receipt
+        rows = self._rows(swap.target, version).where(mode.live())
+        count, keys = pending_rows(rows, swap.schema)
+        return replace(receipt, pending=count, pending_keys=keys)
+
+    def _refused(self, why: str) -> TableReceipt:
+        return replace(
+            self._receipt(Outcome.REFUSED, None),
+            error=f"{self._swap.table} is not swapped: {why}",
+            error_kind=Unavailable.__name__,
+            hint="take the rebuild's next step: the live table has moved on",
+        )
+
+    def _failed(self, error: TidelineError) -> TableReceipt:
+        return replace(
+            self._receipt(Outcome.FAILED, None),
+            error=error.message,
+            error_kind=type(error).__name__,
+            hint=error.hint,
+        )

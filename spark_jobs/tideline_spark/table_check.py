@@ -1,0 +1,271 @@
+"""Compares one table of a verification plan with one version of its target.
+
+Invariants: a difference is told only of keys that nothing touched between the chunk and what the
+target has applied; "equal" only when every part held what its manifest says; no value is told.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tideline.contract.errors import CorruptData, Misconfigured, TidelineError
+from tideline.contract.modes import Mode
+from tideline.contract.plan import TablePlan
+from tideline.contract.verification import (
+    KEYS_MAX,
+    MOVING_MAX,
+    DifferentKey,
+    Proof,
+    Scope,
+    TableCheck,
+    TableProof,
+    VerifyPlan,
+)
+from tideline_spark.check_parts import SourceRows, read_checks, read_touched
+from tideline_spark.checked_target import how_kept
+from tideline_spark.comparison import (
+    COLUMNS,
+    DIFFERENT,
+    EXTRA,
+    KIND,
+    MISSING,
+    PAIR,
+    SEQUENCE,
+    WAITS,
+    Compared,
+    compare,
+    moving_keys,
+    twins,
+)
+from tideline_spark.failures import unexpected
+from tideline_spark.files import spark_path
+from tideline_spark.formats.delta import DeltaTable
+from tideline_spark.modes import mode_of
+from tideline_spark.pending import Keys, key_text
+from tideline_spark.ranges import spans_of, within
+from tideline_spark.schemas import PENDING, SEQ
+from tideline_spark.schemas import column as col
+
+_COUNTED = (MISSING, EXTRA, DIFFERENT, SEQUENCE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """What is compared: the chunks' rows, the target's live rows, what was touched between."""
+
+    source: SourceRows
+    target: DataFrame
+    touched: DataFrame | None
+    wanted: Compared
+    asked_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Moving:
+    """Keys set aside, and how many of them the source's rows have."""
+
+    count: int = 0
+    present: int = 0
+    keys: Keys = ()
+
+
+class TableComparison:
+    """One table of one plan, in a session of its own."""
+
+    def __init__(self, spark: SparkSession, plan: VerifyPlan, check: TableCheck) -> None:
+        self._plan = plan
+        self._check = check
+        self._session = spark.newSession()
+        self._url = spark_path(check.target)
+        self._target = DeltaTable(self._session, self._url)
+
+    def run(self) -> TableProof:
+        """What came of it; an error is a table that could not be compared."""
+        began = time.monotonic()
+        try:
+            proof = self._compare()
+        except Exception as error:  # noqa: BLE001  the other tables go on
+            proof = self._unproven(unexpected(error, f"verifying {self._check.table}"))
+        return msgspec.structs.replace(proof, seconds=round(time.monotonic() - began, 3))
+
+    def _compare(self) -> TableProof:
+        sample = self._check.scope is Scope.SAMPLE
+        if sample and all(chunk.skipped for chunk in self._check.checks):
+            raise Misconfigured(
+                f"the sample has none of the {len(self._check.checks)} chunks of"
+                f" {self._check.table}: nothing was compared",
+                hint="take a larger sample, or smaller chunks",
+            )
+        mode, apart = how_kept(self._target, self._check)
+        sides = self._sides(mode, apart.away)
+        compared = compare(sides.source.frame, sides.target, sides.touched, sides.wanted)
+        counts = compared.agg(
+            *(F.count(F.when(col(KIND) == kind, 1)).alias(kind) for kind in _COUNTED),
+            F.count(F.when(col(PAIR), 1)).alias(PAIR),
+            F.count(F.when(col(WAITS), 1)).alias(WAITS),
+        ).first()
+        found: Mapping[str, int] = {} if counts is None else counts.asDict()
+        moving = self._moving(sides)
+        nothing = not (found[PAIR] or found[MISSING] or found[EXTRA] or moving.count)
+        if nothing and self._check.scope is Scope.RANGE:
+            raise Misconfigured(
+                f"the range of {self._check.table} has no row, neither at the source nor in the"
+                " warehouse: there is nothing to compare",
+                hint="are its ends the right way round?",
+            )
+        compared_rows = sides.source.present - moving.present
+        doubled = found[PAIR] + found[MISSING] != compared_rows
+        differing = sum(found[kind] for kind in _COUNTED)
+        keys, columns = self._listed(compared) if differing else ((), {})
+        twice: Keys = ()
+        if doubled:
+            twice = self._keys_of(self._twins(sides))
+            if not twice:
+                raise CorruptData(
+                    f"verification parts of {self._check.table} have a key in several rows",
+                    hint="verify the table again: its rows are read anew",
+                )
+            keys = (*keys, *(DifferentKey(key, "duplicate") for key in twice))
+        proof = Proof.MOVING if moving.count else Proof.EQUAL
+        return self._proof(
+            Proof.DIFFERS if differing or twice else proof,
+            rows=compared_rows,
+            missing=found[MISSING],
+            extra=found[EXTRA],
+            different=found[DIFFERENT],
+            sequence=found[SEQUENCE],
+            duplicates=len(twice),
+            columns=columns,
+            keys=keys[:KEYS_MAX],
+            moving=moving.count,
+            moving_keys=moving.keys,
+            pending=found[WAITS],
+            extra_sought=sides.wanted.both or self._check.scope is Scope.KEYS,
+            uncompared=tuple(
+                name for name in self._check.schema.column_names if name not in sides.wanted.columns
+            ),
+        )
+
+    def _sides(self, mode: Mode, away: Sequence[str]) -> _Sides:
+        check = self._check
+        source = read_checks(self._session, self._plan.store_url, check)
+        touched = read_touched(self._session, self._plan.store_url, check)
+        target = (
+            self._session.read.format("delta")
+            .option("versionAsOf", check.target_version)
+            .load(self._url)
+            .where(mode_of(_merged(check, mode)).live())
+        )
+        held = set(target.columns)
+        lacking = [name for name in check.schema.column_names if name not in held]
+        wrong = [name for name in lacking if name not in away]
+        wrong += [name for name in (SEQ, PENDING) if name not in held]
+        if wrong:
+            raise Misconfigured(
+                f"the target of {check.table} lacks columns: {', '.join(wrong)}",
+                hint="somebody dropped them there: remove the table to have it built anew",
+            )
+        spans = spans_of(self._session, check)
+        if spans is not None:
+            target = within(target, check.schema, spans)
+            touched = None if touched is None else within(touched, check.schema, spans)
+        wanted = Compared(
+            check.schema,
+            tuple(name for name in check.schema.column_names if name in held),
+            check.applied_seq,
+            check.low_seq,
+            both=spans is not None,
+        )
+        if check.scope is Scope.KEYS:
+            asked = source.frame.select(*(col(name) for name in check.schema.key)).distinct()
+            target = target.join(F.broadcast(asked), list(check.schema.key), "left_semi")
+        asked_only = spans is None and check.scope is not Scope.RANGE
+        return _Sides(source, target, touched, wanted, asked_only)
+
+    def _moving(self, sides: _Sides) -> _Moving:
+        if sides.touched is None:
+            return _Moving()
+        found = moving_keys(
+            sides.source.frame, sides.touched, sides.wanted, asked_only=sides.asked_only
+        ).persist()
+        try:
+            counts = found.agg(
+                F.count(F.lit(1)).alias("all"), F.count(F.when(col(PAIR), 1)).alias("present")
+            ).first()
+            count, present = (0, 0) if counts is None else (counts["all"], counts["present"])
+            keys = self._keys_of(found, MOVING_MAX) if 0 < count <= MOVING_MAX else ()
+            return _Moving(count, present, keys)
+        finally:
+            found.unpersist()
+
+    def _twins(self, sides: _Sides) -> DataFrame:
+        names = list(self._check.schema.key)
+        keys = sides.source.frame.select(*(col(name) for name in names))
+        return twins(sides.target, names).join(keys, names, "left_semi")
+
+    def _listed(self, compared: DataFrame) -> tuple[tuple[DifferentKey, ...], dict[str, int]]:
+        schema = self._check.schema
+        differing = compared.where(col(KIND).isNotNull())
+        texts = [key_text(schema, name).alias(f"key{at}") for at, name in enumerate(schema.key)]
+        rows = differing.select(*texts, col(KIND), col(COLUMNS)).limit(KEYS_MAX).collect()
+        keys = tuple(
+            DifferentKey(
+                tuple("" if row[at] is None else row[at] for at in range(len(texts))),
+                row[KIND],
+                tuple(row[COLUMNS] or ()),
+            )
+            for row in rows
+        )
+        counted = (
+            differing.select(F.explode(col(COLUMNS)).alias("name")).groupBy("name").count()
+        ).collect()
+        return keys, {row["name"]: row["count"] for row in counted}
+
+    def _keys_of(self, frame: DataFrame, most: int = KEYS_MAX) -> Keys:
+        schema = self._check.schema
+        texts = [key_text(schema, name).alias(f"key{at}") for at, name in enumerate(schema.key)]
+        return tuple(tuple(row) for row in frame.select(*texts).limit(most).collect())
+
+    def _unproven(self, error: TidelineError) -> TableProof:
+        reason = f"{type(error).__name__}: {error.message}"
+        return self._proof(Proof.UNPROVEN, reason=reason, hint=error.hint)
+
+    def _proof(self, proof: Proof, **found: object) -> TableProof:
+        check = self._check
+        about = TableProof(
+            table=check.table,
+            proof=proof,
+            seq=check.applied_seq,
+            manifest_number=check.applied,
+            source_time_us=check.source_time_us,
+            target_version=check.target_version,
+            app_id=check.app_id,
+            scope=check.scope,
+            sample_percent=check.sample_percent,
+            key_range=check.key_range,
+            doubts=check.doubts,
+        )
+        return msgspec.structs.replace(about, **found)
+
+
+def _merged(check: TableCheck, mode: Mode) -> TablePlan:
+    """The table as a merge would name it, for what depends on how it is kept."""
+    return TablePlan(
+        table=check.table,
+        target=check.target,
+        schema=check.schema,
+        schemas=check.schemas,
+        parts=(),
+        a=check.applied,
+        a_seq=check.applied_seq,
+        b=check.applied,
+        b_seq=check.applied_seq,
+        app_id=check.app_id,
+        mode=mode,
+    )

@@ -1,0 +1,84 @@
+"""Receipts: of a table that a run brought to its plan's end, and of one that it could not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tideline.contract.errors import TidelineError, Unavailable
+from tideline.contract.plan import PlannedSwap, TablePlan, newest_generation
+from tideline.contract.receipt import Outcome, TableReceipt
+from tideline_spark.formats.delta_version import Snapshot
+from tideline_spark.pending import Keys
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What a run counted."""
+
+    read: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    pending: int = 0
+    pending_keys: Keys = ()
+
+
+def applied_by_us(table: TablePlan, version: int, rows: Rows) -> TableReceipt:
+    """This run's commit brought it to the plan's end; ``version`` is the target's newest one."""
+    return TableReceipt(
+        table=table.table,
+        outcome=Outcome.APPLIED,
+        applied_manifest=table.b,
+        applied_seq=table.b_seq,
+        complete_through_us=table.complete_through_us,
+        target_version=version,
+        rows_read=rows.read,
+        inserted=rows.inserted,
+        updated=rows.updated,
+        deleted=rows.deleted,
+        pending=rows.pending,
+        pending_keys=rows.pending_keys,
+    )
+
+
+def failed(table: TablePlan, error: TidelineError) -> TableReceipt:
+    """``error`` ended it: the target stands where it stood."""
+    return _failed(table.table, table.a, table.a_seq, error)
+
+
+def failed_swap(swap: PlannedSwap, error: TidelineError) -> TableReceipt:
+    return _failed(swap.table, swap.b, swap.b_seq, error)
+
+
+def refused(
+    table: TablePlan, snapshot: Snapshot, applied: int | None, why: str | None = None
+) -> TableReceipt:
+    """The plan does not begin where the target stands; or (``why``) is not of its chain."""
+    stands = "holds nothing of ours" if applied is None else f"stands at manifest {applied}"
+    if snapshot.exists and snapshot.build != table.build:
+        stands = f"was built anew since (rebuild {snapshot.build})"
+    newest = newest_generation(snapshot.applied, table.app_id, table.build)
+    if newest > table.generation:
+        stands = f"holds generation {newest} of the source's table"
+    return TableReceipt(
+        table=table.table,
+        outcome=Outcome.REFUSED,
+        applied_manifest=applied or 0,
+        applied_seq=0,
+        target_version=snapshot.version if snapshot.exists else None,
+        error=why or f"the plan begins at manifest {table.a}, the target {stands}",
+        error_kind=Unavailable.__name__,
+        hint="plan anew: another run was faster, or the target was replaced",
+    )
+
+
+def _failed(table: str, manifest: int, seq: int, error: TidelineError) -> TableReceipt:
+    return TableReceipt(
+        table=table,
+        outcome=Outcome.FAILED,
+        applied_manifest=manifest,
+        applied_seq=seq,
+        error=error.message,
+        error_kind=type(error).__name__,
+        hint=error.hint,
+    )

@@ -1,0 +1,305 @@
+"""Brings one table of a plan to its end, in one commit.
+
+In order: the target's applied number decides (at or past b: nothing to do; not a: refused), the
+commits by others since ours are looked through, every part is counted against the plan, the schema
+steps are taken, content and number move in one commit, and the number is read back.
+
+Invariants: nothing is committed unless every part held what its manifest says; whatever is killed
+or raced, the plan's rows are applied once; an error names no row's value.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+
+from tideline.contract.delta_log import SinceOurs, foreign_before, foreign_since
+from tideline.contract.errors import InvariantBroken, Unavailable
+from tideline.contract.evolution import TargetColumns
+from tideline.contract.lineage import column_lineage
+from tideline.contract.plan import Plan, Stamp, TablePlan
+from tideline.contract.receipt import ColumnLineage, Outcome, TableReceipt
+from tideline_spark import parts
+from tideline_spark.attempts import Patience, try_until
+from tideline_spark.describe import declare_again, describe, give_way, loosen
+from tideline_spark.failures import SparkFailure, is_null_refused, unexpected
+from tideline_spark.files import spark_path
+from tideline_spark.formats.delta import DeltaTable
+from tideline_spark.formats.delta_description import Words
+from tideline_spark.formats.delta_version import Snapshot, Version
+from tideline_spark.local_parts import LocalParts, is_small, read_local, tune
+from tideline_spark.made_from import MadeFrom
+from tideline_spark.modes import mode_of
+from tideline_spark.modes.base import Counts, Overtaken, Work
+from tideline_spark.pending import Keys, pending_rows
+from tideline_spark.stamps import note, stamp_of, unproven
+from tideline_spark.standing import (
+    astray,
+    begins_here,
+    check_mode,
+    check_not_set_back,
+    check_owner,
+    standing_stamp,
+)
+from tideline_spark.table_receipts import Rows, applied_by_us, failed, refused
+from tideline_spark.target_columns import Ready, bring_along, ready_to_create
+from tideline_spark.timeliness import measure
+
+BEFORE_COMMIT = "before-commit"
+AFTER_COMMIT = "after-commit"
+
+AGAIN_MAX = 5
+"""New beginnings because others have changed the target since it was looked at."""
+
+
+class TableRun:
+    """One table of one plan, in a session of its own: transaction ids are session settings."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: Plan,
+        table: TablePlan,
+        on_point: Callable[[str], None],
+        made_from: MadeFrom,
+    ) -> None:
+        self._made_from = made_from
+        self._plan = plan
+        self._table = table
+        self._session = spark.newSession()
+        self._target = DeltaTable(self._session, spark_path(table.target))
+        self._on_point = on_point
+        self._local: LocalParts | None = None
+        self._gave_way: Words | None = None
+        self._described = next((d for d in plan.descriptions if d.target == table.target), None)
+        self._lineage: tuple[ColumnLineage, ...] = ()
+
+    def run(self, patience: Patience) -> TableReceipt:
+        """The table's receipt, whatever happens; a lost race is run again from the start, and what
+        waiting can mend for as long as ``patience`` says."""
+        began = time.monotonic()
+        tried = try_until(self._attempt, patience, f"merging {self._table.table}")
+        receipt = tried.result
+        if receipt is None:
+            error = tried.error or InvariantBroken("neither a receipt nor an error")
+            receipt = failed(self._table, error)
+        return msgspec.structs.replace(
+            receipt,
+            attempts=tried.attempts,
+            conflicts=tried.conflicts,
+            seconds=round(time.monotonic() - began, 3),
+        )
+
+    def _attempt(self, again: int = AGAIN_MAX) -> TableReceipt:
+        table = self._table
+        seen = self._target.look()
+        self._seen = seen.number
+        tune(self._session, table, seen)
+        snapshot = seen.snapshot()
+        check_owner(self._plan, table, snapshot)
+        applied = snapshot.applied.get(table.app_id)
+        since = self._since_ours(seen, applied)
+        lost = self._made_from.lost(table.b, table.b_digest) or astray(table, applied, since)
+        if lost is not None:
+            return refused(table, snapshot, applied, lost)
+        if applied is not None and applied >= table.b:
+            return self._already(seen, applied)
+        if not begins_here(table, snapshot, applied):
+            return refused(table, snapshot, applied)
+        check_mode(table, snapshot)
+        check_not_set_back(table, since)
+        checked = self._read_parts()
+        if self._described is not None and snapshot.exists and not table.create:
+            loosen(self._session, self._target, self._described)
+        stamp = stamp_of(self._plan, table, snapshot, since)
+        try:
+            counts = self._commit(snapshot, stamp, since)
+        except Overtaken:
+            if again == 0:
+                raise Unavailable(
+                    f"others write to the target of {table.table} all the time", hint="try later"
+                ) from None
+            return self._attempt(again - 1)
+        except SparkFailure as error:
+            if again == 0 or not is_null_refused(error):
+                raise
+            before = give_way(self._session, self._target)
+            self._gave_way = self._gave_way or before
+            return self._attempt(again - 1)
+        after = self._target.look()
+        number = after.committed_number(table.app_id)
+        if number is None or number < table.b:
+            raise InvariantBroken(
+                f"{table.table} stands at manifest {number} after a commit of {table.b}"
+            )
+        if counts is None:
+            return self._already(after, number)
+        pending = self._pending() if stamp.pending else (0, ())
+        rows = Rows(checked.rows, *counts, *pending)
+        slipped, warnings = self._slipped(after, stamp)
+        warnings += self._describe()
+        receipt = msgspec.structs.replace(
+            applied_by_us(table, after.number, rows),
+            foreign_changes=(*slipped, *since.foreign),
+            lineage=self._lineage,
+            warnings=warnings,
+        )
+        if stamp.unproven or slipped or rows.pending:
+            receipt = msgspec.structs.replace(receipt, complete_through_us=None)
+        return self._measured(receipt, after, checked.times)
+
+    def _read_parts(self) -> parts.Checked:
+        """Count the plan's parts, in the rows themselves where these are few."""
+        session, store_url, table = self._session, self._plan.store_url, self._table
+        self._local = read_local(session, store_url, table) if is_small(table) else None
+        if self._local is not None:
+            return self._local.checked
+        return parts.check_parts(session, store_url, table)
+
+    def _slipped(self, after: Version, stamp: Stamp) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What others changed between the last look at the target and our commit, and warnings.
+
+        Every later look at the log sees it, too, for the stamp says what its run knew. It is noted
+        in the table's properties with what is unproven besides.
+        """
+        slipped: tuple[str, ...] = ()
+        try:
+            commit = after.commit_of(stamp.app_id, stamp.b)
+            if commit is not None:
+                slipped = foreign_before(after.commits_from(commit), stamp.app_id)
+            note(self._target, after.properties, stamp, slipped)
+        except Exception as error:  # noqa: BLE001  what is committed is committed
+            why = unexpected(error, f"noting what others did to {self._table.table}")
+            return slipped, (why.message,)
+        return slipped, ()
+
+    def _describe(self) -> tuple[str, ...]:
+        """Have the target say of itself what the source says; warnings."""
+        planned, before = self._described, self._gave_way
+        try:
+            if planned is not None and not planned.more:
+                describe(self._session, self._target, planned, self._table.mode)
+            elif planned is None and before is not None:
+                declare_again(self._session, self._target, before)
+        except Exception as error:  # noqa: BLE001  what is committed is committed
+            why = unexpected(error, f"describing {self._table.table}")
+            return (f"{why.message}; the next merge does it again",)
+        return ()
+
+    def _since_ours(self, seen: Version, applied: int | None) -> SinceOurs:
+        if seen.number < 0 or (self._table.create and applied is None):
+            return SinceOurs()
+        return self._target.since_ours(seen.commits(), self._table.app_id)
+
+    def _commit(self, snapshot: Snapshot, stamp: Stamp, since: SinceOurs) -> Counts | None:
+        """Bring the columns along and commit; None when another run was first."""
+        mode = mode_of(self._table)
+        ready = self._ready(snapshot, stamp, since)
+        table, stands = ready.table, ready.stands
+        work = Work(
+            table=table,
+            session=self._session,
+            target=self._target,
+            snapshot=ready.snapshot,
+            stamp=stamp,
+            changes=self._changes(table, stands),
+            damage=unproven(snapshot, since),
+            before_commit=self._check_still_here,
+            stands=stands,
+            local=self._local is not None,
+        )
+        self._lineage = column_lineage(msgspec.structs.replace(table, changes=self._table.changes))
+        counts = mode.commit(work)
+        self._on_point(AFTER_COMMIT)
+        return counts
+
+    def _changes(self, table: TablePlan, stands: TargetColumns) -> DataFrame:
+        frames = None if self._local is None else self._local.frames
+        return parts.read_changes(self._session, self._plan.store_url, table, stands, frames)
+
+    def _check_still_here(self) -> None:
+        """Delta sees what others commit once the statement runs; this sees what they did before.
+
+        Changes of data that came since the look at the target are not in the commit's stamp, and
+        behind the commit nobody would look for them.
+        """
+        self._on_point(BEFORE_COMMIT)
+        now, app = self._target.look(), self._table.app_id
+        snapshot = now.snapshot()
+        applied = snapshot.applied.get(app)
+        if not begins_here(self._table, snapshot, applied):
+            raise Overtaken
+        if astray(self._table, applied, self._since_ours(now, applied)) is not None:
+            raise Overtaken
+        if not self._table.create and foreign_since(now.commits(), self._seen, app):
+            raise Overtaken
+
+    def _ready(self, snapshot: Snapshot, stamp: Stamp, since: SinceOurs) -> Ready:
+        """The plan in the target's columns, which are those of its end from here on."""
+        table = self._table
+        if table.create:
+            return ready_to_create(table, self._target, snapshot)
+        standing = since.stamp
+        if standing is None or since.foreign:
+            standing = standing_stamp(standing or stamp, table, unproven(snapshot, since))
+        return bring_along(
+            table,
+            self._target,
+            snapshot,
+            standing,
+            session=self._session,
+            heals=since.went_back,
+            came_back=since.came_back,
+        )
+
+    def _pending(self) -> tuple[int, Keys]:
+        rows = self._session.table(self._target.name).where(mode_of(self._table).live())
+        return pending_rows(rows, self._table.schema)
+
+    def _measured(
+        self, receipt: TableReceipt, after: Version, times: Mapping[str, parts.Times] | None = None
+    ) -> TableReceipt:
+        """With how soon the plan's changes were queryable, if it was this plan that made them so.
+
+        ``times`` are counted anew where they are None. What is committed is committed: that it
+        cannot be measured is a warning.
+        """
+        table = self._table
+        if table.create or not table.within_us:
+            return receipt
+        try:
+            commit = after.commit_of(table.app_id, table.b)
+            stamp = None if commit is None else commit.stamp
+            if commit is None or stamp is None or stamp.plan_id != self._plan.plan_id:
+                return receipt
+            if times is None:
+                times = parts.check_parts(self._session, self._plan.store_url, table).times
+            figures = measure(self._session, self._plan.store_url, table, times, commit.at_us)
+            return msgspec.structs.replace(receipt, timeliness=figures)
+        except Exception as error:  # noqa: BLE001  what is committed is committed
+            failure = unexpected(error, f"measuring {table.table}")
+        why = f"how soon its changes were queryable is not known: {failure.message}"
+        return msgspec.structs.replace(receipt, warnings=(*receipt.warnings, why))
+
+    def _already(self, seen: Version, applied: int) -> TableReceipt:
+        """Another run was first; how far it came is in its stamp."""
+        since = self._target.since_ours(seen.commits(), self._table.app_id)
+        stamp = since.stamp
+        count, keys = self._pending() if stamp is not None and stamp.pending else (0, ())
+        through = self._table.complete_through_us if stamp is None else stamp.complete_through_us
+        snapshot = seen.snapshot()
+        doubted = count or unproven(snapshot, since) or since.went_back
+        receipt = TableReceipt(
+            table=self._table.table,
+            outcome=Outcome.ALREADY_APPLIED,
+            applied_manifest=applied,
+            applied_seq=self._table.b_seq if stamp is None else stamp.seq,
+            complete_through_us=None if doubted else through,
+            target_version=seen.number,
+            pending=count,
+            pending_keys=keys,
+        )
+        return self._measured(receipt, seen)

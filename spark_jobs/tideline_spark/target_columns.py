@@ -1,0 +1,299 @@
+"""Brings a target's columns to where a plan ends, before the plan's rows are written.
+
+At most four commits, each of which may be the last one of a run that is killed: table features that
+the others need; wider types; **one** commit that adds, renames, drops and empties columns all at
+once and says, in the table's own properties, up to which sequence that is done; and one UPDATE of
+what lies in rows (constant defaults, names of columns), which carries a transaction id of its own.
+So two columns that swap their names need no name in between, and no run takes a step twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+from pyspark.sql import SparkSession, types
+
+from tideline.contract.change_log import BEFORE_PREFIX
+from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
+from tideline.contract.evolution import (
+    COLUMNS_PROPERTY,
+    Ancestor,
+    Followed,
+    Kept,
+    Refill,
+    TargetColumns,
+    follow,
+)
+from tideline.contract.modes import Mode
+from tideline.contract.plan import Stamp, TablePlan
+from tideline.contract.printable import command
+from tideline.contract.schema import Column
+from tideline.contract.types import widens
+from tideline_spark.formats.delta import DeltaTable
+from tideline_spark.formats.delta_columns import DeltaColumns
+from tideline_spark.formats.delta_version import Snapshot
+from tideline_spark.refill import refill_statement
+from tideline_spark.schemas import SEQ, field_of, logical_of, spark_type
+
+_REBUILD = "run {command}, or remove the warehouse table's directory, to have it"
+_REBUILD += " built anew"
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """``table``: the plan in the target's columns; ``stands``: how these are other than the
+    source's; ``snapshot``: the target as it is now."""
+
+    table: TablePlan
+    stands: TargetColumns
+    snapshot: Snapshot
+
+
+def ready_to_create(table: TablePlan, target: DeltaTable, snapshot: Snapshot) -> Ready:
+    """The columns of a target that is made anew; it will say how they are other than the source's.
+
+    A column that the source dropped within the plan is made only if its values are to stay.
+    """
+    first = table.schema
+    if table.changes and table.changes[0].before:
+        first = table.schemas[table.changes[0].before]
+    held = {column.name: spark_type(column.logical) for column in first.columns}
+    followed = follow(list(held), TargetColumns(), table)
+    stands = replace(followed.columns, left=(), refill=Refill())
+    if stands.away or stands.kept or stands.narrow:
+        target.own_properties = {COLUMNS_PROPERTY: stands.text()}
+    types_now = _types(table, followed, held)
+    return Ready(_in_target_columns(table, stands, types_now), stands, snapshot)
+
+
+def bring_along(
+    table: TablePlan,
+    target: DeltaTable,
+    snapshot: Snapshot,
+    stamp: Stamp,
+    *,
+    session: SparkSession,
+    heals: bool,
+    came_back: Sequence[str] = (),
+) -> Ready:
+    """Take the plan's schema steps in a target that exists. ``stamp`` is for the commits.
+
+    ``heals``: the content was set back, and the plan writes all of it anew; ``came_back``: columns
+    that the target has again by that. Raises Misconfigured where what others did to the columns
+    stands in the way.
+    """
+    stands = TargetColumns.parse(snapshot.properties.get(COLUMNS_PROPERTY))
+    if stands.seq > table.b_seq:
+        raise Unavailable(
+            f"the target of {table.table} has the columns of sequence {stands.seq}, behind the"
+            f" plan's end at {table.b_seq}",
+            hint="plan anew: another run was faster, or was killed",
+        )
+    columns = DeltaColumns(session, target)
+    if stands.refill and snapshot.applied.get(_columns_app(table), 0) < stands.seq:
+        _refill(table, columns, snapshot, stands, stamp)
+    followed = _with_missing(table, follow(snapshot.schema.names, stands, table), stands, heals)
+    gone = {name for name in came_back if name not in table.schema.column_names}
+    gone -= followed.columns.kept.keys()
+    left = {name: place for name, place in followed.places.items() if name not in gone}
+    moves = followed.moves or len(left) < len(followed.places)
+    followed = _with_companions(table, Followed(followed.columns, left), snapshot)
+    held = {field.name: field.dataType for field in snapshot.schema.fields}
+    types_now = _types(table, followed, held)
+    wider = _wider(table, followed, held, types_now)
+    new = {name: types.StructField(name, types_now[name]) for name in _new(followed)}
+    columns.prepare(snapshot, mapping=moves, widening=bool(wider), added=list(new.values()))
+    columns.widen(wider)
+    changed = _changed(followed, stands, snapshot)
+    if changed:
+        order = _order(table, followed)
+        shaped = [(n, None if n in new else followed.places[n].column, new.get(n)) for n in order]
+        columns.reshape(shaped, {COLUMNS_PROPERTY: followed.columns.text()}, stamp)
+        _refill(table, columns, target.snapshot(), followed.columns, stamp)
+    after = target.snapshot() if changed or wider else snapshot
+    ready = _in_target_columns(table, followed.columns, types_now)
+    return Ready(ready, followed.columns, after)
+
+
+def _columns_app(table: TablePlan) -> str:
+    """The transaction id of what is written into rows for schema steps; its version: a sequence."""
+    return f"{table.app_id}/columns"
+
+
+def _refill(
+    table: TablePlan, columns: DeltaColumns, snapshot: Snapshot, stands: TargetColumns, stamp: Stamp
+) -> None:
+    statement = refill_statement(columns.table, snapshot.schema, stands, table.mode)
+    if statement is not None:
+        columns.refill(statement, stamp, _columns_app(table), stands.seq)
+
+
+def _with_missing(
+    table: TablePlan, followed: Followed, stands: TargetColumns, heals: bool
+) -> Followed:
+    """With the source's columns that no step has brought: those of schema events that say nothing
+    of steps, as older workers wrote them. Any other one that is missing was taken away."""
+    untold = heals or any(not c.steps for c in table.changes if c.seq > stands.seq)
+    places = dict(followed.places)
+    folded = {name.lower(): name for name in places}
+    for column in table.schema.columns:
+        if column.name in places or column.name in followed.columns.away:
+            continue
+        twin = folded.get(column.name.lower())
+        if twin is not None:
+            raise Misconfigured(
+                f"column {column.name!r} differs by case only from the warehouse's {twin!r}",
+                hint="drop or rename that column in the warehouse table",
+            )
+        if not untold:
+            raise Misconfigured(
+                f"the warehouse's table of {table.table} lacks the column {column.name!r}, which"
+                " somebody else has dropped or renamed there",
+                hint="rename it back if it was renamed; else "
+                + _REBUILD.format(command=command("rebuild", table.table)),
+            )
+        places[column.name] = Ancestor(None)
+    return Followed(followed.columns, places)
+
+
+def _with_companions(table: TablePlan, followed: Followed, snapshot: Snapshot) -> Followed:
+    """With what the change log has beside each column: its value before the change."""
+    if table.mode is not Mode.APPEND:
+        return followed
+    held = set(snapshot.schema.names)
+    own = {n: a for n, a in followed.places.items() if not n.startswith(BEFORE_PREFIX)}
+    found = {n: a for n, a in followed.places.items() if n not in own}
+    moved: dict[str, Ancestor] = {}
+    for name, ancestor in own.items():
+        was = ancestor.column
+        if was is None:
+            moved[BEFORE_PREFIX + name] = Ancestor(None)
+        elif BEFORE_PREFIX + was in held and not ancestor.copied:
+            found.pop(BEFORE_PREFIX + was, None)
+            moved[BEFORE_PREFIX + name] = Ancestor(BEFORE_PREFIX + was)
+        elif ancestor.copied:
+            moved[BEFORE_PREFIX + name] = Ancestor(None)
+    return Followed(followed.columns, {**own, **found, **moved})
+
+
+def _new(followed: Followed) -> list[str]:
+    """Columns that are to be made."""
+    return [n for n, one in followed.places.items() if one.column is None or one.copied]
+
+
+def _changed(followed: Followed, stands: TargetColumns, snapshot: Snapshot) -> bool:
+    """Whether columns come, go or move, or the target has to note anything else."""
+    if list(followed.places) != snapshot.schema.names or _new(followed):
+        return True
+    return replace(followed.columns, seq=stands.seq, refill=stands.refill) != stands
+
+
+def _types(
+    table: TablePlan, followed: Followed, held: Mapping[str, types.DataType]
+) -> dict[str, types.DataType]:
+    """The type that every column of the target must have; ``held`` are those that it has now.
+
+    Where that is a wider one it stays: `_wider` asks for what is needed only.
+    """
+    source = {column.name: spark_type(column.logical) for column in table.schema.columns}
+    found: dict[str, types.DataType] = {}
+    for name, place in followed.places.items():
+        plain = name.removeprefix(BEFORE_PREFIX) if table.mode is Mode.APPEND else name
+        kept = followed.columns.kept.get(plain)
+        has = held.get(place.column or place.like or "")
+        if has is None and place.type:
+            has = field_of(name, place.type).dataType
+        wanted = has if plain in followed.columns.away else source.get(plain) or has
+        if kept is not None:
+            wanted = _type_before(table, kept) or has
+        if has is not None and (plain in followed.columns.narrow or place.like is not None):
+            wanted = has
+        if wanted is None:
+            raise CorruptData(f"the plan of {table.table} does not tell the type of {name!r}")
+        found[name] = wanted
+    return found
+
+
+def _type_before(table: TablePlan, kept: Kept) -> types.DataType | None:
+    """The type of a column when the source had it last; None when that was before the plan."""
+    for change in table.changes:
+        if change.seq == kept.seq and change.before:
+            return spark_type(table.schemas[change.before].column(kept.column).logical)
+    return None
+
+
+def _wider(
+    table: TablePlan,
+    followed: Followed,
+    held: Mapping[str, types.DataType],
+    types_now: Mapping[str, types.DataType],
+) -> dict[str, types.DataType]:
+    """The columns that need wider types, by their present names."""
+    found: dict[str, types.DataType] = {}
+    for name, place in followed.places.items():
+        if place.column is None or place.copied:
+            continue
+        has, wanted = held[place.column], types_now[name]
+        if has == wanted:
+            continue
+        ours, theirs = logical_of(has), logical_of(wanted)
+        if ours is not None and theirs is not None and widens(theirs, ours):
+            continue
+        if ours is None or theirs is None or not widens(ours, theirs):
+            raise Misconfigured(
+                f"column {name!r} is {has.simpleString()} in the warehouse and"
+                f" {wanted.simpleString()} at the source",
+                hint=_REBUILD.format(command=command("rebuild", table.table)),
+            )
+        found[place.column] = wanted
+    return found
+
+
+def _order(table: TablePlan, followed: Followed) -> list[str]:
+    """The target's columns: as they were, new ones of the source behind the one before them there,
+    others before those of ours."""
+    names = list(followed.places)
+    new = [n for n in _new(followed) if followed.places[n].like is None]
+    for name in new:
+        names.remove(name)
+    previous: str | None = None
+    for name in table.schema.column_names:
+        if name in new:
+            names.insert(0 if previous is None else names.index(previous) + 1, name)
+        if name in names:
+            previous = name
+    for name in new:
+        if name not in names:
+            names.insert(names.index(SEQ) if SEQ in names else len(names), name)
+    return names
+
+
+def _in_target_columns(
+    table: TablePlan, stands: TargetColumns, types_now: Mapping[str, types.DataType]
+) -> TablePlan:
+    """The plan as if the source had the target's columns: without those away, with those kept of
+    which a row may still say something."""
+    columns = [
+        _typed(column, types_now[column.name]) if column.name in stands.narrow else column
+        for column in table.schema.columns
+        if column.name not in stands.away
+    ]
+    columns += [
+        _typed(Column(name, "", "", True), types_now[name])
+        for name, kept in stands.kept.items()
+        if name in types_now and (kept.carried or kept.seq > table.a_seq)
+    ]
+    dropped = tuple(name for name in table.dropped if name not in stands.kept)
+    return replace(table, schema=replace(table.schema, columns=tuple(columns)), dropped=dropped)
+
+
+def _typed(column: Column, data_type: types.DataType) -> Column:
+    logical = logical_of(data_type)
+    if logical is None:
+        raise Misconfigured(
+            f"column {column.name!r} is {data_type.simpleString()} in the warehouse",
+            hint="somebody else changed its type there: change it back, or build the table anew",
+        )
+    return replace(column, type=str(logical))

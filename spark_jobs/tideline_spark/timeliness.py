@@ -1,0 +1,52 @@
+"""Measures how soon a plan's changes were queryable, after the commit that made them so.
+
+Both clocks are others': the source's commit times in the parts, and the time at which the table's
+log file was written. So whoever measures, and however often, the figures are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tideline.contract.plan import TablePlan
+from tideline.contract.timeliness import Timeliness
+from tideline_spark.parts import DUMPED, Times, by_schema, identity
+from tideline_spark.schemas import OP, TS
+from tideline_spark.schemas import column as col
+
+
+def measure(
+    session: SparkSession,
+    store_url: str,
+    table: TablePlan,
+    times: Mapping[str, Times],
+    queryable_us: int,
+) -> Timeliness | None:
+    """The figures of ``table``'s plan, whose rows became queryable at ``queryable_us``.
+
+    ``times``: by `identity` of part, what was counted when it was read. None where nothing is to be
+    measured: no changes, or a table that is built, whose rows may have been queryable before. Runs
+    a job only if a part has both late changes and others.
+    """
+    if table.create or not table.within_us or not times:
+        return None
+    deadline_us = queryable_us - table.within_us
+    late = sum(one.changes for one in times.values() if one.newest_us < deadline_us)
+    mixed = {name for name, one in times.items() if one.oldest_us < deadline_us <= one.newest_us}
+    if mixed:
+        some = tuple(part for part in table.parts if identity(part.key) in mixed)
+        rest = msgspec.structs.replace(table, parts=some)
+        for frame in by_schema(session, store_url, rest).values():
+            changed = frame.where((col(OP) != DUMPED) & (F.unix_micros(col(TS)) < deadline_us))
+            late += changed.count()
+    return Timeliness(
+        changes=sum(one.changes for one in times.values()),
+        late=late,
+        within_us=table.within_us,
+        slowest_us=max(0, queryable_us - min(one.oldest_us for one in times.values())),
+        queryable_us=queryable_us,
+    )

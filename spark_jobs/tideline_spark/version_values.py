@@ -1,0 +1,147 @@
+"""What the log did not carry, in every row of a range, taken from the rows before. Pure."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from tideline_spark.schemas import (
+    OP,
+    OVERFLOW,
+    PENDING,
+    SEQ,
+    STRING_LIST,
+    STRING_MAP,
+    TS,
+    UNCHANGED,
+)
+from tideline_spark.schemas import column as col
+from tideline_spark.story import (
+    ARRIVED,
+    BEGINS,
+    END,
+    FROM,
+    FROM_SEQ,
+    LIFE,
+    NEXT,
+    NEXT_TS,
+    Story,
+    gone,
+)
+
+_LINK = "_tl_link"
+_LEFT = "_tl_left"
+_HOPS_MAX = 10_000
+
+
+def filled(rows: DataFrame, story: Story) -> DataFrame:
+    """The rows with every known value, in their columns; the columns of the others in PENDING."""
+    nothing = F.lit(None).cast(STRING_LIST)
+    if not story.fillable:
+        return rows.withColumn(PENDING, nothing).drop(UNCHANGED, ARRIVED)
+    in_life = Window.partitionBy(*story.key, col(LIFE)).orderBy(col(SEQ))
+    for at, name in enumerate(story.fillable):
+        known = F.when(_supplies(name), _value(name))
+        rows = rows.withColumn(_known(at), F.last(known, True).over(in_life))
+    if story.moved:
+        rows = _inherit(rows, story)
+    absent = F.filter(
+        F.array(
+            *(
+                F.when(col(_known(at)).isNull(), F.lit(name)).otherwise(F.lit(None).cast("string"))
+                for at, name in enumerate(story.fillable)
+            )
+        ),
+        lambda name: name.isNotNull(),
+    )
+    places = {name: at for at, name in enumerate(story.fillable)}
+    kept = [
+        (col(_known(places[name]))["value"] if name in places else col(name)).alias(name)
+        for name in story.schema.column_names
+    ]
+    return rows.select(
+        *kept,
+        *(col(name) for name in (SEQ, OP, TS, FROM_SEQ, FROM, NEXT, NEXT_TS, END, BEGINS)),
+        _overflow(story).alias(OVERFLOW),
+        F.when(F.size(absent) > 0, absent).cast(STRING_LIST).alias(PENDING),
+    )
+
+
+def _supplies(name: str) -> Column:
+    lacks = F.array_contains(col(UNCHANGED), F.lit(name))
+    return ~gone() & ~F.coalesce(lacks, F.lit(False))
+
+
+def _value(name: str) -> Column:
+    """A known value, a struct, so that a known NULL is not unknown."""
+    return F.struct(col(name).alias("value"), col(OVERFLOW)[name].alias("text"))
+
+
+def _known(at: int) -> str:
+    return f"_tl_known_{at}"
+
+
+def _inherit(rows: DataFrame, story: Story) -> DataFrame:
+    """What a life does not know, from the one that moved here, and so on, to the very first."""
+    names = [_known(at) for at in range(len(story.fillable))]
+    keys = list(story.schema.key)
+    lives = rows.groupBy(*story.key, col(LIFE)).agg(
+        F.max(F.when(col(ARRIVED) & col(BEGINS), col(SEQ))).alias(_LINK),
+        F.max(F.when(col(OP) == "m", col(SEQ))).alias(_LEFT),
+        *(F.max_by(col(name), col(SEQ)).alias(name) for name in names),
+    )
+    lives = lives.localCheckpoint()
+    parents = lives.where(col(_LEFT).isNotNull()).select(
+        col(_LEFT).alias("_tl_at"),
+        col(_LINK).alias("_tl_further"),
+        *(col(name).alias(f"{name}_there") for name in names),
+    )
+    # What a life is given is what was known before it began: not what its own later rows tell.
+    heirs = lives.where(col(_LINK).isNotNull()).select(
+        *(col(name) for name in (*keys, LIFE, _LINK)),
+        *(F.lit(None).cast(lives.schema[name].dataType).alias(name) for name in names),
+    )
+    for _ in range(_HOPS_MAX):
+        heirs = (
+            heirs.join(parents, col(_LINK) == col("_tl_at"), "left")
+            .select(
+                *(col(name) for name in (*keys, LIFE)),
+                col("_tl_further").alias(_LINK),
+                *(F.coalesce(col(name), col(f"{name}_there")).alias(name) for name in names),
+            )
+            .localCheckpoint()
+        )
+        lacking = F.lit(False)
+        for name in names:
+            lacking = lacking | col(name).isNull()
+        if heirs.where(col(_LINK).isNotNull() & lacking).isEmpty():
+            break
+    given = heirs.select(
+        *(col(name).alias(f"_tl_heir_{at}") for at, name in enumerate((*keys, LIFE))),
+        *(col(name).alias(f"{name}_there") for name in names),
+    )
+    same = F.lit(True)
+    for at, name in enumerate((*keys, LIFE)):
+        same = same & (col(name) == col(f"_tl_heir_{at}"))
+    return rows.join(given, same, "left").select(
+        *(col(name) for name in rows.columns if name not in names),
+        *(F.coalesce(col(name), col(f"{name}_there")).alias(name) for name in names),
+    )
+
+
+def _overflow(story: Story) -> Column:
+    """The row's own texts for columns that all rows carry, the known values' for the others."""
+    names = F.array(*(F.lit(name) for name in story.fillable))
+    own = F.map_filter(
+        F.coalesce(col(OVERFLOW), F.create_map().cast(STRING_MAP)),
+        lambda name, _: ~F.array_contains(names, name),
+    )
+    entries = F.array(
+        *(
+            F.struct(F.lit(name).alias("key"), col(_known(at))["text"].alias("value"))
+            for at, name in enumerate(story.fillable)
+        )
+    )
+    filled = F.map_from_entries(F.filter(entries, lambda entry: entry["value"].isNotNull()))
+    texts = F.map_concat(own, filled)
+    return F.when(F.size(texts) > 0, texts)

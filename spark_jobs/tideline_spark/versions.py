@@ -1,0 +1,203 @@
+"""All versions of every row that a range of changes touches, each with what ended it. Pure.
+
+A *version* is what a row held from one change to the next one of its key. Rules, in sequence order:
+
+- Every change in the log opens a version and ends the key's open one; a delete, or a change of the
+  key, only ends it. A truncate ends all; a finished full dump ends those that it should have seen.
+- A dump's row that equals the open version only confirms it, one that differs opens another.
+- A column that the log did not carry (``_tl_unchanged``) keeps the previous version's value, also
+  through a changed key, and never across an end. What is not known is listed in ``_tl_pending``;
+  a dump's row that brings such a value completes the open version.
+
+- A column that the source drops and the target keeps has a value in versions that were opened
+  before. A dump's row after it says nothing of the column: it neither differs in it nor empties it.
+- A column that comes with a default has it in versions that were still open then.
+
+What comes out depends on the changes and on the target's versions only, not on where a plan cuts:
+a seed is the version that was open when the range began, and is treated as a change like others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.window import WindowSpec
+
+from tideline.contract.plan import PlannedEnd
+from tideline_spark.fold import Shape, occurrences
+from tideline_spark.schemas import (
+    OP,
+    OVERFLOW,
+    PENDING,
+    SEQ,
+    STRING_LIST,
+    STRING_MAP,
+    TS,
+    UNCHANGED,
+)
+from tideline_spark.schemas import column as col
+from tideline_spark.story import (
+    ARRIVED,
+    BEGINS,
+    END,
+    FROM,
+    FROM_SEQ,
+    LIFE,
+    NEXT,
+    NEXT_TS,
+    SEED,
+    TO,
+    TO_SEQ,
+    Story,
+    gone,
+)
+from tideline_spark.version_values import filled
+
+_DUMPED = "r"
+_ROW = "_tl_row"
+_VERSION = "_tl_version"
+
+
+def versions(changes: DataFrame, seeds: DataFrame | None, story: Story) -> DataFrame:
+    """Every version that is open after, or was opened in, the range of ``changes``.
+
+    Columns: the table's, ``_tl_seq`` and ``_tl_ts`` of the newest change that it holds for,
+    ``_tl_overflow``, ``_tl_pending``, `FROM_SEQ`, `TO_SEQ`, `FROM`, `TO`. ``seeds``, at most one
+    per key, have the same but for `TO_SEQ` and `TO`; their sequences are below all others.
+    """
+    rows = occurrences(changes, Shape(story.schema, moved=story.moved))
+    rows = rows.withColumn(FROM_SEQ, col(SEQ)).withColumn(FROM, col(TS))
+    if seeds is not None:
+        rows = rows.unionByName(_as_rows(seeds, rows))
+    rows = filled(_in_lives(rows, story), story)
+    return _versions(rows, story)
+
+
+def ended_by(seq: Column, ends: Sequence[PlannedEnd], following: Column | None = None) -> Column:
+    """The first of ``ends`` for a version last seen at ``seq`` (a struct of ``seq``, ``time``; null
+    for none), when the key's next change is ``following`` (null for none)."""
+    found = F.when(F.lit(False), F.lit(None).cast("struct<seq:bigint,time:timestamp>"))
+    for end in ends:
+        applies = seq <= F.lit(end.upto)
+        if following is not None:
+            applies = applies & F.coalesce(following > F.lit(end.seq), F.lit(True))
+        found = found.when(applies, _struct_of(end))
+    return found
+
+
+def _struct_of(end: PlannedEnd) -> Column:
+    time = F.lit(None).cast("timestamp")
+    if end.time_us is not None:
+        time = F.timestamp_micros(F.lit(end.time_us))
+    return F.struct(F.lit(end.seq).cast("bigint").alias("seq"), time.alias("time"))
+
+
+def _as_rows(seeds: DataFrame, rows: DataFrame) -> DataFrame:
+    """The seeds as changes: one that misses values is a row that does not carry them."""
+    given = seeds.withColumn(UNCHANGED, col(PENDING))
+    given = given.withColumn(OP, F.lit(SEED)).withColumn(ARRIVED, F.lit(False))
+    return given.select(*(col(name) for name in rows.columns))
+
+
+def _in_lives(rows: DataFrame, story: Story) -> DataFrame:
+    """Each row with the next one of its key, what ended it before that, and its life."""
+    in_order = Window.partitionBy(*story.key).orderBy(col(SEQ))
+    rows = rows.withColumn(NEXT, F.lead(col(SEQ)).over(in_order)).withColumn(
+        NEXT_TS, F.lead(col(TS)).over(in_order)
+    )
+    rows = rows.withColumn(END, ended_by(col(SEQ), story.ends, col(NEXT)))
+    over = F.lag(gone() | col(END).isNotNull()).over(in_order)
+    rows = rows.withColumn(BEGINS, F.coalesce(over, F.lit(True)) | col(ARRIVED))
+    return rows.withColumn(LIFE, F.last(F.when(col(BEGINS), col(SEQ)), True).over(in_order))
+
+
+def _versions(rows: DataFrame, story: Story) -> DataFrame:
+    """Rows that say the same as the one before them, as one version with it."""
+    in_order = Window.partitionBy(*story.key).orderBy(col(SEQ))
+    confirms = F.lit(False)
+    if story.dumped:
+        confirms = (col(OP) == _DUMPED) & ~col(BEGINS) & _same_as_before(in_order, story)
+    opens = F.when(~confirms, col(SEQ))
+    rows = rows.withColumn(_VERSION, F.last(opens, True).over(in_order)).where(~gone())
+    kept = [*story.schema.column_names, SEQ, TS, OVERFLOW, PENDING]
+    held = [*kept, NEXT, NEXT_TS, END]
+    grouped = rows.groupBy(*story.key, col(_VERSION)).agg(
+        F.max_by(F.struct(*(col(name) for name in held)), col(SEQ)).alias(_ROW),
+        F.min_by(F.struct(col(FROM_SEQ), col(FROM)), col(SEQ)).alias(FROM),
+        *(_told_until(name, seq, story).alias(_told(at)) for at, (name, seq) in _parted(story)),
+    )
+    row = col(_ROW)
+    ended = row[END].isNotNull()
+    to_seq = F.when(ended, row[END]["seq"]).otherwise(row[NEXT])
+    values = {name: row[name] for name in kept}
+    if story.unasked:
+        asked = F.array_except(row[PENDING], F.array(*(F.lit(n) for n in story.unasked)))
+        values[PENDING] = F.when(F.size(asked) > 0, asked).cast(STRING_LIST)
+    if story.until:
+        values[OVERFLOW] = _texts(row[OVERFLOW], story)
+    for at, (name, _) in _parted(story):
+        if name in values:
+            values[name] = col(_told(at))["value"]
+    for name, seq in story.came.items():
+        before = F.coalesce(to_seq < F.lit(seq), F.lit(False))
+        values[name] = F.when(~before, values[name])
+    return grouped.select(
+        *(value.alias(name) for name, value in values.items()),
+        col(FROM)[FROM_SEQ].alias(FROM_SEQ),
+        to_seq.alias(TO_SEQ),
+        col(FROM)[FROM].alias(FROM),
+        F.when(ended, row[END]["time"]).otherwise(row[NEXT_TS]).alias(TO),
+    )
+
+
+def _parted(story: Story) -> Iterable[tuple[int, tuple[str, int]]]:
+    return enumerate(story.until.items())
+
+
+def _told(at: int) -> str:
+    return f"_tl_told_{at}"
+
+
+def _told_until(name: str, seq: int, story: Story) -> Column:
+    """What the newest row of a version says of a column that the source had until ``seq``."""
+    text = F.try_element_at(col(OVERFLOW), F.lit(name)).alias("text")
+    value = [col(name).alias("value")] if name in story.schema.column_names else []
+    says = (col(SEQ) <= F.lit(seq)) | (col(OP) == SEED)
+    return F.max_by(F.struct(*value, text), F.when(says, col(SEQ)))
+
+
+def _texts(texts: Column, story: Story) -> Column:
+    """``texts``, but for the columns of ``story.until`` those that were told until then."""
+    names = F.array(*(F.lit(name) for name in story.until))
+    others = F.map_filter(
+        F.coalesce(texts, F.create_map().cast(STRING_MAP)),
+        lambda name, _: ~F.array_contains(names, name),
+    )
+    told = F.array(
+        *(
+            F.struct(F.lit(name).alias("key"), col(_told(at))["text"].alias("value"))
+            for at, (name, _) in _parted(story)
+        )
+    )
+    own = F.map_from_entries(F.filter(told, lambda entry: entry["value"].isNotNull()))
+    found = F.map_concat(others, own)
+    return F.when(F.size(found) > 0, found)
+
+
+def _same_as_before(in_order: WindowSpec, story: Story) -> Column:
+    """Whether a row has the values of the one before it, as far as both are known."""
+    kept = [name for name in story.schema.column_names if name not in story.schema.key]
+    before = F.lag(F.struct(*(col(name) for name in (*kept, OVERFLOW, PENDING)))).over(in_order)
+    same = F.lit(True)
+    for name in kept:
+        equal = before[name].eqNullSafe(col(name)) & before[OVERFLOW][name].eqNullSafe(
+            col(OVERFLOW)[name]
+        )
+        if name in story.fillable:
+            equal = equal | F.coalesce(F.array_contains(before[PENDING], name), F.lit(False))
+        if name in story.until:
+            equal = equal | (col(SEQ) > F.lit(story.until[name]))
+        same = same & equal
+    return same

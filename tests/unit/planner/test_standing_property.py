@@ -1,0 +1,73 @@
+"""A table's property that repeats what our last commit says, for when the log has lost that."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from tideline.contract.delta_log import Commit
+from tideline.contract.plan import STANDING_PROPERTY, Stamp, app_id
+from tideline_spark.remembered import WEEK_US, remember
+
+HOUR_US = 3_600_000_000
+OLD_US, YOUNG_US = WEEK_US + HOUR_US, WEEK_US - HOUR_US
+
+
+def stamp(incarnation: str = "one", table: str = "public.${env:HOME}") -> Stamp:
+    app = app_id("shop", incarnation, table, 0)
+    return Stamp(app, "shop", incarnation, "p", 3, 4, 40, digest="d4")
+
+
+def commit(version: int, age_us: int, said: Stamp | None) -> Commit:
+    at_us = time.time_ns() // 1_000 - age_us
+    return Commit(version, "MERGE", None, said is not None, {}, said, 0, at_us)
+
+
+@dataclass
+class Table:
+    """As `DeltaTable` and as a `Version` of it."""
+
+    log: list[Commit]
+    properties: dict[str, str] = field(default_factory=dict)
+    written: int = 0
+
+    def commits(self) -> Any:
+        return reversed(self.log)
+
+    def set_property(self, name: str, value: str) -> None:
+        self.properties[name] = value
+        self.written += 1
+
+
+def repeated(table: Table) -> Stamp | None:
+    remember(cast(Any, table), cast(Any, table), "one")
+    return Stamp.parse(table.properties.get(STANDING_PROPERTY))
+
+
+def test_what_an_old_commit_of_ours_says_is_repeated_once() -> None:
+    table = Table([commit(0, 3 * OLD_US, None), commit(1, OLD_US, stamp()), commit(2, 0, None)])
+    assert repeated(table) == stamp()
+    assert repeated(table) == stamp()
+    assert table.written == 1
+
+
+def test_what_the_property_said_before_gives_way() -> None:
+    table = Table([commit(1, OLD_US, stamp())], {STANDING_PROPERTY: '{"b":2}'})
+    assert repeated(table) == stamp()
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        [commit(1, OLD_US, stamp()), commit(2, YOUNG_US, stamp())],
+        [commit(1, OLD_US, stamp("another"))],
+        [commit(1, OLD_US, None)],
+        [],
+    ],
+    ids=["young", "another incarnation's", "nobody's", "none"],
+)
+def test_nothing_else_is(log: list[Commit]) -> None:
+    assert repeated(Table(log)) is None

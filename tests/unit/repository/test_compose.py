@@ -1,0 +1,480 @@
+"""The compose files without an engine: well-formed, the demo's commands, and secrets only in those
+containers that need them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import yaml
+from prometheus_client import CollectorRegistry
+from pydantic import SecretStr
+
+from devtools.services import airflow, commands
+from devtools.services.binlog_server import SETTINGS
+from devtools.services.mariadb import MariadbServer
+from devtools.services.mysql import MysqlServer
+from devtools.services.ports import free_port
+from devtools.services.valkey import binary
+from tests.fixtures.capture import poll
+from tests.fixtures.mysql_servers import GRANTS
+from tideline.delta_jars import VERSION
+from tideline.settings import Capture, Merge, Source, make_settings
+from tideline_capture.health import Health
+from tideline_capture.sources.postgres.setup import setup_sql
+from tideline_capture.web import serve
+
+ROOT = Path(__file__).resolve().parents[3]
+SERVICE_KEYS = {
+    "build", "cap_drop", "command", "depends_on", "environment", "healthcheck", "image",
+    "mem_limit", "ports", "profiles", "read_only", "restart", "secrets", "security_opt",
+    "stop_grace_period", "tmpfs", "user", "volumes",
+}  # fmt: skip
+VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?:(?P<kind>:-|:\?)(?P<text>[^}]*))?\}")
+SECRET = re.compile(r"PASSWORD$|SECRET|FERNET|ACCESS_KEY$|SQL_ALCHEMY_CONN")
+"""Variables that hold a secret; with ``_FILE`` or ``_CMD`` behind it, one says where it is."""
+GIVEN: dict[str, set[str]] = {
+    "source": {"source_owner_password", "source_password"},
+    "mariadb": {"source_owner_password", "source_password"},
+    "mysql": {"source_owner_password", "source_password"},
+    "valkey": {"valkey_password"},
+    "worker": {"source_password", "valkey_password"},
+    "airflow-db": {"airflow_database_password"},
+    "airflow-migrate": {"airflow_database_password"},
+    "airflow-api-server": {
+        "airflow_database_password", "airflow_fernet_key", "airflow_jwt_secret",
+        "airflow_secret_key",
+    },
+    "airflow-scheduler": {"airflow_database_password", "airflow_jwt_secret", "valkey_password"},
+    "airflow-dag-processor": {"airflow_database_password", "valkey_password"},
+    "airflow-triggerer": {"airflow_database_password", "airflow_fernet_key", "valkey_password"},
+}  # fmt: skip
+"""Which container gets which secrets; `tests/airflow/test_airflow_containers.py` runs on them."""
+UNITS = {"m": 1 << 20, "g": 1 << 30}
+
+Service = dict[str, Any]
+
+
+def load(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((ROOT / name).read_text())
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    return load("docker-compose.yml")
+
+
+@pytest.fixture(scope="module")
+def s3() -> dict[str, Any]:
+    return load("docker-compose.s3.yml")
+
+
+@pytest.fixture(scope="module")
+def services(compose: dict[str, Any]) -> dict[str, Service]:
+    found: dict[str, Service] = compose["services"]
+    return found
+
+
+def ours(services: dict[str, Service]) -> dict[str, Service]:
+    return {name: service for name, service in services.items() if service["image"] == "tideline"}
+
+
+def interpolated(text: str) -> str:
+    """What compose makes of ``text`` when every variable without a default is ``given``."""
+    return VARIABLE.sub(lambda m: m["text"] if m["kind"] == ":-" else "given", text)
+
+
+def test_every_command_of_ours_is_one_that_the_demo_runs(services: dict[str, Service]) -> None:
+    run = sorted(tuple(service["command"]) for service in ours(services).values())
+    assert run == sorted([commands.worker(), commands.AIRFLOW_MIGRATE, *commands.AIRFLOW.values()])
+    started = {name: ("airflow", *words) for name, words in airflow.COMPONENTS.items()}
+    assert started == commands.AIRFLOW
+
+
+def test_services_refer_to_what_exists(services: dict[str, Service]) -> None:
+    for name, service in services.items():
+        assert service.keys() <= SERVICE_KEYS, name
+        for other, how in service.get("depends_on", {}).items():
+            assert other in services, f"{name} depends on {other}"
+            assert "profiles" not in services[other], f"{other} may be left out"
+            if how["condition"] == "service_healthy":
+                assert "healthcheck" in services[other], f"{name} waits for {other}'s health"
+            else:
+                assert how["condition"] == "service_completed_successfully"
+                assert services[other]["restart"] == "no", f"{other} must end to complete"
+
+
+SOURCES = {"mariadb": "MARIADB", "mysql": "MYSQL"}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_source_of_the_mysql_kind_logs_all_that_capture_needs(
+    services: dict[str, Service], name: str
+) -> None:
+    """As the servers of the tests do, which the whole suite runs on."""
+    service = services[name]
+    assert service["profiles"] == [name]
+    options = dict(word.removeprefix("--").split("=") for word in service["command"][1:])
+    own = MariadbServer if name == "mariadb" else MysqlServer
+    assert options.pop("server-id") == "1"
+    wanted = {**SETTINGS, **own.OWN_SETTINGS}
+    assert {
+        key.replace("-", "_"): value for key, value in options.items()
+    }.items() <= wanted.items()
+    assert {"log-bin", "binlog-format", "binlog-row-image", "binlog-row-metadata"} <= options.keys()
+    prefix = SOURCES[name]
+    assert service["environment"][f"{prefix}_USER"] == "tideline"
+    assert f"{prefix}_DATABASE" not in service["environment"], "its user would own all of it"
+
+
+def test_the_urls_of_the_example_are_ones_that_settings_accept() -> None:
+    lines = (ROOT / ".env.example").read_text().splitlines()
+    urls = {word[11:] for line in lines for word in line.split() if word.startswith("SOURCE_URL=")}
+    found = {Source(url=SecretStr(url)).kind for url in urls}
+    assert found == {"postgres", "mysql", "mariadb"}
+
+
+def test_the_grants_are_those_that_the_tests_run_with() -> None:
+    lines = (ROOT / "scripts" / "grant-capture-mysql.sh").read_text().splitlines()
+    granted = [line.rstrip(";") for line in lines if line.startswith("GRANT")]
+    names = {"user": "tideline", "database": "shop", "watermarks": "tideline"}
+    assert granted == [grant.format(**names) for grant in GRANTS]
+    for page in ("README.md", "docs/GRANTS.md"):
+        text = (ROOT / page).read_text().replace("'tideline'@'…'", "tideline").replace("`", "")
+        shown = [line.partition(";")[0] for line in text.splitlines() if "TO tideline;" in line]
+        assert [line for line in shown if line in granted] == granted, page
+
+
+def test_no_source_is_captured_by_who_owns_it(services: dict[str, Service]) -> None:
+    """The owner's password goes to the server alone; the capturing role's is another one."""
+    owners = {"source": "POSTGRES", "mariadb": "MARIADB_ROOT", "mysql": "MYSQL_ROOT"}
+    for name, prefix in owners.items():
+        given = services[name]["environment"]
+        assert given[f"{prefix}_PASSWORD_FILE"] == "/run/secrets/source_owner_password"
+        [script] = [one for one in services[name]["volumes"] if "initdb.d" in one]
+        assert script.endswith(":ro") and os.path.exists(ROOT / script.partition(":")[0])
+    assert services["source"]["environment"]["POSTGRES_USER"] == "postgres"
+    holders = {name for name, secrets in GIVEN.items() if "source_owner_password" in secrets}
+    assert holders == owners.keys()
+
+
+def test_the_statements_for_postgresql_are_those_that_init_prints() -> None:
+    """But for tables, which come later: all of them are published, and may be read."""
+    text = (ROOT / "scripts" / "grant-capture-postgres.sh").read_text()
+    ran = [line for line in text.splitlines() if line.startswith(("CREATE", "GRANT", "ALTER"))]
+    url = "postgresql://tideline@source:5432/shop"
+    places = {"store": {"url": "file:///s"}, "warehouse": {"url": "file:///w"}}
+    source = {"url": url, "tables": ["public.*"]}
+    wanted = setup_sql(make_settings({"pipeline": "shop", "source": source, **places}))
+    printed = {line.partition(";")[0] for line in wanted.splitlines()}
+    assert {
+        line.rstrip(";")
+        .replace(" PASSWORD :'password'", "")
+        .replace(" FOR TABLES IN SCHEMA public", "")
+        for line in ran
+    } <= {one.replace('"', "") for one in printed}
+
+
+WRITES = {
+    "worker": {"/var/lib/tideline"},
+    "airflow-migrate": {"/var/lib/airflow"},
+    "airflow-api-server": {"/var/lib/airflow", "/var/lib/airflow-users"},
+    "airflow-scheduler": {"/var/lib/airflow", "/var/lib/tideline"},
+    "airflow-dag-processor": {"/var/lib/airflow"},
+    "airflow-triggerer": {"/var/lib/airflow"},
+    "valkey": {"/data"},
+    "source": {"/var/lib/postgresql", "/var/run/postgresql"},
+    "airflow-db": {"/var/lib/postgresql", "/var/run/postgresql"},
+}
+"""Where a container whose own files cannot be written may write, beside /tmp."""
+
+
+def test_no_container_has_rights_that_it_does_not_need(
+    services: dict[str, Service], s3: dict[str, Any]
+) -> None:
+    for name, service in {**services, "s3": s3["services"]["s3"]}.items():
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert "privileged" not in service and "/var/run/docker" not in json.dumps(service), name
+        # What runs as root has the few rights that it gives up root with.
+        root = "user" not in service and service["image"] != "tideline"
+        assert ("cap_add" in service) == root == (name == "s3"), name
+    assert (ROOT / "Dockerfile").read_text().count("\nUSER tideline\n") == 1
+
+
+def test_a_container_writes_only_into_its_own_places(services: dict[str, Service]) -> None:
+    assert {name for name, one in services.items() if one.get("read_only")} == WRITES.keys()
+    for name, places in WRITES.items():
+        service = services[name]
+        mounts = [volume.split(":") for volume in service.get("volumes", ())]
+        disks = {there for _, there, *how in mounts if how != ["ro"]}
+        memory = {one.partition(":")[0] for one in service["tmpfs"]}
+        assert not disks & memory, name
+        assert disks | memory == places | {"/tmp"}, name
+
+
+def test_volumes_are_declared_and_used(compose: dict[str, Any], s3: dict[str, Any]) -> None:
+    for file in (compose, s3):
+        mounted = {
+            volume.partition(":")[0]
+            for service in file["services"].values()
+            for volume in service.get("volumes", ())
+        }
+        assert {name for name in mounted if not name.startswith(".")} == file["volumes"].keys()
+
+
+def test_what_runs_on_is_restarted_and_has_a_health_check(services: dict[str, Service]) -> None:
+    for name, service in services.items():
+        if service["restart"] != "no":
+            assert service["restart"] == "unless-stopped", name
+            assert {"test", "interval", "timeout", "retries"} <= service["healthcheck"].keys(), name
+
+
+def test_only_the_ui_is_published_and_on_loopback(services: dict[str, Service]) -> None:
+    published = {name: service["ports"] for name, service in services.items() if "ports" in service}
+    assert published == {"airflow-api-server": ["127.0.0.1:8080:8080"]}
+
+
+def test_each_container_gets_the_secrets_that_it_needs_and_no_other(
+    compose: dict[str, Any], services: dict[str, Service]
+) -> None:
+    assert {name: set(one.get("secrets", ())) for name, one in services.items()} == GIVEN
+    assert set.union(*GIVEN.values()) == compose["secrets"].keys()
+    for name, service in services.items():
+        scripts = re.findall(r'"\./(scripts/[\w-]+\.sh):', json.dumps(service))
+        text = json.dumps(service) + "".join((ROOT / one).read_text() for one in scripts)
+        read = set(re.findall(r"/run/secrets/(\w+)", text))
+        # Whoever asks the control queue by the settings reads its password there.
+        assert read == GIVEN[name], f"{name} is given what it does not read, or the other way round"
+
+
+def test_airflow_gets_no_password_of_the_source_and_what_does_not_ask_no_setting(
+    services: dict[str, Service],
+) -> None:
+    for name, service in services.items():
+        text = json.dumps(service)
+        if name.startswith("airflow"):
+            assert not re.search("source_password|SOURCE_PASSWORD|SOURCE__PASSWORD", text), name
+    for name in ("airflow-migrate", "airflow-api-server", "airflow-db"):
+        assert "tideline.toml" not in json.dumps(services[name]), name
+        assert not [key for key in services[name]["environment"] if "__URL" in key], name
+    mounted = {name for name, one in services.items() if "tideline-data" in json.dumps(one)}
+    assert mounted == {"worker", "airflow-scheduler"}
+    users = {name for name, one in services.items() if "airflow-users" in json.dumps(one)}
+    assert users == {"airflow-api-server"}, "the UI's passwords are for who checks them"
+
+
+def test_no_secret_is_in_an_environment(services: dict[str, Service]) -> None:
+    """Everybody who may ask the engine reads that. Secrets are files."""
+    for name, service in services.items():
+        for key, value in service.get("environment", {}).items():
+            if SECRET.search(key.removesuffix("_FILE").removesuffix("_CMD")):
+                assert key.endswith(("_FILE", "_CMD")) or "PASSWORDS_FILE" in key, (name, key)
+            assert "PASSWORD" not in interpolated_names(value), (name, key)
+        for word in service.get("command", ()):
+            assert not VARIABLE.search(word), (name, word)
+
+
+def interpolated_names(value: str) -> str:
+    return " ".join(match["name"] for match in VARIABLE.finditer(value))
+
+
+def test_the_example_names_every_variable_that_must_be_given(compose: dict[str, Any]) -> None:
+    """And only those: a secret that nobody reads is asked of nobody."""
+    wanted = {match["name"] for one in compose["x-must-be-given"] if (match := VARIABLE.match(one))}
+    secrets = {one["environment"] for one in compose["secrets"].values()}
+    # Only the sources of the profiles have an owner whose password is known here, and their images
+    # refuse an empty one by themselves.
+    assert wanted == secrets - {"SOURCE_OWNER_PASSWORD"}
+    lines = (ROOT / ".env.example").read_text().splitlines()
+    given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    assert secrets == given.keys() - {"COMPOSE_PROFILES"}
+    assert not any(given[name] for name in secrets), "an example secret would be used as it is"
+    text = (ROOT / "docker-compose.yml").read_text()
+    assert wanted == {match["name"] for match in VARIABLE.finditer(text) if match["kind"] == ":?"}
+
+
+def environment_of(service: Service, folder: Path) -> dict[str, str]:
+    """A container's settings of ours, with its secrets in ``folder``."""
+    return {
+        key: interpolated(value).replace("/run/secrets", str(folder))
+        for key, value in service["environment"].items()
+        if key.startswith("TIDELINE_") and key != "TIDELINE_MERGE_SCHEDULE"
+    }
+
+
+@pytest.mark.parametrize("name", ["worker", "airflow-scheduler", "airflow-triggerer"])
+def test_the_settings_of_who_needs_them_are_accepted(
+    services: dict[str, Service], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    for secret in services[name]["secrets"]:
+        (tmp_path / secret).write_text(f"given-{secret}")
+    for key, value in environment_of(services[name], tmp_path).items():
+        monkeypatch.setenv(key, value)
+    settings = make_settings({"pipeline": "shop"})
+    assert settings.control.address() == "redis://:given-valkey_password@valkey:6379/0"
+    if name == "worker":
+        expected = "postgresql://tideline:given-source_password@source:5432/shop?sslmode=disable"
+        assert settings.source.dsn() == expected
+        assert settings.capture.metrics_address == "0.0.0.0"
+    else:
+        expected = "postgresql://tideline@source:5432/shop?sslmode=disable"
+        assert settings.source.dsn() == expected
+        assert settings.capture.metrics_port == 0
+    if name == "airflow-scheduler":
+        assert settings.merge.jars is not None
+        assert Path(settings.merge.jars).parent.name == f"delta-{VERSION}"
+
+
+def test_s3_is_asked_for_where_it_is_used(
+    services: dict[str, Service],
+    s3: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    assert not re.search("s3_|S3_|STORE__(ACCESS|SECRET)", json.dumps(services))
+    assert s3["services"].keys() == {"s3", "worker", "airflow-scheduler"}
+    (tmp_path / "s3_secret_access_key").write_text("given-key")
+    for name in ("worker", "airflow-scheduler"):
+        assert s3["services"][name]["secrets"] == ["s3_secret_access_key"]
+        merged = {**services[name]["environment"], **s3["services"][name]["environment"]}
+        merged["TIDELINE_STORE__URL"] = "s3://tideline/shop"
+        for key, value in environment_of({"environment": merged}, tmp_path).items():
+            monkeypatch.setenv(key, value.replace("${STORE_ENDPOINT-http://s3:8333}", ""))
+        store = make_settings({"pipeline": "shop"}).store
+        assert (store.access_key_id, store.secret(), store.endpoint) == ("given", "given-key", None)
+    text = (ROOT / "docker-compose.s3.yml").read_text()
+    wanted = {match["name"] for match in VARIABLE.finditer(text) if match["kind"] == ":?"}
+    assert wanted == {"STORE_URL", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY"}
+
+
+def bytes_of(limit: str) -> int:
+    text = interpolated(limit)
+    return int(text[:-1]) * UNITS[text[-1]]
+
+
+def test_every_container_has_a_memory_limit_that_what_it_may_hold_fits_in(
+    services: dict[str, Service], s3: dict[str, Any]
+) -> None:
+    servers = {**services, "s3": s3["services"]["s3"]}
+    limits = {name: bytes_of(one["mem_limit"]) for name, one in servers.items()}
+    settings = Capture()
+    chunks = settings.parallel_dumps_max * (1 + settings.chunks_ahead_max)
+    worker = settings.upload_bytes_max + chunks * settings.chunk_bytes_max
+    encoded = 2 * settings.segment_bytes_max + 2 * settings.rollup_file_bytes_max
+    assert limits["worker"] >= worker + encoded + (512 << 20)
+    heap = Merge().driver_memory
+    assert heap.endswith("g")
+    tasks = int(services["airflow-scheduler"]["environment"]["AIRFLOW__CORE__PARALLELISM"])
+    beside = (1 << 30) + (1 + tasks) * (300 << 20)
+    assert limits["airflow-scheduler"] >= bytes_of(heap) + beside
+
+
+def test_the_worker_is_asked_about_itself(services: dict[str, Service], tmp_path: Path) -> None:
+    """Its check is run as it stands, against a server as the worker starts it: alive, hanging, and
+    not there."""
+    worker = services["worker"]
+    how, program, *words = worker["healthcheck"]["test"]
+    assert (how, program) == ("CMD", "python")
+    port = int(worker["environment"]["TIDELINE_CAPTURE__METRICS_PORT"])
+    assert f":{port}/healthz" in words[-1]
+    other = free_port()
+    words[-1] = words[-1].replace(f":{port}/", f":{other}/")
+
+    def healthy() -> bool:
+        done = subprocess.run([sys.executable, *words], capture_output=True, check=False)
+        return done.returncode == 0
+
+    assert not healthy()
+    now = [0.0]
+    health = Health(limit_s=150.0, clock=lambda: now[0])
+    address = worker["environment"]["TIDELINE_CAPTURE__METRICS_ADDRESS"]
+    serve(address, other, CollectorRegistry(), health)
+    assert healthy()
+    now[0] = 151.0
+    assert not healthy()
+    health.main.turn()
+    assert healthy()
+
+
+def test_valkey_asks_for_the_password_and_shows_it_to_nobody(
+    services: dict[str, Service], tmp_path: Path
+) -> None:
+    """The container's command and check as they stand, with another server's folder."""
+    port = free_port()
+    (tmp_path / "valkey_password").write_text("given-canary")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    server = programs / "valkey-server"
+    server.write_text(f'#!/bin/sh\nexec {binary()} "$@" --port {port} --dir {tmp_path}\n')
+    server.chmod(0o755)
+    path = {"PATH": f"{programs}:/usr/bin:/bin"}
+
+    def here(word: str) -> str:
+        moved = word.replace("/run/secrets", str(tmp_path)).replace("/tmp/v", f"{tmp_path}/v")
+        return moved.replace("$$", "$")
+
+    words = [here(word) for word in services["valkey"]["command"]]
+    with subprocess.Popen(words, env=path, stdout=subprocess.DEVNULL) as running:
+        try:
+            poll("it answers", lambda: answers(port, "given-canary"))
+            assert not answers(port, None)
+            shown = Path(f"/proc/{running.pid}/cmdline").read_bytes()
+            assert b"valkey" in shown and b"canary" not in shown
+            assert (tmp_path / "valkey.conf").stat().st_mode & 0o077 == 0
+        finally:
+            running.kill()
+
+
+def answers(port: int, password: str | None) -> bool:
+    with redis.Redis(port=port, password=password, socket_timeout=30) as client:
+        try:
+            return bool(client.ping())
+        except (redis.ConnectionError, redis.AuthenticationError):
+            return False
+
+
+@pytest.mark.parametrize(
+    "files", [["docker-compose.yml"], ["docker-compose.yml", "docker-compose.s3.yml"]], ids=len
+)
+def test_compose_itself_accepts_the_files(tmp_path: Path, files: list[str]) -> None:
+    """Where the program is installed; the rules above stand in for it elsewhere."""
+    names = (ROOT / ".env.example").read_text()
+    filled = tmp_path / ".env"
+    filled.write_text(re.sub(r"^(\w+)=$", r"\1=given", names, flags=re.MULTILINE))
+    empty = tmp_path / "empty"
+    empty.write_text(names)
+    chosen = [word for file in files for word in ("-f", str(ROOT / file))]
+    more = {"STORE_URL": "s3://a/b", "S3_ACCESS_KEY_ID": "id", "S3_SECRET_ACCESS_KEY": "key"}
+    environment = {**os.environ, **(more if len(files) > 1 else {})}
+    for program in (["docker-compose"], ["docker", "compose"]):
+        if shutil.which(program[0]) is None:
+            continue
+        if subprocess.run([*program, "version"], capture_output=True, check=False).returncode:
+            continue
+        for variables, accepted in ((filled, True), (empty, False)):
+            command = [*program, *chosen, "--env-file", str(variables), "config"]
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, env=environment
+            )
+            assert ("services:" in done.stdout) == accepted, done.stderr
+
+
+def test_the_image_gets_every_package_and_what_airflow_loads() -> None:
+    copied = re.findall(r"^COPY (.+) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    sources = {word for line in copied for word in line.split()}
+    packages = {
+        path.parent.name for path in ROOT.glob("*/__init__.py") if path.parent.name != "tests"
+    }
+    assert packages | {"dags", "plugins", "pyproject.toml", "requirements"} <= sources
+    for source in sources:
+        assert os.path.exists(ROOT / source), source

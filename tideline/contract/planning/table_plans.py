@@ -1,0 +1,147 @@
+"""What a plan says of one table: its files, the ends and schema changes in its range, its floor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tideline.contract.layout import table_path
+from tideline.contract.manifest import Manifest, Part, TableCondition, TableState
+from tideline.contract.plan import (
+    PlannedChange,
+    PlannedEnd,
+    PlannedPart,
+    PlanScope,
+    TablePlan,
+    app_id,
+)
+from tideline.contract.planning.bounds import key_bounds
+from tideline.contract.planning.keyless import newest_copy
+from tideline.contract.planning.spans import Span
+from tideline.contract.schema import TableSchema, parse_table
+from tideline.contract.steps import at_once
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What a plan takes of one table: the manifests of its range, and what to read for them."""
+
+    manifests: Sequence[Manifest]
+    parts: Sequence[Part]
+
+
+def table_plan(
+    scope: PlanScope,
+    span: Span,
+    window: Window,
+    schema: TableSchema,
+    schemas: Mapping[str, TableSchema],
+) -> TablePlan:
+    """The plan of one table over ``window``, whose last manifest is its ``b``.
+
+    A generation, and a full dump, begin inside a manifest: what that holds up to there is not of
+    it.
+    """
+    state, manifests, begins = span.state, window.manifests, span.begins
+    last = manifests[-1]
+    parts = [part for part in window.parts if part.last_seq > begins]
+    truncates = [t.seq for m in manifests for t in m.truncates if t.table == span.table]
+    truncates = sorted(seq for seq in truncates if seq > begins)
+    floors = [floor.seq for m in manifests for floor in m.floors if floor.table == span.table]
+    floors += [seq - 1 for seq in truncates] + ([begins] if begins else [])
+    ends = _ends(span.table, manifests, begins)
+    used = {part.schema for part in parts} | {schema.fingerprint}
+    changes = _changes(span, manifests)
+    told = {name for change in changes for name in (change.before, change.after)}
+    key_min, key_max = key_bounds(parts, [schemas[name] for name in used])
+    return TablePlan(
+        table=span.table,
+        target=table_path(scope.warehouse_url, parse_table(span.table)),
+        schema=schema,
+        schemas={name: schemas[name] for name in sorted(used | told)},
+        parts=tuple(planned_part(part) for part in parts),
+        a=span.a,
+        a_seq=span.applied.seq,
+        a_digest=span.applied.digest,
+        b=last.manifest_number,
+        b_seq=last.last_seq,
+        app_id=app_id(
+            last.pipeline, last.incarnation, span.table, state.generation, span.applied.build
+        ),
+        generation=state.generation,
+        floor=max(floors, default=None),
+        truncates=tuple(truncates),
+        create=span.create,
+        replace=span.create and span.applied.exists,
+        key_min=key_min,
+        key_max=key_max,
+        complete_through_us=complete_through(state, last),
+        dropped=tuple(sorted(set(state.dropped) - set(schema.column_names))),
+        changes=changes,
+        ignored=span.policy.ignores,
+        drop_columns=span.policy.drop_columns,
+        begins=begins,
+        ends=ends,
+        mode=span.applied.mode,
+        build=span.applied.build,
+        deletion_vectors=span.applied.deletion_vectors,
+        copied=newest_copy(manifests, span.table, max(floors, default=None)),
+    )
+
+
+def _changes(span: Span, manifests: Sequence[Manifest]) -> tuple[PlannedChange, ...]:
+    """The table's schema events in ``manifests`` that change its columns, ascending."""
+    return tuple(
+        PlannedChange(event.seq, event.after, at_once(event.steps), event.before)
+        for manifest in manifests
+        for event in manifest.schema_events
+        if event.table == span.table and event.seq > span.begins and event.before is not None
+        if event.steps or event.after != event.before
+    )
+
+
+def _ends(table: str, manifests: Sequence[Manifest], begins: int) -> tuple[PlannedEnd, ...]:
+    """Where rows of the table end that nothing in the log says of one by one."""
+    ends = [
+        PlannedEnd(truncate.seq, truncate.seq - 1, m.through_us)
+        for m in manifests
+        for truncate in m.truncates
+        if truncate.table == table and truncate.seq > begins
+    ]
+    ends += [
+        PlannedEnd(m.last_seq, floor.seq, m.through_us)
+        for m in manifests
+        for floor in m.floors
+        if floor.table == table
+    ]
+    return tuple(sorted(ends, key=lambda end: (end.seq, end.upto)))
+
+
+def complete_through(state: TableState, last: Manifest) -> int | None:
+    """The source's clock (µs UTC) up to which a target lacks nothing that has applied ``last``.
+
+    None before a dump of the whole table is applied, and from where the table is in doubt or not
+    captured.
+    """
+    if state.complete_seq is None or last.last_seq < state.complete_seq:
+        return None
+    doubted = state.condition in (TableCondition.UNPROVEN, TableCondition.PARKED)
+    if doubted and (state.since_seq is None or last.last_seq >= state.since_seq):
+        return None
+    return last.through_us
+
+
+def planned_part(part: Part) -> PlannedPart:
+    """What a plan says of ``part``."""
+    return PlannedPart(
+        key=part.key,
+        schema=part.schema,
+        rows=part.rows,
+        operations=part.operations,
+        bytes=part.bytes,
+        first_seq=part.first_seq,
+        last_seq=part.last_seq,
+        unchanged_rows=part.unchanged_rows,
+        before_rows=part.before_rows,
+        before_image_rows=part.before_image_rows,
+    )
