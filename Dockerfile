@@ -20,8 +20,8 @@ COPY tideline tideline
 COPY capture capture
 COPY spark_jobs spark_jobs
 COPY console console
-COPY benchmarks benchmarks
-COPY simulation simulation
+COPY devtools/__init__.py devtools/
+COPY devtools/supply devtools/supply
 COPY dags dags
 COPY plugins plugins
 RUN pip install --no-cache-dir --no-deps --no-build-isolation . ./plugins

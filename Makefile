@@ -3,7 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
-LINT_PATHS := $(wildcard tideline capture spark_jobs console plugins dags simulation benchmarks tests)
+LINT_PATHS := $(wildcard tideline capture spark_jobs console plugins dags devtools tests)
 
 # Where it is set, every process compiles all it imports anew: Airflow starts twice as slowly.
 unexport PYTHONDONTWRITEBYTECODE
@@ -26,7 +26,7 @@ servers: $(READY)
 	@$(BIN)/python -m devtools.services.prepare --no-archive --with mariadb --with mysql
 
 demo: setup ## the main job on a sample shop, live; SOURCE=mariadb, STAY=1 stays up without a terminal
-	@$(BIN)/tideline demo $(if $(SOURCE),--source $(SOURCE)) $(if $(STAY),--stay)
+	@$(BIN)/python -m devtools demo $(if $(SOURCE),--source $(SOURCE)) $(if $(STAY),--stay)
 
 # Four processes on two cores: what waits for servers leaves the cores to what merges.
 SIDE_BY_SIDE := --numprocesses=4 --dist=loadscope --no-loadscope-reorder --max-worker-restart=0
@@ -62,7 +62,7 @@ fuzz: $(READY) ## feed the decoders with damage, for SECONDS=…; TARGET=… pic
 	@$(BIN)/python -m tests.fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(TARGET),--target $(TARGET))
 
 bench: setup ## measure, as JSON lines; NAME=… picks one, ROWS=… sets its size
-	@$(BIN)/python -m benchmarks $(NAME) $(if $(ROWS),--rows $(ROWS))
+	@$(BIN)/python -m devtools.benchmarks $(NAME) $(if $(ROWS),--rows $(ROWS))
 
 wheels: setup ## build what is installed elsewhere: dist/tideline_cdc-*.whl, dist/airflow_provider_tideline-*.whl
 	@rm -rf dist

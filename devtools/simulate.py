@@ -1,4 +1,4 @@
-"""``tideline simulate``: runs of the simulator, the mutation gate, and the replay of one seed."""
+"""``python -m devtools simulate``: the simulator's runs, mutants, and replays."""
 
 from __future__ import annotations
 

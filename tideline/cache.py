@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from tideline.contract.errors import CorruptData, Misconfigured
 
 CACHE_VARIABLE = "TIDELINE_CACHE"
+ORIGIN = "origin"
+"""A file in a folder that was made for something else, with the path of that."""
 
 
 def cache_place() -> Path:
@@ -28,6 +32,15 @@ def cache_folder() -> Path:
             hint=f"set {CACHE_VARIABLE} to a folder that can be written",
         ) from None
     return folder
+
+
+def sweep(place: Path) -> None:
+    """Remove folders whose wish is gone: a killed run could not do that itself. Several processes
+    may do this at the same time."""
+    for origin in place.glob(f"*/{ORIGIN}"):
+        with suppress(FileNotFoundError):
+            if not Path(origin.read_text()).exists():
+                shutil.rmtree(origin.parent, ignore_errors=True)
 
 
 def rename_into_place(partial: Path, target: Path) -> None:

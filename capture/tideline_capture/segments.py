@@ -3,7 +3,8 @@
 A part holds the rows of one table and schema version within a segment, in seq order. The encodings
 are the ones that were cheapest to write and smallest at once: zstd level 1, deltas for integers and
 string lengths, a dictionary only for strings that repeat. Everything that Spark reads silently
-wrong (nanoseconds, unsigned and 256-bit numbers) cannot occur: `tideline_capture.arrow_types` has none.
+wrong (nanoseconds, unsigned and 256-bit numbers) cannot occur: `tideline_capture.arrow_types` has
+none.
 """
 
 from __future__ import annotations

@@ -49,8 +49,6 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     pipeline.status,
     tools.cost,
     setup.delete_pipeline,
-    tools.simulate,
-    tools.demo,
 )
 for _command in _COMMANDS:
     app.command()(_command)

@@ -22,7 +22,7 @@ from tideline.contract.errors import (
 EXIT_OTHER = 1
 EXIT_MISCONFIGURED = 2
 EXIT_INTERRUPTED = 130
-OURS = ("tideline", "capture", "console", "spark_jobs", "tideline_airflow")
+OURS = ("tideline", "tideline_capture", "tideline_console", "tideline_spark", "tideline_airflow")
 """Our own packages: one of these missing is a bug, not an extra that was left out."""
 
 _CODES: tuple[tuple[type[TidelineError], int], ...] = (
@@ -43,7 +43,7 @@ def not_installed(package: str) -> Misconfigured:
     """What a command says that needs a package of an extra that was not installed."""
     return Misconfigured(
         f"this command needs the package {package}, which is not installed",
-        hint="pip install 'tideline-cdc[capture,planner,spark]', or the one extra that you need",
+        hint="pip install 'tideline-cdc[postgres,mysql,planner,spark]', or one extra of these",
     )
 
 

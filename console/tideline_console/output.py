@@ -1,8 +1,8 @@
 """What commands print: lines for people, and texts for programs.
 
 Names of tables and columns, reasons and a server's words are others' text. Whatever is printed goes
-through here, through `tideline_console.tables`, or is an error's (`tideline_console.errors`), so that no text of
-others clears the screen, or begins a line that looks like one of ours.
+through here, through `tideline_console.tables`, or is an error's (`tideline_console.errors`), so
+that no text of others clears the screen, or begins a line that looks like one of ours.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def run(settings: Settings, request: DumpRequest, *, repair: bool, as_json: bool
 
 
 class ConsoleJobs:
-    """`tideline_console.proving.Jobs` in this process; the Spark application ends with ``stack``."""
+    """`proving.Jobs` in this process; the Spark application ends with ``stack``."""
 
     def __init__(self, settings: Settings, stack: ExitStack, *, quiet: bool) -> None:
         self._settings = settings

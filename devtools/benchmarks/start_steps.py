@@ -1,4 +1,4 @@
-"""``python -m devtools.benchmarks.start_steps CONFIG``: what ``tideline merge`` does, told step by step.
+"""``python -m devtools.benchmarks.start_steps CONFIG``: the steps of ``tideline merge``.
 
 A process of its own, so that nothing is imported yet and no Java is warm. After each step it prints
 a JSON line: the step, the wall since the process was started, and the CPU of it and of all that it

@@ -1,4 +1,4 @@
-"""``python -m devtools.benchmarks.whole COMMAND…``: what a command costs, with all that it leaves behind.
+"""``python -m devtools.benchmarks.whole COMMAND…``: a command's cost, with all it leaves behind.
 
 PySpark does not wait for its Java, whose CPU would be nobody's. Here those that lose their parent
 come to this process, which waits for them. The last line of its output is JSON.

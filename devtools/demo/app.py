@@ -1,4 +1,4 @@
-"""``tideline demo``: the main job, shown on servers of its own, and proved at the end.
+"""``python -m devtools demo``: the main job, shown on servers of its own, and proved at the end.
 
 It prints Airflow's address and login. In a terminal, or with ``--stay``, it stays up afterwards
 until Ctrl-C or SIGTERM. With ``DEMO_EXIT=1``, or without a terminal, it ends. ``DEMO_FOLDER`` is
@@ -25,7 +25,7 @@ from tideline.java import java_home
 
 EXIT_EQUAL = 0
 EXIT_DIFFERENT = 1
-KEEP = "make demo STAY=1, or tideline demo --stay"
+KEEP = "make demo STAY=1, or python -m devtools demo --stay"
 PROJECT = Path(__file__).resolve().parents[2]
 
 

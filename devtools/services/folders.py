@@ -12,15 +12,11 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from devtools.services.process import Account
-from tideline.cache import CACHE_VARIABLE, cache_folder, rename_into_place
+from tideline.cache import CACHE_VARIABLE, ORIGIN, cache_folder, rename_into_place, sweep
 from tideline.contract.errors import Misconfigured
-
-ORIGIN = "origin"
-"""A file in a folder that was made for something else, with the path of that."""
 
 
 def can_enter(folder: Path, account: Account) -> bool:
@@ -52,15 +48,6 @@ def reachable_folder(wanted: Path, account: Account | None) -> Path:
     (place / name).mkdir(exist_ok=True)
     (place / name / ORIGIN).write_text(str(wanted.absolute()))
     return place / name
-
-
-def sweep(place: Path) -> None:
-    """Remove folders whose wish is gone: a killed run could not do that itself. Several processes
-    may do this at the same time."""
-    for origin in place.glob(f"*/{ORIGIN}"):
-        with suppress(FileNotFoundError):
-            if not Path(origin.read_text()).exists():
-                shutil.rmtree(origin.parent, ignore_errors=True)
 
 
 def shared_folder(account: Account) -> Path:

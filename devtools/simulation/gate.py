@@ -151,7 +151,7 @@ def replay_command(
 ) -> str:
     """The command that runs it again, cut down."""
     faults, dumps, count = kept
-    words = ["tideline simulate", f"--seed {scenario.seed}"]
+    words = ["python -m devtools simulate", f"--seed {scenario.seed}"]
     if mutant is not None:
         words.append(f"--mutant {mutant}")
     words += [f"--faults {_joined(faults)}", f"--dumps {_joined(dumps)}", f"--transactions {count}"]

@@ -1,8 +1,8 @@
 """The warehouse, in memory: Delta-like tables, and merge runs that bring them along the chain.
 
-Plans come from `tideline.contract.planning.maker`, the fold from `devtools.simulation.fold_model`; what is written
-here is the MERGE itself, as `tideline_spark.statement` has it, and the one commit that moves content
-and applied number together, or fails when another run's came first.
+Plans come from `tideline.contract.planning.maker`, the fold from `devtools.simulation.fold_model`;
+what is written here is the MERGE itself, as `tideline_spark.statement` has it, and the one commit
+that moves content and applied number together, or fails when another run's came first.
 """
 
 from __future__ import annotations

@@ -186,12 +186,12 @@ def application(variable: str, program: str) -> str:
     named = os.environ.get(variable)
     if named:
         return named
-    spec = find_spec("spark_jobs")
+    spec = find_spec("tideline_spark")
     folders = [] if spec is None else list(spec.submodule_search_locations or [])
     for folder in folders:
         if (path := Path(folder) / program).exists():
             return str(path)
     raise Misconfigured(
-        f"spark_jobs/{program} is not installed here",
-        hint=f"install tideline-cdc, or set {variable}",
+        f"tideline_spark/{program} is not installed here",
+        hint=f"install tideline-cdc[spark], or set {variable}",
     )

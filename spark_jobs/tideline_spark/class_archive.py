@@ -13,8 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from devtools.services.folders import ORIGIN, sweep
-from tideline.cache import cache_folder
+from tideline.cache import ORIGIN, cache_folder, sweep
 from tideline.contract.errors import Unavailable
 from tideline.java import java_home
 from tideline.local_spark import Place, archive_place, class_archive, spark_home

@@ -506,7 +506,7 @@ def test_spark_is_found_beside_python(
 def test_the_job_is_the_installed_one() -> None:
     assert (
         Path(application(APPLICATION_VARIABLE, "merge.py"))
-        == Path(__file__).resolve().parents[2] / "spark_jobs" / "merge.py"
+        == Path(__file__).resolve().parents[2] / "spark_jobs" / "tideline_spark" / "merge.py"
     )
 
 

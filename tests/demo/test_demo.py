@@ -1,4 +1,4 @@
-"""`tideline demo` from end to end, played in a terminal.
+"""`python -m devtools demo` from end to end, played in a terminal.
 
 One run serves all assertions, because it takes minutes: the whole line ends in equality; one
 damaged value is found; Ctrl-C leaves nothing. A killed one: `tests/long/test_demo_killed.py`.
@@ -18,7 +18,7 @@ import pytest
 from devtools.demo.damage import damage_one_value
 from devtools.demo.databases.base import NAMES
 from devtools.demo.traffic import read_report
-from tests.fixtures.terminal import PROGRAM, Terminal, ended_by_ctrl_c
+from tests.fixtures.terminal import DEMO, Terminal, ended_by_ctrl_c
 
 PLAY_TIMEOUT_S = 2_400
 
@@ -105,6 +105,6 @@ def _compare(command: list[str], folder: Path) -> subprocess.CompletedProcess[st
 
 def test_a_source_that_there_is_not_is_named() -> None:
     done = subprocess.run(
-        [str(PROGRAM), "demo", "--source", "oracle"], capture_output=True, text=True, check=False
+        [*DEMO, "--source", "oracle"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2 and "postgres, mariadb" in done.stderr, done.stderr

@@ -1,7 +1,7 @@
 """Traffic for fault tests on MySQL and MariaDB: seeded transactions, through server restarts.
 
-As `tests.support.workload`: every committed transaction leaves one row in ``ledger``, which is never
-changed after, and ``ver`` only ever grows for a row.
+As `tests.support.workload`: every committed transaction leaves one row in ``ledger``, which is
+never changed after, and ``ver`` only ever grows for a row.
 """
 
 from __future__ import annotations

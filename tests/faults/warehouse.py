@@ -1,7 +1,7 @@
 """The warehouse in plain Python: real merge plans, folded and merged as the merge's SQL says.
 
-`devtools.simulation.fold_model` folds, and what the MERGE does with the folded rows is done here, key by
-key, so that the table after every one of many merges can be looked at without a JVM.
+`devtools.simulation.fold_model` folds, and what the MERGE does with the folded rows is done here,
+key by key, so that the table after every one of many merges can be looked at without a JVM.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["capture", "tideline"]):
+with atheris.instrument_imports(include=["tideline_capture", "tideline"]):
     from tests.fuzz.target import Target, signature
     from tests.fuzz.targets import TARGETS
 

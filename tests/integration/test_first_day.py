@@ -206,7 +206,7 @@ def test_each_command_prints_what_the_readme_says(day: Day, *, whole: bool) -> N
 def test_setup_prints_what_the_readme_says() -> None:
     """It runs for minutes; its words are looked for where they are."""
     (step,) = [step for step in steps_of(README) if step.command == "make setup"]
-    places = [ROOT / "scripts" / "setup", *(ROOT / "console" / "services").glob("*.py")]
+    places = [ROOT / "scripts" / "setup", *(ROOT / "devtools" / "services").glob("*.py")]
     texts = "\n".join(path.read_text() for path in places)
     for line in set(plain(step.printed)) - {"…"}:
         assert line.partition(" with Python ")[0].replace(".venv", "$venv") in texts, line

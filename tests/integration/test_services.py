@@ -20,7 +20,7 @@ import pytest
 import redis
 from obstore.store import S3Store
 
-from devtools.services.folders import can_enter, can_run, reachable_folder, sweep
+from devtools.services.folders import can_enter, can_run, reachable_folder
 from devtools.services.ports import LOOPBACK, free_port
 from devtools.services.postgres import NOT_DURABLE, PostgresServer, binaries
 from devtools.services.process import Child, leftovers, unprivileged_account
@@ -28,6 +28,7 @@ from devtools.services.process_table import ProcessId, is_alive, start_ticks
 from devtools.services.s3 import REGION, S3Server
 from devtools.services.valkey import ValkeyServer
 from tests.fixtures.services import Database
+from tideline.cache import sweep
 from tideline.contract.errors import Misconfigured, Unavailable
 
 _LIMIT_S = 60.0

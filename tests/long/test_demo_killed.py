@@ -1,4 +1,4 @@
-"""`tideline demo` is killed: the next one ends what it left behind."""
+"""`python -m devtools demo` is killed: the next one ends what it left behind."""
 
 from __future__ import annotations
 

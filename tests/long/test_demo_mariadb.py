@@ -1,4 +1,4 @@
-"""`tideline demo --source mariadb` from end to end: the same scenes, the same comparison."""
+"""`python -m devtools demo --source mariadb` from end to end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from devtools.demo.databases.base import NAMES
-from tests.fixtures.terminal import PROGRAM
+from tests.fixtures.terminal import DEMO
 
 PLAY_TIMEOUT_S = 2_400
 
@@ -18,7 +18,7 @@ PLAY_TIMEOUT_S = 2_400
 @pytest.mark.timeout(3_000)
 def test_the_same_scenes_end_in_equality(tmp_path: Path) -> None:
     done = subprocess.run(
-        [str(PROGRAM), "demo", "--source", "mariadb"],
+        [*DEMO, "--source", "mariadb"],
         env={**os.environ, "DEMO_FOLDER": str(tmp_path / "run"), "DEMO_EXIT": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

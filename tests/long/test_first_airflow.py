@@ -69,7 +69,7 @@ def desk(
     installed = install(folder)
     dags = folder / "dags"
     dags.mkdir()
-    shutil.copy(ROOT / "dags" / "tideline.py", dags)
+    shutil.copy(ROOT / "dags" / "tideline_dags" / "pipeline.py", dags)
     own = {
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(folder / "no-plugins"),

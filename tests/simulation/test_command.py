@@ -1,4 +1,4 @@
-"""``tideline simulate``: what it exits with, and that the command it prints replays the failure."""
+"""``python -m devtools simulate``: exit codes; its printed command replays a failure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import shlex
 import pytest
 from typer.testing import CliRunner
 
+from devtools.__main__ import app
 from devtools.simulate import Cut, Wanted, run
 from devtools.simulation.gate import first_words, scenario_for
 from devtools.simulation.log import Kind
 from devtools.simulation.mutants import FENCE_ALONE, MUTANTS, Mutant
 from tideline.contract.errors import Misconfigured
-from tideline_console.app import app
 
 CAUGHT = "taken-is-foreign"
 
@@ -34,8 +34,8 @@ def test_a_failing_seed_is_replayed_by_the_command_it_prints() -> None:
     assert code == 1
     assert found["violations"]
     words = shlex.split(found["replay"])
-    assert words[:2] == ["tideline", "simulate"]
-    code, output = invoke(*words[2:], "--json")
+    assert words[:4] == ["python", "-m", "devtools", "simulate"]
+    code, output = invoke(*words[4:], "--json")
     assert code == 1
     assert json.loads(output)["violations"]
 

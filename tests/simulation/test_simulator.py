@@ -46,7 +46,9 @@ def test_every_promise_is_kept_in_every_run(pool: ProcessPoolExecutor) -> None:
         print(f"{name:40} {count}")
     print(f"{summary.runs} runs: {dict(summary.counts)}")
     failed = [f"seed {seed}: {words[0]}" for seed, words in sorted(summary.failed.items())]
-    assert not failed, f"replay with `tideline simulate --seed N`: {failed[:5]} of {len(failed)}"
+    assert not failed, (
+        f"replay with `python -m devtools simulate --seed N`: {failed[:5]} of {len(failed)}"
+    )
     assert not summary.unhit()
     assert summary.counts["transactions"] >= 300 * len(seeds)
 
@@ -88,4 +90,5 @@ def test_a_failing_run_is_cut_down_to_what_still_fails() -> None:
     assert len(faults) < len(scenario.faults)
     assert len(dumps) < len(scenario.dumps) or transactions < scenario.transactions
     command = replay_command(scenario, (faults, dumps, transactions), mutant.name)
-    assert command.startswith("tideline simulate --seed 1 --mutant taken-is-foreign --faults ")
+    begins = "python -m devtools simulate --seed 1 --mutant taken-is-foreign --faults "
+    assert command.startswith(begins)

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 
 class SharedJobs:
-    """`tideline_console.proving.Jobs` with the run's one Spark application. ``meanwhile`` happens once the
-    next request is answered, before anything is compared."""
+    """`proving.Jobs` with the run's one Spark application.
+
+    ``meanwhile`` happens once the next request is answered, before anything is compared.
+    """
 
     def __init__(self, pipeline: Pipeline[Any], spark: SparkSession) -> None:
         self.pipeline = pipeline

@@ -1,4 +1,4 @@
-"""What needs no pipeline: what one would cost, the simulator, the demo."""
+"""Commands that need no pipeline: what one would cost."""
 
 from __future__ import annotations
 
@@ -61,46 +61,3 @@ def cost(  # noqa: PLR0913 - a command's options
         passive=passive,
     )
     run(asked, Prices(put_price, get_price, gb_month_price), config, as_json=as_json)
-
-
-def simulate(  # noqa: PLR0913 - a command's options
-    seed: Annotated[
-        int | None, typer.Option(help="The first seed.", metavar="N", show_default=False)
-    ] = None,
-    runs: Annotated[int, typer.Option(min=1, help="Runs, of successive seeds.")] = 1,
-    mutant: Annotated[
-        str | None, typer.Option(help="A seeded bug to be caught.", show_default=False)
-    ] = None,
-    all_mutants: Annotated[bool, typer.Option("--all-mutants", help="Each of them.")] = False,
-    faults: Annotated[
-        str | None, typer.Option(help="Only these of the run's faults.", show_default=False)
-    ] = None,
-    dumps: Annotated[
-        str | None, typer.Option(help="Only these of its dumps.", show_default=False)
-    ] = None,
-    transactions: Annotated[int | None, typer.Option(min=1, show_default=False)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
-) -> None:
-    """Run the worker against seeded faults on virtual time, and judge what it wrote.
-
-    Exits with 1 when a promise was broken, or a seeded bug was not caught.
-    """
-    from devtools.simulate import Cut, Wanted, run
-
-    cut = Cut(faults, dumps, transactions)
-    wanted = Wanted(seed=seed, runs=runs, mutant=mutant, all_mutants=all_mutants, cut=cut)
-    raise typer.Exit(run(wanted, as_json=as_json))
-
-
-def demo(
-    source: Annotated[str, typer.Option(help="What the shop runs on: postgres, mariadb")] = (
-        "postgres"
-    ),
-    stay: Annotated[
-        bool, typer.Option("--stay", help="Stay up afterwards, without a terminal, too.")
-    ] = False,
-) -> None:
-    """Show the main job on servers of its own; needs no settings."""
-    from devtools.demo.app import run
-
-    raise typer.Exit(run(source, stay=stay))

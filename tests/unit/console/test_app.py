@@ -45,7 +45,6 @@ COMMANDS = (
     "status",
     "cost",
     "inspect",
-    "demo",
 )
 
 
@@ -76,12 +75,12 @@ def test_the_version_is_the_packages() -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_completes_commands(shell: str) -> None:
     if shell == "bash":
-        words = {"COMP_WORDS": "tideline dem", "COMP_CWORD": "1"}
+        words = {"COMP_WORDS": "tideline dum", "COMP_CWORD": "1"}
     else:
-        words = {"_TYPER_COMPLETE_ARGS": "tideline dem"}
+        words = {"_TYPER_COMPLETE_ARGS": "tideline dum"}
     complete = f"complete_{shell}"
     done = run(_TIDELINE_COMPLETE=complete, _TYPER_COMPLETE_FISH_ACTION="get-args", **words)
-    assert "demo" in done.stdout
+    assert "dump" in done.stdout
     assert "status" not in done.stdout
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from devtools.__main__ import app
 from devtools.demo import app as demo
 from devtools.demo.app import stays_up
 from devtools.demo.compare import Comparison, Difference, TableComparison
@@ -28,7 +29,6 @@ from devtools.demo.stage import Stage
 from devtools.demo.traffic import TRANSACTIONS_PER_S, Report
 from devtools.services.process import Child
 from tideline.contract.errors import Unavailable
-from tideline_console.app import app
 
 
 class Terminal(io.StringIO):
@@ -163,7 +163,8 @@ def test_the_verdict_names_tables_and_rows_or_the_differences() -> None:
 def test_the_comparison_shares_nothing_with_what_it_judges() -> None:
     script = (
         "import sys, devtools.demo.compare;"
-        "print({name.partition('.')[0] for name in sys.modules} & {'capture', 'spark_jobs'})"
+        "print({name.partition('.')[0] for name in sys.modules}"
+        " & {'tideline_capture', 'tideline_spark'})"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False

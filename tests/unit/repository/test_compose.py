@@ -472,9 +472,12 @@ def test_compose_itself_accepts_the_files(tmp_path: Path, files: list[str]) -> N
 def test_the_image_gets_every_package_and_what_airflow_loads() -> None:
     copied = re.findall(r"^COPY (.+) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     sources = {word for line in copied for word in line.split()}
-    packages = {
-        path.parent.name for path in ROOT.glob("*/__init__.py") if path.parent.name != "tests"
-    }
-    assert packages | {"dags", "plugins", "pyproject.toml", "requirements"} <= sources
+    packages = {path.parent.parent.name for path in ROOT.glob("*/tideline_*/__init__.py")}
+    assert len(packages) == 5
+    assert packages | {"tideline", "pyproject.toml", "requirements"} <= sources
+    assert {one for one in sources if "devtools" in one} == {
+        "devtools/__init__.py",
+        "devtools/supply",
+    }, "what only development needs is in no image"
     for source in sources:
         assert os.path.exists(ROOT / source), source

@@ -86,7 +86,7 @@ def chains(tree: ast.AST, root: str) -> Iterator[tuple[str, ...]]:
 
 def test_what_outlives_sessions_is_made_of_settings_that_need_a_restart() -> None:
     """Only `LiveSettings.current` may be read of for the others."""
-    module = ast.parse((ROOT / "capture" / "app.py").read_text())
+    module = ast.parse((ROOT / "capture" / "tideline_capture" / "app.py").read_text())
     (run,) = [
         one for one in module.body if isinstance(one, ast.FunctionDef) and one.name == "run_worker"
     ]

@@ -1,7 +1,7 @@
 """What preflight looks at on a MySQL or MariaDB server: plain facts, read over one SQL connection.
 
-Reading and judging are apart: `tideline_capture.sources.mysql.checks.preflight` judges these values and can be
-tested without a server.
+Reading and judging are apart: `tideline_capture.sources.mysql.checks.preflight` judges these values
+and can be tested without a server.
 """
 
 from __future__ import annotations

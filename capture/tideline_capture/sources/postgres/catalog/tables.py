@@ -1,8 +1,9 @@
 """What PostgreSQL's catalog says of the tables that are captured.
 
-The log has no DDL, so the catalog is read again and again and compared (`tideline_capture.core.drift`). One
-reader serves the rounds over all tables and the look inside a chunk's own transaction. All names
-are qualified: the session's ``search_path`` is pinned to ``pg_catalog``.
+The log has no DDL, so the catalog is read again and again and compared
+(`tideline_capture.core.drift`). One reader serves the rounds over all tables and the look inside a
+chunk's own transaction. All names are qualified: the session's ``search_path`` is pinned to
+``pg_catalog``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What preflight looks at on a PostgreSQL server: plain facts, read over one SQL connection.
 
-Reading and judging are apart: `tideline_capture.sources.postgres.checks.preflight` judges these values and can be
-tested without a server. Every query works for a role that has nothing but LOGIN.
+Reading and judging are apart: `tideline_capture.sources.postgres.checks.preflight` judges these
+values and can be tested without a server. Every query works for a role that has nothing but LOGIN.
 """
 
 from __future__ import annotations

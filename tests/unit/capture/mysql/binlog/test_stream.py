@@ -1,7 +1,7 @@
 """The names inside mysql-replication and PyMySQL that the reader is built on.
 
-When one of these fails after an upgrade, `tideline_capture.sources.mysql.binlog.stream` must be looked at: PyMySQL
-alone, with COM_BINLOG_DUMP written by hand, is the way on.
+When one of these fails after an upgrade, `tideline_capture.sources.mysql.binlog.stream` must be
+looked at: PyMySQL alone, with COM_BINLOG_DUMP written by hand, is the way on.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""The binlog: received, framed, decoded in bulk, and cut into transactions."""

@@ -1,0 +1,1 @@
+"""The catalog of MySQL and MariaDB: tables, columns, problems, and rounds over it."""

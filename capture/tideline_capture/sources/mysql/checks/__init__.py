@@ -1,0 +1,1 @@
+"""Checks of a MySQL or MariaDB before capture runs."""

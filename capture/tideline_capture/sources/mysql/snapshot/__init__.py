@@ -1,0 +1,1 @@
+"""Chunks and copies of tables, read over SQL connections."""

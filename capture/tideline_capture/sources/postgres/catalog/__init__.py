@@ -1,0 +1,1 @@
+"""PostgreSQL's catalog: tables, types, defaults, problems, and rounds over it."""

@@ -1,0 +1,1 @@
+"""Checks of a PostgreSQL before capture runs."""

@@ -1,0 +1,1 @@
+"""The replication stream: pgoutput messages, rows decoded in bulk, and transactions."""

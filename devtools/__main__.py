@@ -1,0 +1,73 @@
+"""``python -m devtools``: the demo and the simulator, which no installation has."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from tideline.contract.errors import TidelineError
+from tideline_console.errors import EXIT_INTERRUPTED, exit_code, report
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.command()
+def simulate(  # noqa: PLR0913 - a command's options
+    seed: Annotated[
+        int | None, typer.Option(help="The first seed.", metavar="N", show_default=False)
+    ] = None,
+    runs: Annotated[int, typer.Option(min=1, help="Runs, of successive seeds.")] = 1,
+    mutant: Annotated[
+        str | None, typer.Option(help="A seeded bug to be caught.", show_default=False)
+    ] = None,
+    all_mutants: Annotated[bool, typer.Option("--all-mutants", help="Each of them.")] = False,
+    faults: Annotated[
+        str | None, typer.Option(help="Only these of the run's faults.", show_default=False)
+    ] = None,
+    dumps: Annotated[
+        str | None, typer.Option(help="Only these of its dumps.", show_default=False)
+    ] = None,
+    transactions: Annotated[int | None, typer.Option(min=1, show_default=False)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """Run the worker against seeded faults on virtual time, and judge what it wrote.
+
+    Exits with 1 when a promise was broken, or a seeded bug was not caught.
+    """
+    from devtools.simulate import Cut, Wanted, run
+
+    cut = Cut(faults, dumps, transactions)
+    wanted = Wanted(seed=seed, runs=runs, mutant=mutant, all_mutants=all_mutants, cut=cut)
+    raise typer.Exit(run(wanted, as_json=as_json))
+
+
+@app.command()
+def demo(
+    source: Annotated[str, typer.Option(help="What the shop runs on: postgres, mariadb")] = (
+        "postgres"
+    ),
+    stay: Annotated[
+        bool, typer.Option("--stay", help="Stay up afterwards, without a terminal, too.")
+    ] = False,
+) -> None:
+    """Show the main job on servers of its own; needs no settings."""
+    from devtools.demo.app import run
+
+    raise typer.Exit(run(source, stay=stay))
+
+
+def main() -> None:
+    """Run the command, and end as ``tideline`` does."""
+    try:
+        app()
+    except TidelineError as error:
+        report(error)
+        sys.exit(exit_code(error))
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()
