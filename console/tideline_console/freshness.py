@@ -57,7 +57,7 @@ class Lateness(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class FreshnessWatch:
     """What the settings ask of freshness, and the merge ``runs`` on record since ``since_us``."""
 
     objective_of: Callable[[str], Objective]
@@ -66,10 +66,10 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class ChainEnd:
     """The chain's end as it is seen now, by whom it is extended, and after what silence it is not.
 
-    ``workers``, as `status_making.judged`, is None when nobody could be asked. ``began_us``: when
+    ``workers``, as `status.making.judged`, is None when nobody could be asked. ``began_us``: when
     the first manifest was written (None: it does not say); nothing was captured before.
     """
 
@@ -81,7 +81,7 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class WatchedTable:
     """What is known of a table: ``through_us`` as in the status, ``doubt`` of its warehouse side,
     whether something ``waits`` to be merged, and whether a dump of it is under way."""
 
@@ -93,7 +93,7 @@ class Table:
     dumping: bool = False
 
 
-def lateness(chain: Chain, table: Table, watch: Watch) -> Lateness | None:
+def lateness(chain: ChainEnd, table: WatchedTable, watch: FreshnessWatch) -> Lateness | None:
     """Why ``table`` is late; None when it is not, or is not the source's any more."""
     if table.state.gone:
         return None
@@ -112,7 +112,7 @@ def lateness(chain: Chain, table: Table, watch: Watch) -> Lateness | None:
     )
 
 
-def kept_by_table(watch: Watch, tables: Sequence[str]) -> Mapping[str, Kept]:
+def kept_by_table(watch: FreshnessWatch, tables: Sequence[str]) -> Mapping[str, Kept]:
     """By table how far its objective was kept; only of ``tables`` that changed in the window."""
     figures = in_window(watch.runs)
     return {
@@ -122,13 +122,13 @@ def kept_by_table(watch: Watch, tables: Sequence[str]) -> Mapping[str, Kept]:
     }
 
 
-def kept_in_all(watch: Watch, objective: Objective) -> Kept:
+def kept_in_all(watch: FreshnessWatch, objective: Objective) -> Kept:
     """The same of all tables together, each change judged by its own table's limit."""
     found: list[Timeliness] = [one for many in in_window(watch.runs).values() for one in many]
     return kept(objective, found, watch.since_us)
 
 
-def _own(chain: Chain, table: Table) -> Lateness | None:
+def _own(chain: ChainEnd, table: WatchedTable) -> Lateness | None:
     """What is the matter with the table itself."""
     state = table.state
     if table.doubt is not None:
@@ -144,7 +144,7 @@ def _own(chain: Chain, table: Table) -> Lateness | None:
     return None
 
 
-def _upstream(chain: Chain, within_us: int) -> Lateness | None:
+def _upstream(chain: ChainEnd, within_us: int) -> Lateness | None:
     """What holds up the chain, if its end is as old as to make every table late."""
     tail, now = chain.tail, chain.now_us
     if tail.through_us is not None and now - tail.through_us <= within_us:
@@ -169,7 +169,9 @@ def _upstream(chain: Chain, within_us: int) -> Lateness | None:
     return Lateness(Stage.SOURCE, "; ".join([said, *notes]), "see whether the source is there")
 
 
-def _merging(chain: Chain, table: Table, watch: Watch, within_us: int) -> Lateness:
+def _merging(
+    chain: ChainEnd, table: WatchedTable, watch: FreshnessWatch, within_us: int
+) -> Lateness:
     """Why what is captured is not in the table: what the last run that looked at it says."""
     since_us = max(watch.since_us, chain.began_us or 0)
     if not watch.runs:

@@ -15,7 +15,7 @@ from tideline.contract.errors import TidelineError
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Outcome, Receipt, encode_receipt, run_of
 from tideline.contract.timeliness import MergeRun
-from tideline.openlineage import Told
+from tideline.openlineage import run_with_lineage
 from tideline.planner import pending_requests, plan_merge
 from tideline.planner.runs import record_run
 from tideline.settings import Settings
@@ -45,7 +45,7 @@ def run(settings: Settings, tables: Sequence[str]) -> int:
     say(f"plan {plan_id}: {len(plan.tables)} tables up to manifest {plan.b}")
     if plan.descriptions:
         say(f"{len(plan.descriptions)} tables get the comments and NOT NULL of the source")
-    receipt = _told_run(settings, plan)
+    receipt = run_with_lineage(settings, plan, lambda: _run_plan(settings, plan), say)
     store_receipt(settings, receipt)
     _print_receipt(receipt)
     print_held(plan)
@@ -62,20 +62,6 @@ def store_receipt(settings: Settings, receipt: Receipt) -> None:
     record_run(settings, run_of(receipt, time.time_ns() // 1_000), store)
     key = layout.receipt_key(settings.pipeline, receipt.plan_id)
     store.put(key, with_checksum(encode_receipt(receipt)))
-
-
-def _told_run(settings: Settings, plan: Plan) -> Receipt:
-    """Run it, and tell whoever keeps track of lineage."""
-    lineage = Told(settings)
-    lineage.began(plan)
-    receipt = None
-    try:
-        receipt = _run_plan(settings, plan)
-        return receipt
-    finally:
-        lost = lineage.done(plan, receipt)
-        if lost is not None:
-            say(lost)
 
 
 def _run_plan(settings: Settings, plan: Plan) -> Receipt:

@@ -17,7 +17,7 @@ from types import FrameType
 from devtools.demo.databases.choose import of_kind
 from devtools.demo.scenes import Scenes
 from devtools.demo.screen import Screen
-from devtools.demo.stage import Stage
+from devtools.demo.stage import DemoStage
 from devtools.services.airflow import USER
 from tideline.contract.errors import TidelineError
 from tideline.delta_jars import delta_jars
@@ -43,7 +43,7 @@ def run(source: str = "postgres", *, stay: bool = False) -> int:
     screen.scene(f"the stage: {database.title} for the shop, {others}")
     java_home()
     delta_jars()
-    stage = Stage(folder, database)
+    stage = DemoStage(folder, database)
     try:
         ended = stage.clear()
         if ended:
@@ -69,7 +69,7 @@ def stays_up() -> bool:
     return wanted and sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _perform(stage: Stage, screen: Screen) -> int:
+def _perform(stage: DemoStage, screen: Screen) -> int:
     stage.start_servers()
     stage.begin_airflow()
     screen.say(f"servers answer after {screen.elapsed_s:.1f} s; Airflow starts in the background")
@@ -84,7 +84,7 @@ def _perform(stage: Stage, screen: Screen) -> int:
     return EXIT_EQUAL if result.equal else EXIT_DIFFERENT
 
 
-def _show_login(stage: Stage, screen: Screen) -> None:
+def _show_login(stage: DemoStage, screen: Screen) -> None:
     airflow = stage.airflow()
     screen.plain(f"\nAirflow: {airflow.url}  user {USER}  password {airflow.password}")
     screen.plain(f"settings: tideline status --config {stage.config}")

@@ -4,7 +4,7 @@
 Between them they insert, update and delete in nine tables, change keys (text, composite and of
 many rows at once), leave large values alone and rewrite them, and roll work back, whole and to
 savepoints. The statements are the same for every kind of database; what the kinds say differently
-is in the lane's `Words`.
+is in the lane's `SourceWords`.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ OURS = ("_tl_seq", "_tl_ts", OVERFLOW, PENDING)
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RowDifference:
     """One thing that is not equal. ``key`` is the row's, ``column`` empty for whole rows."""
 
     table: str
@@ -49,18 +49,18 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class TableComparison:
+class ComparedTable:
     """One table: how many rows are equal in all columns, and what is not."""
 
     table: str
     rows_equal: int
     differences: int
-    first: tuple[Difference, ...]
+    first: tuple[RowDifference, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    tables: tuple[TableComparison, ...]
+    tables: tuple[ComparedTable, ...]
 
     @property
     def differences(self) -> int:
@@ -93,21 +93,21 @@ class _Differences:
     def __init__(self, table: str) -> None:
         self.table = table
         self.count = 0
-        self.first: list[Difference] = []
+        self.first: list[RowDifference] = []
 
     def add(self, what: str, keys: Texts, column: str = "") -> None:
         """One difference for each of ``keys``."""
         self.count += len(keys)
         for key in keys.slice(0, DIFFERENCES_SHOWN - len(self.first)).to_pylist():
-            self.first.append(Difference(self.table, what, str(key), column))
+            self.first.append(RowDifference(self.table, what, str(key), column))
 
     def add_whole(self, what: str, column: str = "") -> None:
         """One difference of the table itself."""
         self.count += 1
-        self.first.append(Difference(self.table, what, column=column))
+        self.first.append(RowDifference(self.table, what, column=column))
 
-    def result(self, rows_equal: int) -> TableComparison:
-        return TableComparison(self.table, rows_equal, self.count, tuple(self.first))
+    def result(self, rows_equal: int) -> ComparedTable:
+        return ComparedTable(self.table, rows_equal, self.count, tuple(self.first))
 
 
 def compare(dsn: str, warehouse_url: str, names: Sequence[str]) -> Comparison:
@@ -115,7 +115,7 @@ def compare(dsn: str, warehouse_url: str, names: Sequence[str]) -> Comparison:
     return Comparison(tuple(compare_table(dsn, warehouse_url, table) for table in names))
 
 
-def compare_table(dsn: str, warehouse_url: str, table: str) -> TableComparison:
+def compare_table(dsn: str, warehouse_url: str, table: str) -> ComparedTable:
     source = of_url(dsn).read_table(dsn, table)
     path = f"{warehouse_url.rstrip('/')}/{table.replace('.', '/')}"
     if not DeltaTable.is_deltatable(path):
@@ -131,7 +131,7 @@ def read_warehouse(path: str) -> pa.Table:
     return pa.table(query.read_all())
 
 
-def compare_rows(table: str, source: SourceTable, warehouse: pa.Table) -> TableComparison:
+def compare_rows(table: str, source: SourceTable, warehouse: pa.Table) -> ComparedTable:
     """Compare two versions of one table, the source's as text, the warehouse's as it is stored."""
     differences = _Differences(table)
     names = source.rows.column_names

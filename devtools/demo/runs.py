@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from devtools.demo.screen import Screen
-from devtools.demo.stage import Stage
+from devtools.demo.stage import DemoStage
 from tideline.contract.errors import Unavailable
 
 RUN_TIMEOUT_S = 1_000.0
@@ -19,7 +19,7 @@ class DagRuns:
     """The runs of this demo. A run's report may still be on its way when the next scene begins;
     ``confirm`` waits for the ends of all."""
 
-    def __init__(self, stage: Stage, screen: Screen) -> None:
+    def __init__(self, stage: DemoStage, screen: Screen) -> None:
         self._stage = stage
         self._screen = screen
         self._runs: list[tuple[str, str]] = []

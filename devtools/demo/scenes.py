@@ -17,7 +17,7 @@ from devtools.demo.damage import damage_warehouse
 from devtools.demo.databases.choose import tables
 from devtools.demo.runs import DagRuns
 from devtools.demo.screen import Screen
-from devtools.demo.stage import PIPELINE, Stage
+from devtools.demo.stage import PIPELINE, DemoStage
 from devtools.demo.traffic import TRANSACTIONS_PER_S, Report
 from tideline.contract import layout
 from tideline.contract.errors import Unavailable
@@ -40,7 +40,7 @@ REPAIR_CHUNK_ROWS = 5_000
 class Scenes:
     """Plays on ``stage``; ``play`` returns the comparison that ends it."""
 
-    def __init__(self, stage: Stage, screen: Screen) -> None:
+    def __init__(self, stage: DemoStage, screen: Screen) -> None:
         self._stage = stage
         self._screen = screen
         self._runs = DagRuns(stage, screen)

@@ -38,7 +38,7 @@ POLL_S = 0.2
 _TRAFFIC_STOP_S = 60.0
 
 
-class Stage:
+class DemoStage:
     """All of the demo's processes, in ``folder``, with the shop in ``database``."""
 
     def __init__(self, folder: Path, database: ShopDatabase) -> None:

@@ -69,7 +69,7 @@ def read_report(path: Path) -> Report | None:
         return None
 
 
-class Traffic:
+class ShopTraffic:
     """Lanes at a common average rate, until stopped."""
 
     def __init__(self, dsn: str, *, rate: float, lanes: int = LANES, seed: int = SEED) -> None:
@@ -144,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--lanes", type=int, default=LANES, help="connections")
     parser.add_argument("--seed", type=int, default=SEED)
     options = parser.parse_args(arguments)
-    traffic = Traffic(
+    traffic = ShopTraffic(
         os.environ[DSN_VARIABLE], rate=options.rate, lanes=options.lanes, seed=options.seed
     )
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from devtools.services.airflow_api import AirflowApi
 from devtools.services.ports import LOOPBACK, free_port, is_free
 from devtools.services.process import Child
+from devtools.services.server import Service
 from tideline.contract.errors import Misconfigured, Unavailable
 
 USER = "admin"
@@ -64,8 +64,8 @@ class AirflowOptions:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-class AirflowServices:
-    """Scheduler, DAG processor, triggerer and API server; a context manager.
+class AirflowServices(Service):
+    """Scheduler, DAG processor, triggerer and API server.
 
     ``metadata_dsn`` is a ``postgresql://`` url of an empty (or once migrated) database. Logs, pid
     files and secrets lie in ``run_folder``. Log in at ``url`` as `USER` with ``password``.
@@ -157,17 +157,6 @@ class AirflowServices:
             "TIDELINE_MERGE_SCHEDULE": self._options.merge_schedule,
             **self._options.environment,
         }
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def _settings(self) -> dict[str, str]:
         # Without libpq's options, which asyncpg does not know; the server is on loopback.

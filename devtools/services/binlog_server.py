@@ -1,36 +1,33 @@
 """The life of a MySQL or MariaDB server: data folder, start, stop, crash, freeze.
 
 The two differ in where the programs come from, in how a data folder is made and in a few settings;
-`MariadbServer` and `MysqlServer` say so. Neither should run as root, so root starts them as
-``nobody``. Clients connect over loopback with a password, made anew for every data folder; so is
-the server id, which a restarted server keeps.
+`MariadbServer` and `MysqlServer` say so. Clients connect over loopback. A server keeps the id that
+it got with its data folder.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
 import shutil
 import signal
 import subprocess
 import tempfile
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, Self
 from urllib.parse import quote
 
 import pymysql
 
-from devtools.services.folders import can_enter, copy_once, reachable_folder, shared_folder
-from devtools.services.ports import LOOPBACK, free_port, launch_on_port
-from devtools.services.process import STOP_TIMEOUT_S, Child, unprivileged_account
-from tideline.contract.errors import Misconfigured, Unavailable
+from devtools.services.folders import can_enter, copy_once, shared_folder
+from devtools.services.ports import LOOPBACK
+from devtools.services.process import Child
+from devtools.services.server import DataServer
+from tideline.contract.errors import Misconfigured
 
 SUPERUSER = "root"
-READY_TIMEOUT_S = 180.0
 _SOCKET_PATH_MAX = 100
 
 SETTINGS: Mapping[str, str] = {
@@ -53,14 +50,11 @@ NOT_DURABLE: Mapping[str, str] = {"sync_binlog": "0", "innodb_flush_log_at_trx_c
 """For data that may be lost with the machine: demo and tests. A killed server loses nothing."""
 
 
-class BinlogServer(ABC):
-    """One server with its data folder; a context manager that stops it and removes the data.
+class BinlogServer(DataServer):
+    """One server. ``settings`` win over `SETTINGS` and `OWN_SETTINGS`."""
 
-    ``directory`` holds log and pid file, and the data unless ``nobody`` cannot reach it. Without
-    ``port`` a free one is chosen and kept across restarts. ``settings`` are server variables; they
-    win over `SETTINGS` and `OWN_SETTINGS`.
-    """
-
+    READY_TIMEOUT_S = 180.0
+    MADE: ClassVar[str] = "made"
     SCHEME: ClassVar[str]
     OWN_SETTINGS: ClassVar[Mapping[str, str]]
     CLEARED: ClassVar[str] = ""
@@ -74,24 +68,8 @@ class BinlogServer(ABC):
         settings: Mapping[str, str] | None = None,
         name: str,
     ) -> None:
-        self._directory = directory
-        self._account = unprivileged_account()
-        self._fixed_port = port is not None
-        self._settings = {**SETTINGS, **self.OWN_SETTINGS, **(settings or {})}
-        self._name = name
-        self._child: Child | None = None
-        self._home = reachable_folder(directory, self._account) / f"{name}-home"
-        self.port = port if port is not None else free_port()
-
-    @property
-    def data(self) -> Path:
-        """The data folder."""
-        return self._home / "data"
-
-    @property
-    def password(self) -> str:
-        """The superuser's password, made when the data folder was."""
-        return (self._home / "password").read_text().strip()
+        settings = {**SETTINGS, **self.OWN_SETTINGS, **(settings or {})}
+        super().__init__(directory, port=port, settings=settings, name=name)
 
     @property
     def server_id(self) -> int:
@@ -110,33 +88,6 @@ class BinlogServer(ABC):
         name = hashlib.sha256(str(self._home.absolute()).encode()).hexdigest()[:16]
         return Path(tempfile.gettempdir()) / f"tideline-{name}.socket"
 
-    @property
-    def running(self) -> bool:
-        return self._child is not None and self._child.running
-
-    @property
-    def pid(self) -> int:
-        """The server's process id; Unavailable when it was never started."""
-        return self._started().pid
-
-    def start(self) -> Self:
-        """Start and wait until it answers; makes the data folder the first time.
-
-        Unavailable when the server's programs cannot be had on this machine.
-        """
-        if self.running:
-            return self
-        self.make()
-        launch_on_port(self._launch, self.port, fixed=self._fixed_port, what=self._name)
-        self._fixed_port = True  # clients know it from now on
-        return self
-
-    def make(self) -> Self:
-        """Make the data folder, unless it is there."""
-        if not (self._home / "made").exists():
-            self._make_data()
-        return self
-
     def begin_as(self, made: BinlogServer) -> Self:
         """Begin with a copy of the data folder of ``made``, which was made and never started: a
         tenth of the time that making one takes. The password is the same, the server's ids are not.
@@ -149,14 +100,9 @@ class BinlogServer(ABC):
         return self
 
     def stop(self) -> None:
-        """An orderly shutdown (all is flushed); by force when it hangs."""
         if self._child is not None:
             self._child.send(signal.SIGCONT)
-            self._child.stop(STOP_TIMEOUT_S)
-
-    def kill(self) -> None:
-        """SIGKILL: a crash; ``start`` recovers from the logs."""
-        self._started().kill()
+        super().stop()
 
     def restart(self, settings: Mapping[str, str] | None = None) -> None:
         """A shutdown and a start on the same port, with ``settings`` changed from now on."""
@@ -208,17 +154,6 @@ class BinlogServer(ABC):
             cursor.execute(query)
             return list(cursor.fetchall())
 
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.remove()
-
     @abstractmethod
     def _programs(self) -> Path:
         """The folder with the programs, fetched when it is missing; Unavailable when it cannot."""
@@ -243,11 +178,8 @@ class BinlogServer(ABC):
             (root,), below=root.parent, target=shared_folder(self._account) / root.name
         ) / (root.name)
 
-    def _make_data(self) -> None:
+    def _make_data(self, password: str) -> None:
         root = self._root()
-        shutil.rmtree(self._home, ignore_errors=True)
-        self._home.mkdir(mode=0o700, parents=True)
-        password = secrets.token_hex(16)
         # No binlog is written yet, so servers made here may replicate from each other.
         statements = (
             f"{self.CLEARED}FLUSH PRIVILEGES;\n"
@@ -258,48 +190,22 @@ class BinlogServer(ABC):
         self._write("password", password + "\n")
         self._write("server-id", f"{_new_id()}\n")
         first = self._write("first.sql", statements)
-        if self._account is not None:
-            os.chown(self._home, self._account.uid, self._account.gid)
-        done = self._run(self._first_command(root, first), root)
+        done = self._run(self._first_command(root, first), self._environment(root))
         first.unlink()
         if done.returncode != 0:
             output = (done.stdout + done.stderr).replace(password, "…").strip()
-            shutil.rmtree(self._home, ignore_errors=True)
-            told = tuple(output[-800:].splitlines())
-            raise Misconfigured(f"no data folder for {self._name}:", lines=told)
-        (self._home / "made").touch()
+            lines = tuple(output[-800:].splitlines())
+            raise Misconfigured(f"no data folder for {self._name}:", lines=lines)
+        (self._home / self.MADE).touch()
 
-    def _write(self, name: str, text: str) -> Path:
-        path = self._home / name
-        path.touch(mode=0o600)
-        path.write_text(text)
-        if self._account is not None:
-            os.chown(path, self._account.uid, self._account.gid)
-        return path
-
-    def _run(self, command: Sequence[str], root: Path) -> subprocess.CompletedProcess[str]:
-        account = self._account
-        return subprocess.run(
-            list(command),
-            cwd=self._home,
-            env=self._environment(root),
-            user=None if account is None else account.uid,
-            group=None if account is None else account.gid,
-            extra_groups=None if account is None else [],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    def _launch(self, port: int) -> None:
-        self.port = port
+    def _new_child(self) -> Child:
         root = self._root()
         command = self._server_command(root)
         command += [f"--datadir={self.data}", f"--tmpdir={self._home}", f"--port={self.port}"]
         command += [f"--socket={self.socket}", f"--pid-file={self._home / 'pid'}"]
         command += [f"--bind-address={LOOPBACK}", f"--server-id={self.server_id}"]
         command += [f"--{key}={value}" for key, value in self._settings.items()]
-        child = Child(
+        return Child(
             self._name,
             command,
             run_folder=self._directory,
@@ -307,13 +213,6 @@ class BinlogServer(ABC):
             account=self._account,
             cwd=self._home,
         )
-        child.start()
-        self._child = child
-        try:
-            child.wait_until(self._answers, timeout_s=READY_TIMEOUT_S)
-        except Unavailable:
-            child.kill()
-            raise
 
     def _answers(self) -> bool:
         try:
@@ -331,11 +230,6 @@ class BinlogServer(ABC):
         if libraries:
             home["LD_LIBRARY_PATH"] = libraries
         return {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **home}
-
-    def _started(self) -> Child:
-        if self._child is None:
-            raise Unavailable(f"{self._name} was not started")
-        return self._child
 
 
 def _new_id() -> int:

@@ -12,17 +12,15 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from devtools.services.ports import LOOPBACK, free_port, is_listening, require_free
 from devtools.services.process import Child
+from devtools.services.server import LoopbackServer
 from tideline.contract.errors import Misconfigured, Unavailable
 
-READY_TIMEOUT_S = 60.0
 _LAUNCHES = 3
 REGION = "us-east-1"
 _PROBE_KEY = "tideline-ready"
@@ -39,8 +37,8 @@ _INNER_PORTS = (
 )
 
 
-class S3Server:
-    """One server with the ``buckets`` it is asked for; a context manager.
+class S3Server(LoopbackServer):
+    """One server with the ``buckets`` it is asked for.
 
     ``endpoint``, ``access_key_id`` and ``secret_access_key`` are what a client needs; buckets are
     addressed by path. Data stays in ``directory`` across restarts.
@@ -54,14 +52,10 @@ class S3Server:
         buckets: Sequence[str] = ("tideline",),
         name: str = "s3",
     ) -> None:
-        self._directory = directory
-        self._name = name
+        super().__init__(directory, port=port, name=name)
         self._buckets = tuple(buckets)
-        self._fixed_port = port is not None
         self._holds_probe = False
-        self._child: Child | None = None
         self._inner = {option: free_port() for option in _INNER_PORTS}
-        self.port = port if port is not None else free_port()
         self.access_key_id = "tideline"
         self.secret_access_key = secrets.token_hex(20)
 
@@ -69,73 +63,33 @@ class S3Server:
     def endpoint(self) -> str:
         return f"http://{LOOPBACK}:{self.port}"
 
-    @property
-    def running(self) -> bool:
-        return self._child is not None and self._child.running
-
-    @property
-    def pid(self) -> int:
-        return self._started().pid
-
-    def start(self) -> Self:
-        """Start and wait until every bucket can be written."""
-        if self.running:
-            return self
+    def _bring_up(self) -> None:
         if self._fixed_port:
             require_free(self.port, what=self._name)
-        (self._directory / "data").mkdir(parents=True, exist_ok=True)
         for attempt in range(_LAUNCHES):
             try:
-                self._launch()
+                self._launch(self.port)
                 break
             except Unavailable:
-                # Its parts talk over ports of their own, and one that lost its port to somebody
-                # may only say so by never being ready.
+                # Its parts talk over ports of their own, and one that lost its port to another
+                # program may only show it by never being ready.
                 if attempt == _LAUNCHES - 1:
                     raise
                 self._inner = {option: free_port() for option in _INNER_PORTS}
                 if not self._fixed_port:
                     self.port = free_port()
-        self._fixed_port = self._holds_probe = True
-        return self
+        self._holds_probe = True
 
-    def _launch(self) -> None:
-        child = Child(
+    def _new_child(self) -> Child:
+        data = self._directory / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        return Child(
             self._name,
-            self._command(self._directory / "data"),
+            self._command(data),
             run_folder=self._directory,
             environment={"PATH": "/usr/bin:/bin", "HOME": str(self._directory)},
             cwd=self._directory,
         )
-        child.start()
-        self._child = child
-        try:
-            child.wait_until(self._answers, timeout_s=READY_TIMEOUT_S)
-        except Unavailable:
-            child.kill()
-            raise
-
-    def stop(self) -> None:
-        if self._child is not None:
-            self._child.stop()
-
-    def kill(self) -> None:
-        self._started().kill()
-
-    def restart(self) -> None:
-        self.stop()
-        self.start()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def _command(self, data: Path) -> list[str]:
         options = {
@@ -189,11 +143,6 @@ class S3Server:
         except (BaseError, OSError):  # a missing bucket is a FileNotFoundError
             return False
         return True
-
-    def _started(self) -> Child:
-        if self._child is None:
-            raise Unavailable(f"{self._name} was not started")
-        return self._child
 
 
 def binary() -> Path:

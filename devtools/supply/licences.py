@@ -30,8 +30,8 @@ KNOWN = MappingProxyType(
     }
 )
 """Packages with another licence, and why they may be used."""
-SILENT = MappingProxyType({"atheris": "Apache-2.0"})
-"""Of packages that have their licence as a file, and say nothing of it."""
+SILENT = MappingProxyType({"atheris": "Apache-2.0", "openlineage_sql": "Apache-2.0"})
+"""Of packages whose licence stands in a file or in their repository alone."""
 _SPDX = MappingProxyType(
     {
         "apache": "Apache-2.0", "apache 2": "Apache-2.0", "apache 2.0": "Apache-2.0",

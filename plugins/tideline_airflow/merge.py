@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
@@ -20,7 +21,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt, reread_requests
-from tideline.openlineage import Told
+from tideline.openlineage import run_with_lineage
+from tideline.settings import Source
 from tideline_airflow.assets import MERGED, event_extra, table_asset
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
@@ -41,6 +43,7 @@ class PlanJobOperator(SparkJobOperator):
     def __init__(self, *, config: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.config = config
+        self._lineage: list[tuple[Source, Plan, Receipt]] = []
 
     def run_plan(self, hook: TidelineHook, plan: Plan, context: Any) -> Receipt:
         """Its receipt. A plan is run again only where its receipt says that a table failed: what
@@ -51,25 +54,29 @@ class PlanJobOperator(SparkJobOperator):
         """
         receipt = hook.receipt(plan.plan_id)
         if receipt is None or any(one.outcome is Outcome.FAILED for one in receipt.tables):
-            receipt = self._told_run(hook, plan, context)
+            receipt = run_with_lineage(
+                hook.settings,
+                plan,
+                lambda: self.submit_plan(hook, plan.plan_id, context),
+                partial(self.log.warning, "%s"),
+            )
         if receipt is None:
             raise AirflowException(f"the Spark job left no receipt of plan {plan.plan_id}")
+        self._lineage.append((hook.settings.source, plan, receipt))
         _announce(receipt, context)
         hook.reread(reread_requests(receipt))
         return receipt
 
-    def _told_run(self, hook: TidelineHook, plan: Plan, context: Any) -> Receipt | None:
-        """Run the plan, and tell whoever keeps track of lineage; its receipt, if it left one."""
-        lineage = Told(hook.settings)
-        lineage.began(plan)
-        receipt = None
-        try:
-            receipt = self.submit_plan(hook, plan.plan_id, context)
-        finally:
-            lost = lineage.done(plan, receipt)
-            if lost is not None:
-                self.log.warning("%s", lost)
-        return receipt
+    def get_openlineage_facets_on_complete(self, _: Any) -> Any:
+        """Return the tables that this try read and wrote, an ``OperatorLineage``. Airflow's
+        OpenLineage provider calls it, where it is installed, when the task has ended or failed."""
+        from airflow.providers.openlineage.extractors import OperatorLineage
+
+        from tideline.openlineage.events import datasets
+
+        found = [datasets(*one) for one in self._lineage]
+        inputs = [one for read, _ in found for one in read]
+        return OperatorLineage(inputs=inputs, outputs=[one for _, put in found for one in put])
 
     def submit_plan(self, hook: TidelineHook, plan_id: str, context: Any) -> Receipt | None:
         """Run the stored plan of that id; its receipt, None where the job left none."""

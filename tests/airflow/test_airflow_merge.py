@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.openlineage.extractors.base import DefaultExtractor
 from airflow.sdk import AssetAlias
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from msgspec.structs import replace
@@ -217,8 +218,23 @@ def test_who_keeps_track_of_lineage_is_told(
         monkeypatch.setenv("TIDELINE_OPENLINEAGE__URL", f"http://127.0.0.1:{mute.getsockname()[1]}")
         assert merge.execute(TaskContext(merge).values)["plans"] == [NAME]
     said = capfd.readouterr().out
-    assert "2 of 2 OpenLineage events were not delivered: ConnectionRefusedError (2)" in said
+    assert "2 of 2 OpenLineage events were not delivered: ConnectionError (2)" in said
     assert "canary" not in said
+
+
+def test_airflow_s_own_lineage_has_the_tables(merge: MergeOperator, submit: Submit) -> None:
+    """Its provider asks the operator once the task has ended, or failed."""
+    submit.shall({"public.orders": "applied", "public.items": "failed"})
+    with pytest.raises(AirflowFailException):
+        merge.execute(TaskContext(merge).values)
+    extracted = DefaultExtractor(merge).extract_on_failure(None)
+    assert extracted is not None
+    [origin], [output] = extracted.inputs, extracted.outputs
+    assert origin.name.endswith(".public.orders")
+    assert origin.namespace.startswith("postgres://") and "hush" not in str(extracted)
+    assert (output.namespace, output.name) == ("file", "/w/public.orders")
+    fields = output.facets["columnLineage"].fields
+    assert fields["id"].inputFields[0].name == origin.name
 
 
 def test_what_is_pending_is_asked_for(

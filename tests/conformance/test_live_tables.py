@@ -14,7 +14,7 @@ from tests.fixtures.sources import ConformingSource
 from tideline.contract.manifest import ManifestKind, OpenState, TableCondition
 from tideline.store.objects import open_store
 from tideline_console.status import read_status
-from tideline_console.status_text import print_status
+from tideline_console.status.text import print_status
 
 CHOSEN = {
     "*.bag": {"keyless": "counted"},

@@ -13,7 +13,7 @@ from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.settings import Section
 from tests.fixtures.sources import SOURCES, ConformingSource
 from tideline_console.status import read_status
-from tideline_console.status_text import print_status
+from tideline_console.status.text import print_status
 from tideline_console.tables import moment
 
 WITH_DDL = tuple(name for name in SOURCES if name != "postgres")

@@ -16,12 +16,12 @@ import pytest
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
-from devtools.demo.compare import TableComparison, compare, compare_table
+from devtools.demo.compare import ComparedTable, compare, compare_table
 from devtools.demo.databases.base import CannotRender, Size
 from devtools.demo.databases.choose import count_rows, create_shop, of_kind, of_url, tables
 from devtools.demo.databases.mariadb import MariadbShopServer
 from devtools.demo.databases.mariadb_text import as_text
-from devtools.demo.traffic import Traffic
+from devtools.demo.traffic import ShopTraffic
 from devtools.services.binlog_server import BinlogServer
 from tests.fixtures.mysql_servers import GRANTS, Flavour, MysqlDatabase
 from tideline.contract.errors import Misconfigured
@@ -120,7 +120,7 @@ def test_traffic_begins_again_where_it_stopped(shop: MysqlDatabase) -> None:
 
 
 def test_an_error_of_one_lane_stops_all_and_is_told(shop: MysqlDatabase) -> None:
-    traffic = Traffic(shop.url, rate=260.0)
+    traffic = ShopTraffic(shop.url, rate=260.0)
     traffic.start()
     shop.run("DROP TABLE coupons")
     with pytest.raises(Exception, match="coupons"):
@@ -246,8 +246,8 @@ def test_a_type_that_tideline_never_writes_here_is_refused_by_name(kind: pa.Data
 
 
 @contextmanager
-def _traffic(database: MysqlDatabase, *, rate: float) -> Iterator[Traffic]:
-    traffic = Traffic(database.url, rate=rate)
+def _traffic(database: MysqlDatabase, *, rate: float) -> Iterator[ShopTraffic]:
+    traffic = ShopTraffic(database.url, rate=rate)
     traffic.start()
     try:
         yield traffic
@@ -352,6 +352,6 @@ def _write(database: MysqlDatabase, folder: Path, table: pa.Table) -> None:
     )
 
 
-def _compared(kinds: tuple[MysqlDatabase, Path]) -> TableComparison:
+def _compared(kinds: tuple[MysqlDatabase, Path]) -> ComparedTable:
     database, folder = kinds
     return compare_table(database.url, folder.as_uri(), f"{database.name}.kinds")

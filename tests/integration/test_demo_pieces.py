@@ -17,11 +17,11 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from devtools.demo.compare import TableComparison, compare, compare_table
+from devtools.demo.compare import ComparedTable, compare, compare_table
 from devtools.demo.databases.base import CannotRender, Size
 from devtools.demo.databases.choose import count_rows, create_shop, of_kind, tables
 from devtools.demo.databases.postgres_text import as_text
-from devtools.demo.traffic import DSN_VARIABLE, Report, Traffic, read_report
+from devtools.demo.traffic import DSN_VARIABLE, Report, ShopTraffic, read_report
 from tests.fixtures.services import Database
 
 TABLES = tables(of_kind("postgres"))
@@ -104,7 +104,7 @@ def test_traffic_begins_again_where_it_stopped(shop: Database) -> None:
 
 
 def test_an_error_of_one_lane_stops_all_and_is_told(shop: Database) -> None:
-    traffic = Traffic(shop.dsn, rate=260.0)
+    traffic = ShopTraffic(shop.dsn, rate=260.0)
     traffic.start()
     shop.run("DROP TABLE coupons")
     with pytest.raises(Exception, match="coupons"):
@@ -305,8 +305,8 @@ def test_ok_is_said_with_the_numbers(kinds: tuple[Database, Path]) -> None:
 
 
 @contextmanager
-def _traffic(database: Database, *, rate: float) -> Iterator[Traffic]:
-    traffic = Traffic(database.dsn, rate=rate)
+def _traffic(database: Database, *, rate: float) -> Iterator[ShopTraffic]:
+    traffic = ShopTraffic(database.dsn, rate=rate)
     traffic.start()
     try:
         yield traffic
@@ -374,6 +374,6 @@ def _write(folder: Path, table: pa.Table) -> None:
     )
 
 
-def _compared(kinds: tuple[Database, Path]) -> TableComparison:
+def _compared(kinds: tuple[Database, Path]) -> ComparedTable:
     database, folder = kinds
     return compare_table(database.dsn, folder.as_uri(), "public.kinds")

@@ -24,7 +24,7 @@ from tests.fixtures.services import Database
 from tests.support.checks import check_equal
 from tideline.contract.request import DumpRequest, RequestState
 from tideline_console.status import read_status
-from tideline_console.status_text import print_status
+from tideline_console.status.text import print_status
 
 MARKS = f"{WATERMARK_DATABASE}.watermark"
 DAY_US = 86_400_000_000

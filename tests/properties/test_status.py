@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from tests.fixtures.progress import merged_to
 from tideline.contract.manifest import (
     Manifest,
     ManifestKind,
@@ -22,16 +23,16 @@ from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline.contract.timeliness import MergeRun, Objective, TableFigures, Timeliness
 from tideline.contract.verification import Verified
 from tideline.control import Heard, WorkerStatus
+from tideline.planner import MergeProgress
 from tideline.planner.verified import LastProof
-from tideline_console.freshness import Lateness, Stage, Watch
-from tideline_console.status_document import Status, TableStage, TableStatus, WorkerState
-from tideline_console.status_making import Merged
-from tideline_console.status_watch import Limits, Read, status_of
+from tideline_console.freshness import FreshnessWatch, Lateness, Stage
+from tideline_console.status.document import Status, TableStage, TableStatus, WorkerState
+from tideline_console.status.watch import SilenceLimits, StatusInputs, status_of
 
 SECOND = 1_000_000
 NOW = 1_800_000_000 * SECOND
 WITHIN_S, WINDOW_S = 300, 86_400
-LIMITS = Limits(heartbeat_s=5.0, takeover_after_s=15.0)
+LIMITS = SilenceLimits(heartbeat_s=5.0, takeover_after_s=15.0)
 LAST_SEQ, LAST_MANIFEST = 900, 40
 A, OTHER = "public.a", "public.b"
 """The pipeline's table, and one that merge runs tell of besides."""
@@ -86,18 +87,18 @@ def table_states(draw: st.DrawFn, *, sound: bool, dumped: bool) -> TableState:
 
 
 @st.composite
-def targets(draw: st.DrawFn, *, sound: bool) -> Merged:
+def targets(draw: st.DrawFn, *, sound: bool) -> MergeProgress:
     """As `applied_state` reads them: what others have changed is told while no proof covers it."""
     proof = None
     if draw(st.booleans()):
         kept = Verified("t", draw(SEQ), 30, 4, "app", "v", doubts=draw(st.integers(0, 2)))
         proof = LastProof(kept, draw(st.sampled_from((None, None, "changed by others: version 7"))))
     holds = proof is not None and proof.broken is None
-    return Merged(
-        manifest_number=draw(st.sampled_from((0, 7, 20, 40))),
+    return merged_to(
+        manifest=draw(st.sampled_from((0, 7, 20, 40))),
         seq=draw(SEQ),
-        source_time_us=draw(st.sampled_from((None, *map(ago, (3, 400, 4_000, 90_000))))),
-        foreign=() if sound or holds or draw(st.booleans()) else ("version 7: UPDATE",),
+        through_us=draw(st.sampled_from((None, *map(ago, (3, 400, 4_000, 90_000))))),
+        unproven=() if sound or holds or draw(st.booleans()) else ("version 7: UPDATE",),
         pending=0 if sound else draw(st.sampled_from((0, 2, None))),
         proof=proof,
     )
@@ -139,7 +140,7 @@ def words(draw: st.DrawFn, writer: str) -> Heard:
 
 
 @st.composite
-def reads(draw: st.DrawFn) -> tuple[Read, Watch]:
+def reads(draw: st.DrawFn) -> tuple[StatusInputs, FreshnessWatch]:
     began_s = draw(st.sampled_from((3, 299, 301, 4_000, 4_000, 1_000_000)))
     dump = TableDump(A, state="running", first_low_seq=5)
     request = OpenRequest(DumpRequest("r1", (A,)), (dump,))
@@ -150,7 +151,7 @@ def reads(draw: st.DrawFn) -> tuple[Read, Watch]:
     )
     away = not draw(st.integers(0, 9))
     known = sorted(draw(st.sets(st.sampled_from(WRITERS))))
-    read = Read(
+    read = StatusInputs(
         tail=draw(tails(began_s)),
         state=state,
         heard=draw(st.none() | st.just([draw(words(one)) for one in known])),
@@ -160,12 +161,12 @@ def reads(draw: st.DrawFn) -> tuple[Read, Watch]:
     )
     many = draw(st.sampled_from((0, 1, 1, 2, 4)))
     told = sorted((draw(runs(began_s)) for _ in range(many)), key=lambda run: run.ended_us)
-    return read, Watch(lambda _: Objective(99.0, WITHIN_S * SECOND), told, ago(WINDOW_S))
+    return read, FreshnessWatch(lambda _: Objective(99.0, WITHIN_S * SECOND), told, ago(WINDOW_S))
 
 
 @settings(max_examples=400)
 @given(reads())
-def test_a_status_never_contradicts_itself(drawn: tuple[Read, Watch]) -> None:
+def test_a_status_never_contradicts_itself(drawn: tuple[StatusInputs, FreshnessWatch]) -> None:
     read, watch = drawn
     status = status_of("shop", read, watch, LIMITS)
     check_workers(status, read)
@@ -175,7 +176,7 @@ def test_a_status_never_contradicts_itself(drawn: tuple[Read, Watch]) -> None:
         check_late(one, status, read, watch)
 
 
-def check_proof(one: TableStatus, read: Read) -> None:
+def check_proof(one: TableStatus, read: StatusInputs) -> None:
     """A proof that holds ends every doubt that there was where it was made."""
     holds = one.verified is not None and one.verified.invalid is None
     if not holds or one.verified is None:
@@ -193,7 +194,7 @@ def check_proof(one: TableStatus, read: Read) -> None:
         assert "unproven" not in one.late.reason and "no dump" not in one.late.reason, one
 
 
-def check_workers(status: Status, read: Read) -> None:
+def check_workers(status: Status, read: StatusInputs) -> None:
     """One is live at the most, the one that wrote the chain's end, and not for longer than it may
     be silent."""
     assert read.tail is not None
@@ -223,7 +224,7 @@ def check_workers(status: Status, read: Read) -> None:
     assert all(dump in told or dump.tables for dump in status.dumps)
 
 
-def check_times(status: Status, read: Read) -> None:
+def check_times(status: Status, read: StatusInputs) -> None:
     """Nothing was late, merged or watched before the pipeline's first manifest."""
     assert read.tail is not None and read.began_us is not None
     kept = [status.slo, *(one.slo for one in status.tables)]
@@ -237,7 +238,7 @@ def check_times(status: Status, read: Read) -> None:
             assert one.complete_through_us <= (read.tail.written_at_us or NOW)
 
 
-def check_late(one: TableStatus, status: Status, read: Read, watch: Watch) -> None:
+def check_late(one: TableStatus, status: Status, read: StatusInputs, watch: FreshnessWatch) -> None:
     """A table is late only after the objective's time, and by a stage that holds it up."""
     late = one.late
     if late is None:
@@ -260,7 +261,7 @@ def check_late(one: TableStatus, status: Status, read: Read, watch: Watch) -> No
         assert one.state is not TableStage.DUMPING, one
 
 
-def check_merging(one: TableStatus, late: Lateness, watch: Watch) -> None:
+def check_merging(one: TableStatus, late: Lateness, watch: FreshnessWatch) -> None:
     """Merges are to blame only where one was asked for, its caps only where they cut it short."""
     assert not one.up_to_date
     of_it = [

@@ -13,6 +13,7 @@ from tideline.contract.layout import table_path
 from tideline.contract.manifest import Manifest, TableCondition, TableState
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Stamp, app_id
+from tideline.contract.planning.parking import Stop
 from tideline.contract.planning.table_plans import complete_through
 from tideline.contract.receipt import decode_receipt
 from tideline.contract.schema import parse_table
@@ -29,20 +30,22 @@ from tideline.store.objects import ObjectStore, open_store
 _STRAYED = "its target has applied another chain than the store's"
 
 
-class TableProgress(msgspec.Struct, frozen=True):
-    """How far one table is merged.
+class MergeProgress(msgspec.Struct, frozen=True):
+    """How far one table is merged, and what is wrong with its target.
 
     ``manifest`` and ``seq`` are the chain's tail when nothing of a captured table waits, else what
     its target has applied (0: nothing yet). ``complete_through_us`` is the source's clock (µs UTC)
     up to which the target lacks nothing, None while that is not known (`complete_through`).
-    ``unproven`` names changes by others that no full dump has healed yet; ``problem`` says why the
+    ``unproven`` names external commits that no full dump has healed yet; ``problem`` says why the
     table cannot be merged. ``pending``: rows that lack values which the log did not carry, as the
     last merge's receipt counts them (None: it is not there to say, and some may). ``mode``: how the
     target is kept; ``mode_wanted``: what the settings say, where that is another: a target keeps
     the mode that it was made in until `tideline rebuild` switches it. ``deletion_vectors`` and
     ``deletion_vectors_wanted`` likewise. ``target`` is the address of the target's directory.
-    ``proof``: when it was last proven equal; while that holds, what others did before is no doubt
-    any more.
+    ``proof``: when it was last proven equal; while that holds, earlier external commits are no
+    doubt any more. What `tideline status` looks up besides: ``stop``, the change of columns that
+    merges stop before because the settings say so; ``over``: the target of a table that the source
+    has no longer was removed, and is not made again.
     """
 
     table: str
@@ -59,9 +62,28 @@ class TableProgress(msgspec.Struct, frozen=True):
     deletion_vectors_wanted: bool | None = None
     target: str = ""
     proof: LastProof | None = None
+    stop: Stop | None = None
+    over: bool = False
+
+    def settled(self, state: TableState) -> TableState:
+        """What the chain says of the table, without the doubts that its proof has ended."""
+        return state if self.proof is None else self.proof.settled(state)
+
+    @property
+    def doubt(self) -> str | None:
+        """Why the table may not hold all that was merged into it; None when it does."""
+        if self.problem is not None:
+            return self.problem
+        if self.unproven:
+            return f"the warehouse's table was changed by others: {', '.join(self.unproven)}"
+        if self.pending is None:
+            return "rows may lack values that the log did not carry: the last receipt is not there"
+        if self.pending:
+            return f"{self.pending} rows lack values that the log did not carry and are read again"
+        return None
 
 
-def applied_state(settings: Settings) -> Mapping[str, TableProgress]:
+def applied_state(settings: Settings) -> Mapping[str, MergeProgress]:
     """How far every table with a schema is merged; empty for a pipeline without a manifest.
 
     Reads the chain's tail and one log per table: milliseconds each, and no JVM.
@@ -110,7 +132,7 @@ def _progress(
     tail: Manifest,
     name: str,
     table: TableState,
-) -> TableProgress:
+) -> MergeProgress:
     target = target_of(settings, tail, name, table)
     problem = foreign_owner(target, tail, name)
     # What another chain's numbers say counts for nothing, nor what was proven of them.
@@ -138,7 +160,7 @@ def _progress(
         manifest, seq, through = tail.manifest_number, tail.last_seq, complete_through(table, tail)
     pending = 0 if stamp is None or not stamp.pending else _pending(settings, store, name, stamp)
     unproven = () if holds else (*target.unproven, *target.foreign)
-    return TableProgress(
+    return MergeProgress(
         table=name,
         manifest=manifest,
         seq=seq,

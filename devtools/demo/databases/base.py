@@ -78,7 +78,7 @@ class ShopServer(Protocol):
         """The shop's address, for its owner when no user is given."""
 
 
-class Words(Protocol):
+class SourceWords(Protocol):
     """How the traffic's statements say what the databases say differently."""
 
     @property
@@ -109,7 +109,7 @@ class ShopDatabase(Protocol):
         """The first half of every table's name."""
 
     @property
-    def words(self) -> Words: ...
+    def words(self) -> SourceWords: ...
 
     def new_server(self, folder: Path) -> ShopServer:
         """A server that was not started yet, in ``folder``."""

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pymysql
 
-from devtools.demo.databases.base import DATABASE, ShopDatabase, Size, SourceTable, Words
+from devtools.demo.databases.base import DATABASE, ShopDatabase, Size, SourceTable, SourceWords
 from devtools.demo.databases.mariadb_shop import GRANTS, STATEMENTS
 from devtools.demo.databases.mariadb_text import as_text, canonical, expression
 from devtools.services.binlog_server import NOT_DURABLE, SUPERUSER
@@ -30,7 +30,7 @@ ORDER BY ordinal_position
 
 
 class MariadbWords:
-    """See `Words`."""
+    """See `SourceWords`."""
 
     now = "sysdate(6)"
     merged_preferences = "json_merge_patch(preferences, %s)"
@@ -62,7 +62,7 @@ class Mariadb:
 
     title = "MariaDB"
     schema = DATABASE
-    words: Words = MariadbWords()
+    words: SourceWords = MariadbWords()
 
     def new_server(self, folder: Path) -> MariadbShopServer:
         return MariadbShopServer(folder)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 from psycopg2 import sql
 
-from devtools.demo.databases.base import DATABASE, ShopDatabase, Size, SourceTable, Words
+from devtools.demo.databases.base import DATABASE, ShopDatabase, Size, SourceTable, SourceWords
 from devtools.demo.databases.postgres_shop import GRANTS, STATEMENTS
 from devtools.demo.databases.postgres_text import as_text
 from devtools.services.postgres import NOT_DURABLE, SUPERUSER, PostgresServer
@@ -35,7 +35,7 @@ ORDER BY attnum
 
 
 class PostgresWords:
-    """See `Words`."""
+    """See `SourceWords`."""
 
     now = "clock_timestamp()"
     merged_preferences = "preferences || %s::jsonb"
@@ -66,7 +66,7 @@ class Postgres:
 
     title = "PostgreSQL"
     schema = "public"
-    words: Words = PostgresWords()
+    words: SourceWords = PostgresWords()
 
     def new_server(self, folder: Path) -> PostgresShopServer:
         return PostgresShopServer(folder)

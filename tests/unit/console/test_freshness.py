@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from tests.fixtures.progress import merged_to
 from tideline.contract.manifest import (
     GONE,
     Manifest,
@@ -21,12 +22,13 @@ from tideline.contract.manifest import (
 from tideline.contract.position import PostgresPosition, SourceIdentity
 from tideline.contract.timeliness import MergeRun, Objective, TableFigures, Timeliness
 from tideline.control import WorkerStatus
+from tideline.planner import MergeProgress
 from tideline.planner.verified import VerifiedThrough
-from tideline_console.freshness import Chain, Lateness, Stage, Watch
-from tideline_console.status_document import Status, TableStatus
-from tideline_console.status_making import Merged, make_status
-from tideline_console.status_metrics import metrics
-from tideline_console.status_watch import watched
+from tideline_console.freshness import ChainEnd, FreshnessWatch, Lateness, Stage
+from tideline_console.status.document import Status, TableStatus
+from tideline_console.status.making import make_status
+from tideline_console.status.metrics import metrics
+from tideline_console.status.watch import watched
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "METRICS.md"
 SECOND = 1_000_000
@@ -34,7 +36,7 @@ NOW = 1_800_000_000_000_000
 WITHIN = 300 * SECOND
 A = "public.a"
 LIVE = TableState(last_data_manifest=31, complete_seq=600)
-MERGED = Merged(31, 700, NOW - 400 * SECOND)
+MERGED = merged_to(31, 700, NOW - 400 * SECOND)
 BEHIND = msgspec.structs.replace(LIVE, last_data_manifest=35)
 
 
@@ -69,12 +71,12 @@ def ran(ago_s: float, outcome: str = "applied", table: str = A, **more: Any) -> 
 
 def status(
     state: TableState,
-    merged: Merged | None,
+    merged: MergeProgress | None,
     *,
     end: Manifest | None = None,
     workers: tuple[WorkerStatus, ...] | None = (),
     runs: tuple[MergeRun, ...] = (),
-) -> tuple[Status, Watch]:
+) -> tuple[Status, FreshnessWatch]:
     end = tail() if end is None else end
     opened = OpenState(tables={A: state})
     known = {} if merged is None else {A: merged}
@@ -87,15 +89,15 @@ def status(
         takeover_after_s=15.0,
         now_us=NOW,
     )
-    watch = Watch(lambda table: Objective(99.0, WITHIN), runs, NOW - 86_400 * SECOND)
-    return watched(made, Chain(end, workers, 15.0, NOW), opened, known, watch), watch
+    watch = FreshnessWatch(lambda table: Objective(99.0, WITHIN), runs, NOW - 86_400 * SECOND)
+    return watched(made, ChainEnd(end, workers, 15.0, NOW), opened, known, watch), watch
 
 
-def table(state: TableState, merged: Merged | None, **more: Any) -> TableStatus:
+def table(state: TableState, merged: MergeProgress | None, **more: Any) -> TableStatus:
     return status(state, merged, **more)[0].tables[0]
 
 
-def late(state: TableState, merged: Merged | None, **more: Any) -> Lateness:
+def late(state: TableState, merged: MergeProgress | None, **more: Any) -> Lateness:
     found = table(state, merged, **more).late
     assert found is not None
     return found
@@ -192,10 +194,10 @@ def test_what_is_captured_and_not_merged(
 @pytest.mark.parametrize(
     ("state", "merged", "said"),
     [
-        (LIVE, Merged(31, 700, NOW, problem="it was set back (RESTORE)"), "RESTORE"),
-        (LIVE, Merged(31, 700, NOW, foreign=("version 9: DELETE",)), "version 9: DELETE"),
-        (LIVE, Merged(31, 700, NOW, pending=3), "3 rows lack values"),
-        (LIVE, Merged(31, 700, NOW, pending=None), "may lack values"),
+        (LIVE, merged_to(31, 700, NOW, problem="it was set back (RESTORE)"), "RESTORE"),
+        (LIVE, merged_to(31, 700, NOW, unproven=("version 9: DELETE",)), "version 9: DELETE"),
+        (LIVE, merged_to(31, 700, NOW, pending=3), "3 rows lack values"),
+        (LIVE, merged_to(31, 700, NOW, pending=None), "may lack values"),
         (TableState(last_data_manifest=31), MERGED, "no dump of the whole table"),
         (
             TableState(
@@ -220,7 +222,7 @@ def test_what_is_captured_and_not_merged(
     ids=["restored", "foreign", "pending", "unknown", "undumped", "unproven", "blocked", "parked"],
 )
 def test_a_table_that_is_in_doubt_is_complete_through_nothing_newer(
-    state: TableState, merged: Merged | None, said: str
+    state: TableState, merged: MergeProgress | None, said: str
 ) -> None:
     found = table(state, merged)
     newest = NOW - 400 * SECOND
@@ -237,7 +239,7 @@ def test_a_table_that_is_gone_is_not_late() -> None:
 def test_a_warehouse_that_is_away_makes_no_table_late() -> None:
     made, watch = status(LIVE, MERGED)
     opened = OpenState(tables={A: LIVE})
-    end = Chain(tail(source_s=4000), (), 15.0, NOW)
+    end = ChainEnd(tail(source_s=4000), (), 15.0, NOW)
     assert watched(made, end, opened, None, watch).tables[0].late is None
 
 
@@ -271,5 +273,5 @@ def test_the_objective_and_the_metrics() -> None:
     line = f"tideline_table_verified_through_seconds{{{labels}}} 5.0"
     assert line in metrics(replace(made, tables=proven), watch)
     assert line not in metrics(replace(made, tables=gone), watch)
-    unknown, watch = status(LIVE, Merged(31, 700, NOW, problem="set back"))
+    unknown, watch = status(LIVE, merged_to(31, 700, NOW, problem="set back"))
     assert "tideline_table_complete_through_seconds{" not in metrics(unknown, watch)

@@ -10,6 +10,7 @@ import jsonschema
 import msgspec
 import pytest
 
+from tests.fixtures.progress import merged_to
 from tideline.contract.clocks import apart, utc
 from tideline.contract.manifest import (
     CapturedFrom,
@@ -26,9 +27,10 @@ from tideline.contract.position import PostgresPosition, SourceIdentity
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 from tideline.contract.timeliness import Kept
 from tideline.control import WorkerStatus
+from tideline.planner import MergeProgress
 from tideline_console.doctor import check_clocks
 from tideline_console.freshness import Lateness, Stage
-from tideline_console.status_document import (
+from tideline_console.status.document import (
     Beginning,
     ChainStatus,
     EarlierRows,
@@ -39,8 +41,8 @@ from tideline_console.status_document import (
     WorkerState,
     json_schema,
 )
-from tideline_console.status_making import Merged, dumps_under_way, make_status, worker_state
-from tideline_console.status_text import print_status
+from tideline_console.status.making import dumps_under_way, make_status, worker_state
+from tideline_console.status.text import print_status
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "status" / "v1"
@@ -87,7 +89,7 @@ def worker(state: str = "live", *dumps: Answer) -> WorkerStatus:
 
 def status(
     tables: dict[str, TableState],
-    merged: dict[str, Merged] | None = None,
+    merged: dict[str, MergeProgress] | None = None,
     *,
     requests: tuple[OpenRequest, ...] = (),
     workers: tuple[WorkerStatus, ...] | None = (),
@@ -103,7 +105,7 @@ def status(
     )
 
 
-def table(state: TableState, merged: Merged | None = None) -> TableStatus:
+def table(state: TableState, merged: MergeProgress | None = None) -> TableStatus:
     (found,) = status({"public.a": state}, {} if merged is None else {"public.a": merged}).tables
     return found
 
@@ -138,7 +140,7 @@ def test_whether_anybody_reads_the_log(
 
 def test_a_table_of_which_all_is_merged_moves_with_the_chain() -> None:
     complete = TableState(last_data_manifest=31, complete_seq=600)
-    found = table(complete, Merged(31, 700, NOW - 60 * SECOND))
+    found = table(complete, merged_to(31, 700, NOW - 60 * SECOND))
     assert found.up_to_date
     assert found.merged == found.captured == Through(900, 40, NOW - 3 * SECOND)
     assert found.lag_s == 3.0
@@ -146,12 +148,12 @@ def test_a_table_of_which_all_is_merged_moves_with_the_chain() -> None:
 
 
 def test_a_table_that_was_never_dumped_is_complete_up_to_no_time() -> None:
-    found = table(TableState(last_data_manifest=31), Merged(31, 700))
+    found = table(TableState(last_data_manifest=31), merged_to(31, 700))
     assert (found.merged, found.lag_s) == (Through(900, 40, None), None)
 
 
 def test_a_table_that_waits_for_a_merge() -> None:
-    found = table(TableState(last_data_manifest=32), Merged(31, 700, NOW - 60 * SECOND))
+    found = table(TableState(last_data_manifest=32), merged_to(31, 700, NOW - 60 * SECOND))
     assert not found.up_to_date
     assert found.merged == Through(700, 31, NOW - 60 * SECOND)
     assert found.lag_s == 60.0
@@ -168,7 +170,7 @@ def test_a_parked_table_is_captured_through_where_it_was_parked() -> None:
     parked = TableState(
         TableCondition.PARKED, last_data_manifest=10, since_seq=77, reason="no key", hint="ALTER"
     )
-    found = table(parked, Merged(12, 70, NOW - 9 * SECOND))
+    found = table(parked, merged_to(12, 70, NOW - 9 * SECOND))
     assert found.state is TableStage.PARKED
     assert found.captured == Through(77)
     assert found.merged == Through(70, 12, NOW - 9 * SECOND)
@@ -177,10 +179,10 @@ def test_a_parked_table_is_captured_through_where_it_was_parked() -> None:
 
 def test_what_the_warehouse_says_of_a_live_table() -> None:
     live = TableState(last_data_manifest=31)
-    foreign = table(live, Merged(31, 700, foreign=("DELETE at version 9",)))
+    foreign = table(live, merged_to(31, 700, unproven=("DELETE at version 9",)))
     assert foreign.state is TableStage.UNPROVEN
     assert "DELETE at version 9" in (foreign.reason or "")
-    broken = table(live, Merged(problem="set back"))
+    broken = table(live, merged_to(problem="set back"))
     assert (broken.state, broken.reason) == (TableStage.BLOCKED, "set back")
     assert (broken.merged, broken.up_to_date) == (None, False)
 
@@ -389,7 +391,7 @@ def poisoned(source_time_us: int, written_at_us: int | None, stamp_us: int | Non
         tail(source_time_us=source_time_us, written_at_us=written_at_us),
         OpenState(tables=DONE),
         workers=(),
-        merged={"public.a": Merged(40, 900, stamp_us)},
+        merged={"public.a": merged_to(40, 900, stamp_us)},
         takeover_after_s=15.0,
         now_us=NOW,
     )

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from tideline.contract.request import Answer, RequestState, TableProgress
-from tideline_console.status_document import Status, WorkerState
-from tideline_console.status_text import ENDED_SHOWN, _print_dumps
+from tideline_console.status.document import Status, WorkerState
+from tideline_console.status.text import ENDED_SHOWN, _print_dumps
 
 SLOWED = TableProgress(
     "public.orders",

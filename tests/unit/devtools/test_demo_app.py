@@ -21,11 +21,11 @@ from typer.testing import CliRunner
 from devtools.__main__ import app
 from devtools.demo import app as demo
 from devtools.demo.app import stays_up
-from devtools.demo.compare import Comparison, Difference, TableComparison
+from devtools.demo.compare import ComparedTable, Comparison, RowDifference
 from devtools.demo.databases.choose import of_kind
 from devtools.demo.scenes import CATCH_UP_S, Scenes
 from devtools.demo.screen import Screen
-from devtools.demo.stage import Stage
+from devtools.demo.stage import DemoStage
 from devtools.demo.traffic import TRANSACTIONS_PER_S, Report
 from devtools.services.process import Child
 from tideline.contract.errors import Unavailable
@@ -97,7 +97,7 @@ def played(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """The demo without its servers and scenes, and without a terminal."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     monkeypatch.setenv("DEMO_FOLDER", str(tmp_path))
-    monkeypatch.setattr(demo, "Stage", PlayedStage)
+    monkeypatch.setattr(demo, "DemoStage", PlayedStage)
     monkeypatch.setattr(demo, "java_home", lambda: None)
     monkeypatch.setattr(demo, "delta_jars", lambda: None)
     monkeypatch.setattr(demo, "_perform", lambda stage, screen: 0)
@@ -147,10 +147,10 @@ def test_stay_is_an_option_of_the_command_and_of_make(
 
 
 def test_the_verdict_names_tables_and_rows_or_the_differences() -> None:
-    equal = TableComparison("public.orders", 7, 0, ())
+    equal = ComparedTable("public.orders", 7, 0, ())
     assert Comparison((equal,)).lines() == ["demo: ok, 1 tables, 7 rows equal"]
-    first = Difference("public.items", "has another value", "12", "total")
-    wrong = TableComparison("public.items", 6, 3, (first,))
+    first = RowDifference("public.items", "has another value", "12", "total")
+    wrong = ComparedTable("public.items", 6, 3, (first,))
     result = Comparison((equal, wrong))
     assert not result.equal
     assert result.lines() == [
@@ -221,7 +221,7 @@ def test_all_is_ended_whatever_becomes_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
     """Ctrl-C can come right before the worker is started; a server can refuse to end."""
-    stage = Stage(tmp_path, of_kind("postgres"))
+    stage = DemoStage(tmp_path, of_kind("postgres"))
     ended: list[str] = []
 
     def end_valkey() -> None:

@@ -23,7 +23,7 @@ from tideline.store.objects import open_store
 from tideline_console.freshness import Stage
 from tideline_console.status import read_status, read_watch
 from tideline_console.status import run as show
-from tideline_console.status_document import Status, TableStatus
+from tideline_console.status.document import Status, TableStatus
 
 T = "public.t"
 APP = app_id("shop", "one", T, 0)

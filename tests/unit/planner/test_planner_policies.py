@@ -19,7 +19,7 @@ from tideline.settings import make_settings
 from tideline_console.freshness import Stage
 from tideline_console.status import read_status
 from tideline_console.status import run as show_status
-from tideline_console.status_document import TableStage
+from tideline_console.status.document import TableStage
 
 T = "public.t"
 U = "public.u"

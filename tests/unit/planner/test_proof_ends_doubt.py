@@ -19,7 +19,7 @@ from tideline.planner.verified import store_verification
 from tideline_console.freshness import Stage
 from tideline_console.plan import read_preview
 from tideline_console.status import read_status
-from tideline_console.status_document import TableStage, TableStatus
+from tideline_console.status.document import TableStage, TableStatus
 
 SECOND = 1_000_000
 

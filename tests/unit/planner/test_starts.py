@@ -15,7 +15,7 @@ from tideline.contract.manifest import Copied, Floor
 from tideline.contract.modes import Mode
 from tideline.planner import gather
 from tideline_console.status import read_status
-from tideline_console.status_document import TableStage
+from tideline_console.status.document import TableStage
 
 T = "public.t"
 U = "public.u"

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from tideline.contract.timeliness import MergeRun
-from tideline_console.freshness import Stage, Watch
-from tideline_console.status_document import Status
+from tideline_console.freshness import FreshnessWatch, Stage
+from tideline_console.status.document import Status
 
 
-def metrics(status: Status, watch: Watch) -> str:
+def metrics(status: Status, watch: FreshnessWatch) -> str:
     """Of ``status`` and of the merge runs in the window. What is not known has no sample."""
     registry = CollectorRegistry()
 

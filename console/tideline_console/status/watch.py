@@ -14,13 +14,21 @@ import msgspec
 from tideline.contract.manifest import Manifest, OpenState
 from tideline.contract.timeliness import Objective
 from tideline.control import Heard
-from tideline_console.freshness import Chain, Table, Watch, kept_by_table, kept_in_all, lateness
-from tideline_console.status_document import Status, TableStage, TableStatus
-from tideline_console.status_making import Merged, judged, make_status
+from tideline.planner import MergeProgress
+from tideline_console.freshness import (
+    ChainEnd,
+    FreshnessWatch,
+    WatchedTable,
+    kept_by_table,
+    kept_in_all,
+    lateness,
+)
+from tideline_console.status.document import Status, TableStage, TableStatus
+from tideline_console.status.making import judged, make_status
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class StatusInputs:
     """What a status is made of. ``merged`` and ``heard`` were read before the chain's ``tail`` and
     ``state``, and are None when warehouse or queue could not be asked. ``began_us``: when the first
     manifest was written. ``now_us``: this machine's clock, behind all reading."""
@@ -28,20 +36,22 @@ class Read:
     tail: Manifest | None
     state: OpenState
     heard: Sequence[Heard] | None
-    merged: Mapping[str, Merged] | None
+    merged: Mapping[str, MergeProgress] | None
     began_us: int | None
     now_us: int
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SilenceLimits:
     """After what silence a worker is silent, and its chain abandoned."""
 
     heartbeat_s: float
     takeover_after_s: float
 
 
-def status_of(pipeline: str, read: Read, watch: Watch, limits: Limits) -> Status:
+def status_of(
+    pipeline: str, read: StatusInputs, watch: FreshnessWatch, limits: SilenceLimits
+) -> Status:
     """The whole status, but for why something is missing."""
     heard, tail = read.heard, read.tail
     workers = None if heard is None else judged(heard, tail, limits.heartbeat_s)
@@ -56,7 +66,7 @@ def status_of(pipeline: str, read: Read, watch: Watch, limits: Limits) -> Status
     )
     if tail is None:
         return status
-    end = Chain(tail, workers, limits.takeover_after_s, read.now_us, read.began_us)
+    end = ChainEnd(tail, workers, limits.takeover_after_s, read.now_us, read.began_us)
     # Nothing can have been late, or merged, before there was a pipeline.
     watch = replace(watch, since_us=max(watch.since_us, read.began_us or 0))
     return watched(status, end, read.state, read.merged, watch)
@@ -64,10 +74,10 @@ def status_of(pipeline: str, read: Read, watch: Watch, limits: Limits) -> Status
 
 def watched(
     status: Status,
-    chain: Chain,
+    chain: ChainEnd,
     state: OpenState,
-    merged: Mapping[str, Merged] | None,
-    watch: Watch,
+    merged: Mapping[str, MergeProgress] | None,
+    watch: FreshnessWatch,
 ) -> Status:
     """``status``, made of the same ``chain`` and ``state``, with lateness and budgets.
 
@@ -83,11 +93,11 @@ def watched(
     return msgspec.structs.replace(status, tables=tuple(tables), slo=whole)
 
 
-def _table(one: TableStatus, state: OpenState, merged: Mapping[str, Merged]) -> Table:
+def _table(one: TableStatus, state: OpenState, merged: Mapping[str, MergeProgress]) -> WatchedTable:
     found = merged.get(one.table)
     state_now = state.tables[one.table]
     stop = None if found is None or found.stop is None else str(found.stop)
-    return Table(
+    return WatchedTable(
         one.table,
         state_now if found is None else found.settled(state_now),
         one.complete_through_us,

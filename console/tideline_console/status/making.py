@@ -1,4 +1,4 @@
-"""How a status is put together.
+"""Puts a status together.
 
 The chain is the record: it says what is captured, parked, unproven, asked for. Redis only adds
 what a worker says of itself and how far a dump is right now; the warehouse says what is merged.
@@ -8,20 +8,17 @@ Each of the three may be away, and the document says which.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from tideline.contract.clocks import apart
 from tideline.contract.manifest import Manifest, OpenState, TableCondition, TableState
-from tideline.contract.modes import Mode
-from tideline.contract.planning.parking import Stop
 from tideline.contract.planning.table_plans import complete_through
 from tideline.contract.request import Answer, RequestState
 from tideline.control import WORDS_S, Heard, WorkerStatus
-from tideline.planner.verified import LastProof
+from tideline.planner import MergeProgress
 from tideline_console.recorded import ended_answers, open_answers
-from tideline_console.status_document import (
+from tideline_console.status.document import (
     Beginning,
     ChainStatus,
     EarlierRows,
@@ -32,52 +29,15 @@ from tideline_console.status_document import (
     WorkerState,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """What the warehouse says of a table: how far it is, and what is wrong with it.
-
-    ``manifest_number`` is 0 while nothing was merged. ``foreign`` names changes by others that no
-    full dump has healed yet; ``problem`` says why it cannot be merged into at all; ``pending``
-    counts rows that lack values (None: that is not known). ``mode`` is how it is kept,
-    ``mode_wanted`` what the settings say where that is another; ``deletion_vectors`` likewise.
-    ``target`` is where it lies. ``stop``: the change of columns
-    that its merges stop before, because the settings say so. ``over``: somebody has removed the
-    target of a table that the source has no longer, and it is not made anew. ``proof``: when it was
-    last proven equal.
-    """
-
-    manifest_number: int = 0
-    seq: int = 0
-    source_time_us: int | None = None
-    foreign: tuple[str, ...] = ()
-    problem: str | None = None
-    pending: int | None = 0
-    mode: Mode | None = None
-    mode_wanted: Mode | None = None
-    deletion_vectors: bool | None = None
-    deletion_vectors_wanted: bool | None = None
-    target: str | None = None
-    stop: Stop | None = None
-    over: bool = False
-    proof: LastProof | None = None
-
-    def settled(self, state: TableState) -> TableState:
-        """What the chain says of the table, without the doubts that its proof has ended."""
-        return state if self.proof is None else self.proof.settled(state)
-
-    @property
-    def doubt(self) -> str | None:
-        """Why the table may not hold all that was merged into it; None when it does."""
-        if self.problem is not None:
-            return self.problem
-        if self.foreign:
-            return f"the warehouse's table was changed by others: {', '.join(self.foreign)}"
-        if self.pending is None:
-            return "rows may lack values that the log did not carry: the last receipt is not there"
-        if self.pending:
-            return f"{self.pending} rows lack values that the log did not carry and are read again"
-        return None
+_COPIED = (
+    "pending",
+    "mode",
+    "mode_wanted",
+    "deletion_vectors",
+    "deletion_vectors_wanted",
+    "target",
+)
+"""Fields of `MergeProgress` that the document has under the same name."""
 
 
 def make_status(
@@ -86,13 +46,13 @@ def make_status(
     state: OpenState,
     *,
     workers: Sequence[WorkerStatus] | None,
-    merged: Mapping[str, Merged],
+    merged: Mapping[str, MergeProgress],
     takeover_after_s: float,
     now_us: int,
 ) -> Status:
     """The document from what was read; ``workers`` is None when Redis did not answer.
 
-    How late the tables are is for `status_watch` to add. ``merged`` was read before ``tail`` and
+    How late the tables are is for `watch` to add. ``merged`` was read before ``tail`` and
     ``state``, so that it claims no more than they do.
     ``now_us`` is this machine's clock.
     """
@@ -202,7 +162,7 @@ def _chain(tail: Manifest, now_us: int) -> ChainStatus:
 
 
 def _tables(
-    tail: Manifest, state: OpenState, merged: Mapping[str, Merged], now_us: int
+    tail: Manifest, state: OpenState, merged: Mapping[str, MergeProgress], now_us: int
 ) -> tuple[TableStatus, ...]:
     dumping = {
         dump.table
@@ -220,7 +180,7 @@ def _table(
     name: str,
     found: TableState,
     tail: Manifest,
-    merged: Merged | None,
+    merged: MergeProgress | None,
     *,
     dumping: bool,
     now_us: int,
@@ -243,14 +203,9 @@ def _table(
         reason=reason,
         hint=hint,
         complete_through_us=through_us,
-        pending=0 if merged is None else merged.pending,
         verified=verified,
-        mode=None if merged is None else merged.mode,
-        mode_wanted=None if merged is None else merged.mode_wanted,
-        deletion_vectors=None if merged is None else merged.deletion_vectors,
-        deletion_vectors_wanted=None if merged is None else merged.deletion_vectors_wanted,
-        target=None if merged is None else merged.target,
         captured_from=_beginning(found),
+        **({} if merged is None else {name: getattr(merged, name) for name in _COPIED}),
     )
 
 
@@ -267,28 +222,28 @@ def _beginning(found: TableState) -> Beginning | None:
 _Stage = tuple[TableStage, int | None, str | None, str | None]
 
 
-def _stage(found: TableState, merged: Merged | None) -> _Stage:
+def _stage(found: TableState, merged: MergeProgress | None) -> _Stage:
     """The table's state with since when, why and what to do: the source's side first, then the
     warehouse's."""
     if found.condition is not TableCondition.LIVE or merged is None:
         return TableStage(found.condition.value), found.since_seq, found.reason, found.hint
     if merged.problem is not None:
         return TableStage.BLOCKED, None, merged.problem, None
-    if merged.foreign:
+    if merged.unproven:
         return TableStage.UNPROVEN, None, merged.doubt, None
     if merged.stop is not None:
         return TableStage.BLOCKED, merged.stop.seq, merged.stop.reason, merged.stop.hint
     return TableStage.LIVE, None, None, None
 
 
-def _waits_for_nothing(found: TableState, merged: Merged | None) -> bool:
+def _waits_for_nothing(found: TableState, merged: MergeProgress | None) -> bool:
     """A table that was parked before anything of it was captured has nothing to wait for."""
-    if merged is None or merged.manifest_number == 0:
+    if merged is None or merged.manifest == 0:
         over = merged is not None and merged.over
         return over or (found.condition is TableCondition.PARKED and found.last_data_manifest == 0)
     if merged.problem is not None:
         return False
-    return merged.manifest_number >= found.last_data_manifest
+    return merged.manifest >= found.last_data_manifest
 
 
 def _captured_through(found: TableState, tail: Manifest) -> Through:
@@ -298,15 +253,15 @@ def _captured_through(found: TableState, tail: Manifest) -> Through:
 
 
 def _merged_through(
-    found: TableState, tail: Manifest, merged: Merged | None, *, up_to_date: bool
+    found: TableState, tail: Manifest, merged: MergeProgress | None, *, up_to_date: bool
 ) -> Through | None:
-    if merged is None or merged.manifest_number == 0:
+    if merged is None or merged.manifest == 0:
         return None
     if merged.doubt is not None:
-        return Through(merged.seq, merged.manifest_number, None)
+        return Through(merged.seq, merged.manifest, None)
     if up_to_date and found.condition is not TableCondition.PARKED:
         return Through(tail.last_seq, tail.manifest_number, complete_through(found, tail))
-    return Through(merged.seq, merged.manifest_number, merged.source_time_us)
+    return Through(merged.seq, merged.manifest, merged.complete_through_us)
 
 
 def _ahead(at_us: int | None, now_us: int) -> str | None:

@@ -1,4 +1,4 @@
-"""What ``tideline status --json`` prints: one versioned document (`status_making` makes it)."""
+"""The versioned document that ``tideline status --json`` prints (`making` makes it)."""
 
 from __future__ import annotations
 

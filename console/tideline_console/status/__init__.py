@@ -7,27 +7,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 
-import msgspec
+from msgspec.structs import replace
 
 from tideline.contract.errors import TidelineError
 from tideline.contract.manifest import OpenState
 from tideline.contract.schema import parse_table
 from tideline.contract.timeliness import Objective
 from tideline.control import Asker, Heard
-from tideline.planner import applied_state, recent_runs
+from tideline.planner import MergeProgress, applied_state, recent_runs
 from tideline.planner.consumers import let_go
 from tideline.planner.merges import Planning
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
-from tideline_console.freshness import Watch
+from tideline_console.freshness import FreshnessWatch
 from tideline_console.output import write_document, write_text
-from tideline_console.status_document import Status
-from tideline_console.status_making import Merged
-from tideline_console.status_text import print_status
-from tideline_console.status_watch import Limits, Read, objectives, status_of
+from tideline_console.status.document import Status
+from tideline_console.status.text import print_status
+from tideline_console.status.watch import SilenceLimits, StatusInputs, objectives, status_of
 
 
 def run(settings: Settings, *, as_json: bool, as_metrics: bool = False) -> None:
@@ -35,7 +33,7 @@ def run(settings: Settings, *, as_json: bool, as_metrics: bool = False) -> None:
     watch = read_watch(settings)
     status = read_status(settings, watch)
     if as_metrics:
-        from tideline_console.status_metrics import (
+        from tideline_console.status.metrics import (
             metrics,  # prometheus_client comes with capture only
         )
 
@@ -46,7 +44,7 @@ def run(settings: Settings, *, as_json: bool, as_metrics: bool = False) -> None:
         print_status(status)
 
 
-def read_watch(settings: Settings) -> Watch:
+def read_watch(settings: Settings) -> FreshnessWatch:
     """What is asked of freshness, and the merge runs in the window."""
     since_us = time.time_ns() // 1_000 - round(settings.slo.window_s * 1_000_000)
     runs, reached_us = recent_runs(settings, since_us, settings.slo.runs_max)
@@ -55,10 +53,10 @@ def read_watch(settings: Settings) -> Watch:
         own = settings.of_table(parse_table(table)).slo_within_s if table else None
         return objectives(settings.slo.percent, settings.slo.within_s if own is None else own)
 
-    return Watch(objective_of, runs, reached_us)
+    return FreshnessWatch(objective_of, runs, reached_us)
 
 
-def read_status(settings: Settings, watch: Watch | None = None) -> Status:
+def read_status(settings: Settings, watch: FreshnessWatch | None = None) -> Status:
     """The status now. Raises what the store raises; queue and warehouse may be away."""
     watch = read_watch(settings) if watch is None else watch
     merged, warehouse_error = _merged(settings)
@@ -66,7 +64,7 @@ def read_status(settings: Settings, watch: Watch | None = None) -> Status:
     chain = Chain(open_store(settings.store), settings.pipeline)
     tail = chain.tail()
     state = OpenState() if tail is None else chain.open_state(tail)
-    read = Read(
+    read = StatusInputs(
         tail=None if tail is None else tail.manifest,
         state=state,
         heard=heard,
@@ -74,47 +72,32 @@ def read_status(settings: Settings, watch: Watch | None = None) -> Status:
         began_us=None if tail is None else _began_us(chain),
         now_us=time.time_ns() // 1_000,
     )
-    limits = Limits(settings.capture.heartbeat_s, settings.capture.takeover_after_s)
-    return msgspec.structs.replace(
+    limits = SilenceLimits(settings.capture.heartbeat_s, settings.capture.takeover_after_s)
+    return replace(
         status_of(settings.pipeline, read, watch, limits),
         control_error=control_error,
         warehouse_error=warehouse_error,
     )
 
 
-def _merged(settings: Settings) -> tuple[dict[str, Merged], str | None]:
+def _merged(settings: Settings) -> tuple[dict[str, MergeProgress], str | None]:
     try:
         progress = applied_state(settings)
         sound = [name for name, one in progress.items() if one.problem is None]
         stops = Planning(settings, open_store(settings.store)).stops(sound)
     except TidelineError as error:
         return {}, str(error)
-    return {
-        name: Merged(
-            manifest_number=one.manifest,
-            seq=one.seq,
-            source_time_us=one.complete_through_us,
-            foreign=one.unproven,
-            problem=one.problem,
-            pending=one.pending,
-            mode=one.mode,
-            mode_wanted=one.mode_wanted,
-            deletion_vectors=one.deletion_vectors,
-            deletion_vectors_wanted=one.deletion_vectors_wanted,
-            target=one.target,
-            stop=stops.get(name),
-            proof=one.proof,
-        )
-        for name, one in progress.items()
-    }, None
+    return {name: replace(one, stop=stops.get(name)) for name, one in progress.items()}, None
 
 
-def _over(settings: Settings, state: OpenState, merged: Mapping[str, Merged]) -> dict[str, Merged]:
+def _over(
+    settings: Settings, state: OpenState, merged: Mapping[str, MergeProgress]
+) -> dict[str, MergeProgress]:
     """``merged``, knowing which targets were removed when there was nothing more to come."""
     gone = {
         name: table
         for name, table in state.tables.items()
-        if table.gone and name in merged and not merged[name].manifest_number
+        if table.gone and name in merged and not merged[name].manifest
     }
     removed = let_go(settings, open_store(settings.store), gone)
     return {name: replace(one, over=name in removed) for name, one in merged.items()}

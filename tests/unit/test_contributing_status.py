@@ -1,0 +1,69 @@
+"""Checks docs/CONTRIBUTING.md, "Adding a status field": the files that it names are all."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from tideline.planner import MergeProgress
+from tideline_console.status.document import TableStatus
+from tideline_console.status.making import _COPIED
+
+ROOT = Path(__file__).resolve().parents[2]
+NOT_PRODUCT = {"tests", "benchmarks", "simulation"}
+TOUCHED_MAX = 4
+
+
+def section() -> str:
+    """The section's text."""
+    page = (ROOT / "docs" / "CONTRIBUTING.md").read_text()
+    [found] = re.findall(r"^## Adding a status field\n(.*?)(?=^## |\Z)", page, re.M | re.S)
+    return str(found)
+
+
+def steps() -> list[Path]:
+    """The file that each numbered step is about."""
+    return [ROOT / path for path in re.findall(r"^\d\. `([^`]+)`", section(), re.M)]
+
+
+def example() -> str:
+    """The field that the section shows the way of."""
+    [name] = re.findall(r"know it by name, as they do `(\w+)`", section())
+    return str(name)
+
+
+def test_every_path_that_is_named_exists() -> None:
+    named = re.findall(r"`([\w/.]+/[\w.]+)`", section())
+    assert len(named) >= TOUCHED_MAX
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_the_product_knows_a_field_in_these_files_alone() -> None:
+    product = (
+        path
+        for path in ROOT.rglob("*.py")
+        if not NOT_PRODUCT & set(path.relative_to(ROOT).parts)
+        and not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+    )
+    knows = {path for path in product if re.search(rf"\b{example()}\b", path.read_text())}
+    assert knows == set(steps())
+    assert len(steps()) <= TOUCHED_MAX
+
+
+def test_copied_fields_have_one_name_and_no_second_place() -> None:
+    assert example() in _COPIED
+    for known in (MergeProgress, TableStatus):
+        assert set(_COPIED) <= {field.name for field in msgspec.structs.fields(known)}
+
+
+def test_the_command_prints_the_schema() -> None:
+    [command] = re.findall(r"^```\n(.*?) \\\n +> (?:\S+)\n```", section(), re.M | re.S)
+    [target] = re.findall(r"> (docs/\S+)", section())
+    words = shlex.split(command)
+    done = subprocess.run([sys.executable, *words[1:]], cwd=ROOT, capture_output=True, check=True)
+    assert done.stdout == (ROOT / target).read_bytes()
