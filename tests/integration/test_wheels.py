@@ -88,7 +88,9 @@ def test_the_bare_install_has_contract_settings_and_command(wheels: Wheels, tmp_
 
 
 def test_every_module_imports_where_all_extras_are(wheels: Wheels, tmp_path: Path) -> None:
-    programs = environment(wheels.folder / "full", f"{wheels.core}[postgres,mysql,planner,spark,lineage]")
+    programs = environment(
+        wheels.folder / "full", f"{wheels.core}[postgres,mysql,planner,spark,lineage]"
+    )
     done = run(programs / "python", "-c", IMPORT_ALL, *PACKAGES)
     assert done.returncode == 0 and int(done.stdout) > 300, done.stderr
     config = settings(tmp_path)

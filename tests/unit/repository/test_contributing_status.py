@@ -14,8 +14,8 @@ from tideline.planner import MergeProgress
 from tideline_console.status.document import TableStatus
 from tideline_console.status.making import _COPIED
 
-ROOT = Path(__file__).resolve().parents[2]
-NOT_PRODUCT = {"tests", "benchmarks", "simulation"}
+ROOT = Path(__file__).resolve().parents[3]
+NOT_PRODUCT = {"tests", "devtools"}
 TOUCHED_MAX = 4
 
 
