@@ -15,8 +15,8 @@ from devtools.simulation.faults import NOT_APPLICABLE as FAULTS_NOT_APPLICABLE
 from devtools.simulation.faults import Fault, KillPoint
 from devtools.simulation.gate import (
     SEEDS_MAX,
+    GateVerdict,
     Summary,
-    Verdict,
     begin_process,
     catch,
     first_words,
@@ -179,7 +179,7 @@ def _gate(names: Sequence[str], out: Console, *, as_json: bool) -> int:
     return 0 if all(one.clean and one.seeds is not None for one in verdicts) else 1
 
 
-def _as_document(verdict: Verdict) -> dict[str, object]:
+def _as_document(verdict: GateVerdict) -> dict[str, object]:
     return {
         "mutant": verdict.mutant,
         "passes_without_faults": verdict.clean,

@@ -18,7 +18,7 @@ from tideline.settings import Settings
 from tideline.store.chain import Chain, Link
 from tideline.store.objects import open_store
 from tideline.store.probe import probe_store
-from tideline_capture.core.events import Applies, Limits
+from tideline_capture.core.events import Applies, CoreLimits
 from tideline_capture.desk import Desk
 from tideline_capture.health import health_of, limit_of
 from tideline_capture.leadership import Candidate, Lead
@@ -28,7 +28,7 @@ from tideline_capture.metrics import Metrics
 from tideline_capture.points import OnPoint, pass_by
 from tideline_capture.queue import RequestQueue
 from tideline_capture.retries import tell_retries
-from tideline_capture.runtime import Crew, Ended, Session
+from tideline_capture.runtime import CaptureSession, Crew, Ended
 from tideline_capture.sources.administration import Administration
 from tideline_capture.sources.base import Source
 from tideline_capture.sources.mysql.administration import MysqlAdministration
@@ -36,7 +36,7 @@ from tideline_capture.sources.mysql.source import MysqlSource
 from tideline_capture.sources.postgres.administration import PostgresAdministration
 from tideline_capture.sources.postgres.source import PostgresSource
 from tideline_capture.stopping import stop_on_signals, unless_stopped
-from tideline_capture.upkeep import Upkeep
+from tideline_capture.upkeep import StoreUpkeep
 from tideline_capture.uploader import Restart, Uploader
 from tideline_capture.web import serve
 
@@ -126,7 +126,9 @@ def run_worker(
         desk.owns = lambda: uploader.failure is None and uploader.silent_s < patience_s
         health.active(desk.owns)
         crew = Crew(chain, uploader, desk, metrics, writer, stopping, on_point, live, health)
-        upkeep = Upkeep(lambda: live.current, store, lambda: uploader.last.manifest.manifest_number)
+        upkeep = StoreUpkeep(
+            lambda: live.current, store, lambda: uploader.last.manifest.manifest_number
+        )
         upkeep.start()
         try:
             _lead(live, source, crew, lead, until_idle_s)
@@ -163,9 +165,9 @@ def _lead(
         crew.desk.claiming = True
         while True:
             begun = time.monotonic()
-            session: Session | None = None
+            session: CaptureSession | None = None
             try:
-                session = Session(
+                session = CaptureSession(
                     source,
                     crew,
                     link,
@@ -210,9 +212,9 @@ def _prove_ownership(crew: Crew, timeout_s: float | None = None) -> None:
     crew.uploader.drain(timeout_s)
 
 
-def _limits(settings: Settings) -> Limits:
+def _limits(settings: Settings) -> CoreLimits:
     capture = settings.capture
-    return Limits(
+    return CoreLimits(
         flush_interval_s=capture.flush_interval_s,
         heartbeat_s=capture.heartbeat_s,
         segment_bytes_max=capture.segment_bytes_max,

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tideline.contract.schema import TableSchema
 from tideline_capture.arrow_types import OVERFLOW_FIELD, arrow_type
-from tideline_capture.core.checked import CheckRows
+from tideline_capture.core.segment import CheckRows
 from tideline_capture.segments import fill, write_part
 
 

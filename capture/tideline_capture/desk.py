@@ -15,15 +15,13 @@ import structlog
 from tideline.contract.errors import Unavailable
 from tideline.contract.request import Answer
 from tideline.control import WorkerStatus
-from tideline_capture.core.events import CommandArrived, RequestArrived, RequestRefused
+from tideline_capture.core.events import Arrival
 from tideline_capture.points import OnPoint, pass_by
-from tideline_capture.queue import MESSAGES_MAX, Message, RequestQueue
+from tideline_capture.queue import MESSAGES_MAX, RequestQueue
 
 _POLL_S = 0.1
 
 log = structlog.get_logger("tideline.desk")
-
-Arrival = RequestArrived | CommandArrived | RequestRefused
 
 
 class Desk(threading.Thread):
@@ -86,9 +84,9 @@ class Desk(threading.Thread):
         return True
 
     def _claim(self) -> bool:
-        for message in self._queue.claim():
+        for arrived in self._queue.claim():
             self._on_point("request-claimed")
-            self.arrivals.put(_arrival(message))
+            self.arrivals.put(arrived)
         return True
 
     def _send(self) -> bool:
@@ -122,13 +120,3 @@ class Desk(threading.Thread):
             if not self._away:
                 self._away = True
                 log.warning("the control queue is unavailable", reason=str(error))
-
-
-def _arrival(message: Message) -> Arrival:
-    if message.request is not None:
-        return RequestArrived(message.id, message.request)
-    if message.command is not None:
-        return CommandArrived(message.id, message.command)
-    return RequestRefused(
-        message.id, message.request_id, message.error.message if message.error else "not valid"
-    )

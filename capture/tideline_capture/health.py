@@ -15,7 +15,7 @@ from tideline.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class HealthVerdict:
     """An answer, with its reason for people; no secret and no row's value is in it."""
 
     ok: bool
@@ -80,47 +80,47 @@ class Health:
         """Whether a session reads the source's log now."""
         self._reading = reads
 
-    def alive(self) -> Verdict:
+    def alive(self) -> HealthVerdict:
         """Whether every loop came round in the last ``limit_s``."""
         ages = [(one.name, one.silent_s) for one in (self.main, self.uploader)]
         seen = [(name, age) for name, age in ages if age is not None]
         for name, age in seen:
             if age > self.limit_s:
-                return Verdict(
+                return HealthVerdict(
                     False,
                     f"the {name} has not come round for {age:.1f} s; {self.limit_s:g} s are"
                     " allowed",
                 )
         words = ", ".join(f"the {name} came round {age:.1f} s ago" for name, age in seen)
-        return Verdict(True, f"{words}; {self.limit_s:g} s are allowed")
+        return HealthVerdict(True, f"{words}; {self.limit_s:g} s are allowed")
 
-    def ready(self) -> Verdict:
+    def ready(self) -> HealthVerdict:
         """Whether this worker is active and reads the log, or passive and able to take over."""
         if self._stopping():
-            return Verdict(False, "stopping")
+            return HealthVerdict(False, "stopping")
         return self._active_ready() if self._active else self._passive_ready()
 
-    def _active_ready(self) -> Verdict:
+    def _active_ready(self) -> HealthVerdict:
         age = self.main.silent_s or 0.0
         if not self._reading:
-            return Verdict(False, "active, but the source's log is not read")
+            return HealthVerdict(False, "active, but the source's log is not read")
         if age > self._patience_s:
-            return Verdict(False, f"active, but nothing was read for {age:.1f} s")
+            return HealthVerdict(False, f"active, but nothing was read for {age:.1f} s")
         if not self._owns():
-            return Verdict(
+            return HealthVerdict(
                 False,
                 f"active, but the store has taken nothing for {self._patience_s:g} s: another"
                 " worker may own the chain",
             )
-        return Verdict(True, "active, reads the log")
+        return HealthVerdict(True, "active, reads the log")
 
-    def _passive_ready(self) -> Verdict:
+    def _passive_ready(self) -> HealthVerdict:
         age = self._chain_seen.silent_s
         if age is None:
-            return Verdict(False, "starting")
+            return HealthVerdict(False, "starting")
         if age > self._patience_s:
-            return Verdict(False, f"passive, but the store has not answered for {age:.1f} s")
-        return Verdict(True, f"passive, saw the chain {age:.1f} s ago")
+            return HealthVerdict(False, f"passive, but the store has not answered for {age:.1f} s")
+        return HealthVerdict(True, f"passive, saw the chain {age:.1f} s ago")
 
 
 def health_of(settings: Settings, stopping: threading.Event) -> Health:

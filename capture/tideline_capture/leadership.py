@@ -12,19 +12,17 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
-from msgspec.structs import replace
 
 from tideline.contract.errors import Fenced, Unavailable
-from tideline.contract.manifest import Manifest, ManifestKind, OpenState
+from tideline.contract.manifest import Manifest, OpenState
 from tideline.contract.position import SourceIdentity, SourcePosition
 from tideline.store.chain import Chain, Link
 from tideline_capture.health import Health
-from tideline_capture.manifests import following
+from tideline_capture.manifests import first_manifest, takeover
 
 log = structlog.get_logger("tideline.leadership")
 
@@ -98,32 +96,13 @@ class Candidate:
 
     def _found(self, identity: SourceIdentity, begin: SourcePosition) -> Lead | None:
         """Write manifest 1, unless another worker does first."""
-        state = OpenState()
-        first = Manifest(
-            pipeline=self._chain.pipeline,
-            incarnation=uuid.uuid4().hex,
-            manifest_number=1,
-            term=1,
-            writer=self._writer,
-            previous_digest="",
-            kind=ManifestKind.HEARTBEAT,
-            first_seq=1,
-            last_seq=0,
-            position=begin,
-            identity=identity,
-            written_at_us=time.time_ns() // 1000,
-            state=state,
+        return self._append(
+            first_manifest(self._chain.pipeline, self._writer, identity, begin), OpenState()
         )
-        return self._append(first, state)
 
     def _take_over(self, tail: Link) -> Lead | None:
         state = self._chain.open_state(tail)
-        manifest = replace(
-            following(tail, self._writer),
-            term=tail.manifest.term + 1,
-            kind=ManifestKind.TAKEOVER,
-            state=state,
-        )
+        manifest = takeover(tail, self._writer, state)
         lead = self._append(manifest, state)
         if lead is not None:
             log.info("took over", term=manifest.term, manifest_number=manifest.manifest_number)

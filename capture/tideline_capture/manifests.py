@@ -1,9 +1,12 @@
-"""The manifest that follows the chain's tail, made from a sealed segment or from nothing."""
+"""The manifests of this worker: each is made here, and follows the chain's tail."""
 
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -16,10 +19,73 @@ from tideline.contract.manifest import (
     Part,
     tables_in,
 )
+from tideline.contract.position import SourceIdentity, SourcePosition
 from tideline.contract.request import Answer
 from tideline.store.chain import Link
-from tideline_capture.core.draft import Sealed
+from tideline_capture.core.segment import Segment
 from tideline_capture.segments import EncodedPart
+
+_BODY = {one.name for one in fields(Segment)} & set(Manifest.__struct_fields__) - {"state"}
+"""What a closed segment and its manifest both have."""
+
+
+def make_manifest(after: Link | None, **body: Any) -> Manifest:
+    """Make a manifest: a heartbeat, but for what ``body`` says.
+
+    It repeats where the source's log and clock are, and nothing else that ``after`` holds. The
+    first of a chain has its pipeline, writer, position and identity from ``body``.
+    """
+    if after is None:
+        made = {
+            "incarnation": uuid.uuid4().hex,
+            "manifest_number": 1,
+            "term": 1,
+            "previous_digest": "",
+            "first_seq": 1,
+            "last_seq": 0,
+        }
+    else:
+        last = after.manifest
+        made = {
+            "pipeline": last.pipeline,
+            "incarnation": last.incarnation,
+            "manifest_number": last.manifest_number + 1,
+            "term": last.term,
+            "writer": last.writer,
+            "previous_digest": after.digest,
+            "first_seq": last.last_seq + 1,
+            "last_seq": last.last_seq,
+            "position": last.position,
+            "identity": last.identity,
+            "source_time_us": last.through_us,
+        }
+    common = {"kind": ManifestKind.HEARTBEAT, "written_at_us": time.time_ns() // 1000}
+    return Manifest(**{**common, **made, **body})
+
+
+def first_manifest(
+    pipeline: str, writer: str, identity: SourceIdentity, begin: SourcePosition
+) -> Manifest:
+    """Make the manifest that a chain begins with."""
+    return make_manifest(
+        None,
+        pipeline=pipeline,
+        writer=writer,
+        identity=identity,
+        position=begin,
+        state=OpenState(),
+    )
+
+
+def takeover(tail: Link, writer: str, state: OpenState) -> Manifest:
+    """Make the manifest by which ``writer`` takes the chain over, with its open state in full."""
+    return make_manifest(
+        tail,
+        writer=writer,
+        kind=ManifestKind.TAKEOVER,
+        term=tail.manifest.term + 1,
+        state=state,
+    )
 
 
 class Manifests:
@@ -28,7 +94,6 @@ class Manifests:
     def __init__(self, tail: Link, state: OpenState) -> None:
         manifest = tail.manifest
         self.last = tail
-        self._writer = manifest.writer
         self._state_at = manifest.state_at or manifest.manifest_number
         self._data = {name: table.last_data_manifest for name, table in state.tables.items()}
         self._state = state
@@ -47,36 +112,29 @@ class Manifests:
         return replace(self._state, tables=tables)
 
     def segment(
-        self, sealed: Sealed, parts: Iterable[Part], checks: Iterable[Check] = ()
+        self, sealed: Segment, parts: Iterable[Part], checks: Iterable[Check] = ()
     ) -> Manifest:
         """The manifest that commits ``sealed``, whose rows are in ``parts``, and what was read to
         verify in ``checks``."""
         empty = sealed.last_seq < sealed.first_seq and not sealed.state_changed
-        manifest = replace(
-            self._following(),
-            kind=ManifestKind.HEARTBEAT if empty else ManifestKind.SEGMENT,
-            first_seq=sealed.first_seq,
-            last_seq=sealed.last_seq,
-            position=sealed.position,
-            identity=sealed.identity,
-            source_time_us=sealed.source_time_us,
-            parts=tuple(parts),
-            schema_events=sealed.schema_events,
-            truncates=sealed.truncates,
-            floors=sealed.floors,
-            accepted=sealed.accepted,
-            finished=self._ended_here(sealed.finished),
-            refused=self._ended_here(sealed.refused),
-            checks=tuple(checks),
-        )
+        body = {name: getattr(sealed, name) for name in _BODY}
+        body |= {
+            "kind": ManifestKind.HEARTBEAT if empty else ManifestKind.SEGMENT,
+            "parts": tuple(parts),
+            "checks": tuple(checks),
+            "finished": self._ended_here(sealed.finished),
+            "refused": self._ended_here(sealed.refused),
+        }
+        manifest = make_manifest(self.last, **body)
         for table in tables_in(manifest):
             self._data[table] = manifest.manifest_number
         self._state = _numbered(sealed.state, manifest.manifest_number)
         return self._with_state(manifest, changed=sealed.state_changed)
 
-    def heartbeat(self, uploading: Iterable[int]) -> Manifest:
-        """An empty manifest; ``uploading``: the prefixes of parts that no manifest names yet."""
-        beat = replace(self._following(), uploading=tuple(uploading))
+    def heartbeat(self, uploading: Iterable[int], *, released: bool = False) -> Manifest:
+        """An empty manifest; ``uploading``: the prefixes of parts that no manifest names yet.
+        ``released``: this writer stops."""
+        beat = make_manifest(self.last, uploading=tuple(uploading), released=released)
         return self._with_state(beat, changed=False)
 
     def _ended_here(self, answers: Iterable[Answer]) -> tuple[Answer, ...]:
@@ -89,37 +147,11 @@ class Manifests:
         if link.manifest.state is not None:
             self._state_at = link.manifest.manifest_number
 
-    def _following(self) -> Manifest:
-        """An empty heartbeat after the last manifest; `_with_state` completes it."""
-        return following(self.last, self._writer)
-
     def _with_state(self, manifest: Manifest, *, changed: bool) -> Manifest:
         """The manifest with the open state in full where it must be, else where to find it."""
         if not changed and manifest.manifest_number - self._state_at < STATE_DISTANCE_MAX:
             return replace(manifest, state_at=self._state_at)
         return replace(manifest, state=self.state)
-
-
-def following(link: Link, writer: str) -> Manifest:
-    """An empty heartbeat of ``writer`` after ``link``, in its term, without an open state: what
-    every manifest but the first begins as. It repeats where the source's log and clock are, and
-    nothing that ``link`` holds."""
-    last = link.manifest
-    return Manifest(
-        pipeline=last.pipeline,
-        incarnation=last.incarnation,
-        manifest_number=last.manifest_number + 1,
-        term=last.term,
-        writer=writer,
-        previous_digest=link.digest,
-        kind=ManifestKind.HEARTBEAT,
-        first_seq=last.last_seq + 1,
-        last_seq=last.last_seq,
-        position=last.position,
-        identity=last.identity,
-        source_time_us=last.through_us,
-        written_at_us=time.time_ns() // 1000,
-    )
 
 
 def _numbered(state: OpenState, number: int) -> OpenState:

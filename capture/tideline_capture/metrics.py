@@ -166,11 +166,11 @@ class Metrics:
         """How things are at ``now`` (monotonic seconds, of the clock that the uploader goes by);
         ``answers`` are those of the open requests."""
         self._progress.answers = tuple(answers)
-        self._sequence.set(core.sequencer.last)
+        self._sequence.set(core.state.last_seq)
         self._pending.set(uploader.pending_bytes)
         self._redone.set(core.dumps.redone)
         self._strange.set(core.strange_marks)
-        self._open.set(len(core.requests))
+        self._open.set(len(core.state.requests))
         reason = core.dumps.orders.governor.throttled_by(now=now) or ""
         for words, by in _REASONS.items():
             self._throttled.labels(by).set(words in reason)

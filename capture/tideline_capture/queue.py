@@ -14,7 +14,6 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -23,8 +22,6 @@ from redis import RedisError
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.request import (
     Answer,
-    Command,
-    DumpRequest,
     encode_answer,
     parse_command,
     parse_request,
@@ -42,6 +39,7 @@ from tideline.control import (
 )
 from tideline.redis_client import connect, translate
 from tideline.settings import Control
+from tideline_capture.core.events import Arrival, CommandArrived, RequestArrived, RequestRefused
 
 MESSAGES_MAX = 64
 """Entries per claim and kind; with ``control.message_bytes_max`` this bounds the memory."""
@@ -94,22 +92,6 @@ missing (after a FLUSHALL too); measures: ``{cursor, {{id, bytes or -1, value or
 One round trip that never waits."""
 
 
-@dataclass(frozen=True)
-class Message:
-    """One claimed entry: one of ``request``, ``command`` and ``error`` is set.
-
-    A message with an error is to be refused, recorded and acknowledged under ``request_id``, which
-    is the asker's where it can be read, else made of the entry's id; that of a command is its own.
-    """
-
-    id: str
-    raw: bytes
-    request_id: str
-    request: DumpRequest | None = None
-    command: Command | None = None
-    error: Misconfigured | None = None
-
-
 class RequestQueue:
     """The queue of one pipeline, for the worker named ``consumer``; used by one thread.
 
@@ -137,7 +119,7 @@ class RequestQueue:
         self._inheriting = True
         self._retry_at = float("-inf")
 
-    def claim(self) -> list[Message]:
+    def claim(self) -> list[Arrival]:
         """New entries, and pending ones idle for ``claim_idle_s``; [] when there are none.
 
         The first claims take over everything that is pending, however fresh: whoever claimed it
@@ -163,7 +145,7 @@ class RequestQueue:
         if self._cursor == "0-0":
             self._inheriting = False
         return [
-            _message(entry.decode(), size, raw, field=field.decode(), bytes_max=bytes_max)
+            _arrival(entry.decode(), size, raw, field=field.decode(), bytes_max=bytes_max)
             for entry, size, raw, field in reply[1]
         ]
 
@@ -221,7 +203,7 @@ class RequestQueue:
             raise Unavailable(cause.message, cause.hint) from None
 
 
-def _message(entry_id: str, size: int, raw: bytes, *, field: str, bytes_max: int) -> Message:
+def _arrival(entry_id: str, size: int, raw: bytes, *, field: str, bytes_max: int) -> Arrival:
     if size < 0:
         text = f"the message has no field {REQUEST_FIELD!r} or {COMMAND_FIELD!r}"
         return _refused(entry_id, raw, text)
@@ -230,17 +212,15 @@ def _message(entry_id: str, size: int, raw: bytes, *, field: str, bytes_max: int
         return _refused(entry_id, raw, text)
     try:
         if field == COMMAND_FIELD:
-            command = parse_command(raw)
-            return Message(entry_id, raw, command.command_id, command=command)
-        request = parse_request(raw)
+            return CommandArrived(entry_id, parse_command(raw))
+        return RequestArrived(entry_id, parse_request(raw))
     except Misconfigured as error:
         return _refused(entry_id, raw, error.message)
-    return Message(entry_id, raw, request.request_id, request=request)
 
 
-def _refused(entry_id: str, raw: bytes, text: str) -> Message:
-    error = Misconfigured(text, hint="see the JSON Schema of requests in docs/schemas")
-    return Message(entry_id, raw, _request_id(raw) or f"entry-{entry_id}", error=error)
+def _refused(entry_id: str, raw: bytes, text: str) -> RequestRefused:
+    """Refused under the asker's id where it can be read, else under one made of the entry's."""
+    return RequestRefused(entry_id, _request_id(raw) or f"entry-{entry_id}", text)
 
 
 def _request_id(raw: bytes) -> str | None:

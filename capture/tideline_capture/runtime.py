@@ -25,15 +25,14 @@ from tideline.contract.schema import TableSchema
 from tideline.settings import Capture
 from tideline.store.chain import Chain, Link
 from tideline_capture.assistants import Dumpers, Found, Watcher
-from tideline_capture.core.draft import Sealed
+from tideline_capture.core.catalog_identity import CatalogIdentity
 from tideline_capture.core.events import (
     CatalogRound,
-    Limits,
-    RequestArrived,
-    RequestRefused,
+    CoreLimits,
     Snapshot,
     SourceLoad,
 )
+from tideline_capture.core.segment import Segment
 from tideline_capture.core.worker import Worker
 from tideline_capture.desk import Desk
 from tideline_capture.health import Health
@@ -83,7 +82,7 @@ class Crew:
     health: Health = field(default_factory=Health)
 
 
-class Session:
+class CaptureSession:
     """Captures from the chain's tail ``link`` (open state ``state``) on."""
 
     def __init__(
@@ -94,7 +93,7 @@ class Session:
         state: OpenState,
         *,
         settings: Capture,
-        limits: Limits,
+        limits: CoreLimits,
         until_idle_s: float | None,
     ) -> None:
         self._source = source
@@ -108,7 +107,7 @@ class Session:
             link.manifest, state, schemas, limits=limits, token=lambda: uuid.uuid4().hex
         )
         self._found: queue.SimpleQueue[Found] = queue.SimpleQueue()
-        self._durable: queue.SimpleQueue[tuple[Link, Sealed | None]] = queue.SimpleQueue()
+        self._durable: queue.SimpleQueue[tuple[Link, Segment | None]] = queue.SimpleQueue()
         self._table_log = TableLog(state)
         self._accepted = {item.request.request_id for item in state.requests}
         self._buffered_since: float | None = None
@@ -129,7 +128,7 @@ class Session:
         otherwise."""
         position = self._begin()
         reader = self._source.log_reader(
-            position, self._key, self.core.tables.captures, self.core.held
+            position, self._key, self.core.state.captures, self.core.state.held
         )
         dumpers = Dumpers(
             self._source,
@@ -148,7 +147,7 @@ class Session:
             settings=self._settings,
             catalog_interval_s=interval,
         )
-        watcher.durable = position, self.core.clock.time_us
+        watcher.durable = position, self.core.state.clock.time_us
         self._crew.uploader.on_durable = lambda link, sealed: self._durable.put((link, sealed))
         try:
             watcher.start()
@@ -178,21 +177,21 @@ class Session:
         What ended lately is told again: the worker before may have died between its manifest and
         its answer.
         """
-        for answer in self.core.requests.recent:
+        state = self.core.state
+        for answer in state.recent.all:
             self._crew.desk.answer(answer)
         while True:
             tail = replace(
                 self._tail.manifest,
-                position=self.core.position,
-                identity=self.core.identity,
-                state=self.core.open_state(),
+                position=state.position,
+                identity=state.identity,
+                state=state.open_state(),
             )
             position = self._source.resume(tail, self._on_waiting)
-            self.core.identity = self._source.identity()
-            if position == self.core.position:
+            state.identity = self._source.identity()
+            if position == state.position:
                 return position
-            self.core.position = position
-            self.core.draft.state_changed = True
+            state.resume(position)
             sealed = self.core.seal(now=time.monotonic(), force=True)
             if sealed is not None:
                 self._crew.uploader.submit(sealed)
@@ -218,11 +217,11 @@ class Session:
         for thread in (self._crew.uploader, self._crew.desk, dumpers, watcher):
             if thread.failure is not None:
                 raise thread.failure
-        self.core.intake.begin_turn()
+        self.core.begin_turn()
         self._take_found(now)
         self._take_durable(reader, now)
         if self._position is not None:
-            watcher.durable = self._position, self.core.clock.time_us
+            watcher.durable = self._position, self.core.state.clock.time_us
         received = self._read(reader, now)
         self._hand_over(now)
         if self.core.intake.waits:
@@ -278,7 +277,7 @@ class Session:
         if self._buffered and (reader.must_take or full or due or ended):
             # A mark that was just read may end what another thread handed over before writing it.
             self._take_found(now)
-            batch = reader.take(self.core.sequencer.next)
+            batch = reader.take(self.core.state.next_seq)
             self.core.on_batch(batch, now=now, since=self._buffered_since)
             if self.core.in_transaction:
                 self._crew.on_point("inside-transaction")
@@ -306,13 +305,7 @@ class Session:
                 self.core.on_chunk(found, now=now)
         while not self._crew.desk.arrivals.empty() and not self.core.intake.tired:
             arrived = self._crew.desk.arrivals.get()
-            if isinstance(arrived, RequestRefused):
-                self.core.intake.on_refused(arrived)
-                continue
-            if isinstance(arrived, RequestArrived):
-                answer = self.core.intake.on_request(arrived)
-            else:
-                answer = self.core.commands.on_command(arrived)
+            answer = self.core.on_arrival(arrived)
             if answer is not None:
                 self._crew.desk.answer(answer)
 
@@ -341,13 +334,13 @@ class Session:
         while not self._durable.empty():
             link, sealed = self._durable.get()
             manifest = link.manifest
-            self.core.on_durable(manifest)
+            self.core.state.durable(manifest)
             self._position = manifest.position
             self._accepted.update(manifest.accepted)
             for answer in (*manifest.finished, *manifest.refused):
                 # A message under the id of a request that runs is refused without a word to those
                 # who wait for that request.
-                if answer.request_id not in self.core.requests:
+                if answer.request_id not in self.core.state.requests:
                     self._accepted.discard(answer.request_id)
                     self._crew.desk.answer(answer)
             if sealed is not None:
@@ -355,9 +348,8 @@ class Session:
                 self._crew.desk.acknowledge(sealed.messages)
                 self._crew.metrics.committed(manifest)
                 if sealed.state_changed:
-                    self._table_log.durable(
-                        sealed.state, initial_dump=self.core.limits.initial_dump
-                    )
+                    initial_dump = self.core.state.limits.initial_dump
+                    self._table_log.durable(sealed.state, initial_dump=initial_dump)
         return committed
 
     def _confirm(self, reader: LogReader, now: float) -> None:
@@ -440,8 +432,8 @@ def _schemas(crew: Crew, state: OpenState) -> dict[str, TableSchema]:
     for table in state.tables.values():
         fingerprints.add(table.schema)
         if table.catalog:
-            fingerprints.add(table.catalog.rpartition("/")[2])
-    known = sorted(item for item in fingerprints if item and item != "-")
+            fingerprints.add(CatalogIdentity.parse(table.catalog).fingerprint)
+    known = sorted(item for item in fingerprints if item)
     schemas = {}
     for fingerprint in known:
         crew.health.main.turn()

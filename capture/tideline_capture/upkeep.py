@@ -33,7 +33,7 @@ _Collect = Callable[[], dict[str, tuple[int, int]]]
 log = structlog.get_logger("tideline.upkeep")
 
 
-class Upkeep(threading.Thread):
+class StoreUpkeep(threading.Thread):
     """Runs until `stop`, by the settings in force (``current``). ``tail`` tells the newest durable
     manifest's number."""
 

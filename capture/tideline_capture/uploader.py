@@ -30,9 +30,8 @@ from tideline.contract.schema import TableId, TableSchema, parse_table
 from tideline.store.chain import Chain, Link
 from tideline.store.objects import ObjectStore
 from tideline_capture.check_parts import encode_check
-from tideline_capture.core.checked import CheckRows
-from tideline_capture.core.draft import Sealed, Spill
 from tideline_capture.core.events import Rows
+from tideline_capture.core.segment import CheckRows, Segment, Spill
 from tideline_capture.health import Health
 from tideline_capture.manifests import Manifests, named_part
 from tideline_capture.points import OnPoint, pass_by
@@ -82,14 +81,14 @@ class Uploader(threading.Thread):
         super().__init__(name="uploader", daemon=True)
         self.failure: BaseException | None = None
         self.unavailable_since: float | None = None
-        self.on_durable: Callable[[Link, Sealed | None], None] = lambda link, sealed: None
+        self.on_durable: Callable[[Link, Segment | None], None] = lambda link, sealed: None
         self._store = store
         self._chain = chain
         self._manifests = Manifests(tail, state)
         self._heartbeat_s = heartbeat_s
         self._on_point = on_point
         self._health = health or Health()
-        self._queue: queue.SimpleQueue[Sealed | Spill | Restart] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Segment | Spill | Restart] = queue.SimpleQueue()
         self._bytes = 0
         self._unfinished = 0
         self._changed = threading.Condition()
@@ -116,7 +115,7 @@ class Uploader(threading.Thread):
         worker may own the chain, however lately the store's answer came."""
         return time.monotonic() - self._owned_at
 
-    def submit(self, item: Sealed | Spill | Restart) -> None:
+    def submit(self, item: Segment | Spill | Restart) -> None:
         with self._changed:
             self._unfinished += 1
             self._bytes += _bytes_of(item)
@@ -160,7 +159,7 @@ class Uploader(threading.Thread):
         self.join()
         self.check()
         self._on_point("before-release")
-        self._append(replace(self._heartbeat(), released=True), None)
+        self._append(self._heartbeat(released=True), None)
         self._on_point("after-release")
 
     def stop(self) -> None:
@@ -221,7 +220,7 @@ class Uploader(threading.Thread):
                 self.unavailable_since = None
                 return done
 
-    def _handle(self, item: Sealed | Spill | Restart) -> None:
+    def _handle(self, item: Segment | Spill | Restart) -> None:
         if isinstance(item, Restart):
             self._spilled = _Spilled([], [])
             self._append(self._heartbeat(), None)
@@ -233,7 +232,7 @@ class Uploader(threading.Thread):
         else:
             self._commit(item)
 
-    def _commit(self, sealed: Sealed) -> None:
+    def _commit(self, sealed: Segment) -> None:
         self._write_schemas(sealed.schemas)
         self._write_descriptions(sealed.descriptions)
         uploaded = self._put_parts(sealed.rows)
@@ -247,10 +246,10 @@ class Uploader(threading.Thread):
         if time.monotonic() - self._appended_at >= self._heartbeat_s:
             self._append(self._heartbeat(), None)
 
-    def _heartbeat(self) -> Manifest:
-        return self._manifests.heartbeat(self._spilled.prefixes)
+    def _heartbeat(self, *, released: bool = False) -> Manifest:
+        return self._manifests.heartbeat(self._spilled.prefixes, released=released)
 
-    def _append(self, manifest: Manifest, sealed: Sealed | None) -> None:
+    def _append(self, manifest: Manifest, sealed: Segment | None) -> None:
         def attempt() -> tuple[float, Link]:
             return time.monotonic(), self._chain.append(manifest)
 
@@ -332,9 +331,9 @@ class Uploader(threading.Thread):
         )
 
 
-def _bytes_of(item: Sealed | Spill | Restart) -> int:
+def _bytes_of(item: Segment | Spill | Restart) -> int:
     if isinstance(item, Restart):
         return 0
     size: int = sum(rows.batch.nbytes for rows in item.rows)
-    checks = item.checks if isinstance(item, Sealed) else ()
+    checks = item.checks if isinstance(item, Segment) else ()
     return size + sum(chunk.bytes for chunk in checks)

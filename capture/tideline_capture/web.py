@@ -19,7 +19,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from tideline.contract.errors import Misconfigured
-from tideline_capture.health import Health, Verdict
+from tideline_capture.health import Health, HealthVerdict
 
 _SILENT_S = 10.0
 """A client that says nothing for so long is hung up on: each one costs a thread."""
@@ -111,7 +111,7 @@ def _app(registry: CollectorRegistry, health: Health) -> _App:
     return app
 
 
-def _answer(judge: Callable[[], Verdict]) -> _App:
+def _answer(judge: Callable[[], HealthVerdict]) -> _App:
     def app(environ: dict[str, Any], start: _Start) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             return _text(start, "405 Method Not Allowed", "use GET")

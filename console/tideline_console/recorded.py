@@ -12,7 +12,7 @@ from tideline.settings import Settings
 from tideline.store.chain import Chain, Link
 from tideline.store.ended import confirmed
 from tideline.store.objects import open_store
-from tideline_capture.core.requests import Circumstances, answer_of
+from tideline_capture.core.answers import Circumstances, answer_of
 
 DOUBT_S = 2.0
 

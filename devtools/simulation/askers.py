@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import tideline.control
-from devtools.simulation.redis import Client
+from devtools.simulation.redis import SimulatedRedis
 from devtools.simulation.scenario import PlannedDump
+from devtools.simulation.scene import Scene
 from devtools.simulation.scheduler import Process
 from devtools.simulation.tables import TABLES, collated
 from devtools.simulation.workload import all_keys
@@ -17,32 +17,29 @@ from tideline.contract.errors import Unavailable
 from tideline.contract.request import Action, Command, DumpRequest, KeyRange
 from tideline.control import Asker
 
-if TYPE_CHECKING:
-    from devtools.simulation.run import Rig
-
 _REPEAT_S = 4.0
 
 
 class Askers:
     """``waiting`` are the ids of requests whose end nobody has heard of."""
 
-    def __init__(self, rig: Rig) -> None:
-        self._rig = rig
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
         self._process = Process("askers")
-        self._client = Client(rig.redis)
+        self._client = SimulatedRedis(scene.redis)
         self._requests: dict[str, DumpRequest] = {}
         self._asked_at: dict[str, float] = {}
         self._ended: dict[str, str] = {}
         self._asker = self._make()
 
     def _make(self) -> Asker:
-        settings = self._rig.settings
+        settings = self._scene.settings
         with patch.object(tideline.control, "connect", lambda *_, **__: self._client):
             return Asker(settings.control, settings.pipeline)
 
     def start(self) -> None:
-        world = self._rig.world
-        for at, dump in enumerate(self._rig.scenario.dumps):
+        world = self._scene.world
+        for at, dump in enumerate(self._scene.scenario.dumps):
             world.spawn(self._process, f"asker {at}", self._life(dump, f"dump-{at}"))
         world.spawn(self._process, "listener", self._listen)
 
@@ -53,7 +50,7 @@ class Askers:
         """Send it; with ``waits`` until it is known to have ended."""
         if waits:
             self._requests[request.request_id] = request
-            self._asked_at[request.request_id] = self._rig.world.now
+            self._asked_at[request.request_id] = self._scene.world.now
         self._try(lambda: self._asker.ask(request))
 
     def repeat_all(self) -> None:
@@ -75,7 +72,7 @@ class Askers:
 
     def _listen(self) -> None:
         """Repeat what has had no answer for a while."""
-        world = self._rig.world
+        world = self._scene.world
         while True:
             world.sleep(0.7)
             for request_id in self.waiting():
@@ -96,7 +93,7 @@ class Askers:
         """One request, and the commands that are given to it."""
 
         def run() -> None:
-            world, own = self._rig.world, random.Random(dump.seed)
+            world, own = self._scene.world, random.Random(dump.seed)
             world.sleep(dump.at_s)
             self.ask(make_request(dump, request_id, own))
             asked = world.now
@@ -108,7 +105,7 @@ class Askers:
 
     def _steer(self, request_id: str, command_id: str, action: str, own: random.Random) -> None:
         """Repeated until it is heard of: a pause that got lost must not be resumed in vain."""
-        world = self._rig.world
+        world = self._scene.world
         every = action in ("pause", "resume")
         command = Command(
             command_id,

@@ -1,24 +1,19 @@
-"""The adversary: brings about the scenario's faults, and counts what came of them."""
+"""What workers meet of the faults that are under way, and what came of these."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
-from devtools.simulation import injectors
-from devtools.simulation.faults import STORE_WINDOWS, TERMINAL, Fault, KillPoint
+from devtools.simulation.faults import STORE_WINDOWS, Fault, KillPoint
 from devtools.simulation.history import Violation
 from devtools.simulation.log import LogEntry
-from devtools.simulation.scenario import PlannedFault, Scenario
+from devtools.simulation.scene import Scene
 from devtools.simulation.scheduler import Process
 from devtools.simulation.storage import Misfortune
 from tideline.contract.errors import Fenced, InvariantBroken, Misconfigured, SourceLost, Unavailable
-
-if TYPE_CHECKING:
-    from devtools.simulation.run import Rig
 
 _CHANCE = 0.6
 _POINT_WAIT_S = 14.0
@@ -34,91 +29,36 @@ class _Armed:
     until: float
 
 
-class Board:
+class FaultBoard:
     """``hits`` counts faults and kill points that had an effect; ``complaints`` are violations that
-    only the rig can see. ``over``: all faults that come with the workload have been begun."""
+    only the rig can see."""
 
-    def __init__(self, rig: Rig, scenario: Scenario) -> None:
-        self.rig = rig
+    def __init__(self, scene: Scene) -> None:
         self.hits: Counter[str] = Counter()
         self.complaints: list[Violation] = []
         self.final = False
-        self.over = False
         self.healed = False
         self.windows: dict[Fault, float] = {}
         self.expected_stop: Fault | None = None
         self.expected_refusals = 0
-        self._scenario = scenario
+        self._scene = scene
         self._armed: list[_Armed] = []
-        self._injecting = 0
-        self._own = random.Random(f"board {scenario.seed}")
-        self._quick = random.Random(f"quick {scenario.seed}")
+        self._own = random.Random(f"board {scene.scenario.seed}")
+        self._quick = random.Random(f"quick {scene.scenario.seed}")
 
     def hit(self, fault: Fault) -> None:
         self.hits[fault.name] += 1
 
-    # -- the course ----------------------------------------------------------------------------
-
-    def begin(self) -> None:
-        for planned in self._scenario.faults:
-            if planned.fault is Fault.STORE_CONDITION_IGNORED:
-                injectors.ignore_conditions(self)
-        world = self.rig.world
-        world.spawn(Process("adversary"), "adversary", self._run)
-
-    def _run(self) -> None:
-        world, began = self.rig.world, self.rig.world.now
-        for planned in self._scenario.faults:
-            if planned.fault in TERMINAL or planned.fault is Fault.STORE_CONDITION_IGNORED:
-                continue
-            world.sleep(max(0.0, began + planned.at_s - world.now))
-            world.spawn(Process("fault"), planned.fault.name, lambda p=planned: self._inject(p))  # type: ignore[misc]
-        world.sleep(5.0)
-        while self._injecting:
-            world.sleep(0.5)
-        self.over = True
-
-    def _inject(self, planned: PlannedFault) -> None:
-        self._injecting += 1
-        self._bring_about(planned)
-        self._injecting -= 1
-
-    def _bring_about(self, planned: PlannedFault) -> None:
-        own = random.Random(planned.seed)
-        if planned.point is not None:
-            self.arm(planned.point, own)
-        elif planned.fault in STORE_WINDOWS:
-            injectors.trouble_store(self, planned.fault, own)
-        else:
-            injectors.INJECTORS[planned.fault](self, own)
-
-    def arm(self, point: KillPoint, own: random.Random) -> None:
-        """Kill whoever comes to ``point``, soon."""
-        left = own.choice((1, 1, 2, 4))
-        self._armed.append(_Armed(point.value, left, self.rig.world.now + _POINT_WAIT_S))
-        if point in (KillPoint.BEFORE_RELEASE, KillPoint.AFTER_RELEASE):
-            self._armed[-1].left = 1
-            injectors.stop_cleanly(self, own)
-        if point is KillPoint.AFTER_TAKEOVER:
-            self._armed[-1].left = 1
-            active = self.rig.active()
-            if active is not None:
-                self.rig.world.kill(active)
-        if point in (KillPoint.REQUEST_CLAIMED,):
-            self._armed[-1].left = 1
+    def await_process(self, point: KillPoint, left: int) -> None:
+        """Kill the process that comes to ``point``, for the ``left``-th time, soon."""
+        self._armed.append(_Armed(point.value, left, self._scene.world.now + _POINT_WAIT_S))
 
     def heal(self) -> None:
         """No fault has an effect from now on."""
         self.healed = True
         self.windows.clear()
         self._armed.clear()
-        self.rig.bucket.listed = None
-
-    def end(self) -> None:
-        """The fault that ends the pipeline, if the scenario has one: it must stop by name."""
-        for planned in self._scenario.faults:
-            if planned.fault in TERMINAL:
-                injectors.end_pipeline(self, planned.fault, random.Random(planned.seed))
+        self._scene.bucket.listed = None
 
     # -- what workers meet ---------------------------------------------------------------------
 
@@ -128,7 +68,7 @@ class Board:
     def at_point(self, process: Process, name: str) -> None:
         """A worker is at the point; it may be its last."""
         for armed in list(self._armed):
-            if self.rig.world.now > armed.until:
+            if self._scene.world.now > armed.until:
                 self._armed.remove(armed)
             elif armed.point == name and process.alive:
                 armed.left -= 1
@@ -136,18 +76,18 @@ class Board:
                     self._armed.remove(armed)
                     self.hits[f"kill {name}"] += 1
                     self.hit(Fault.KILL)
-                    self.rig.world.kill(process)
+                    self._scene.world.kill(process)
 
     def trouble(self, process: Process) -> _Trouble:
         return _Trouble(self, process)
 
     def on_claim(self) -> None:
         """Messages were claimed from the queue."""
-        if self.windows.pop(Fault.REDIS_LOST_AFTER_POP, 0.0) > self.rig.world.now:
+        if self.windows.pop(Fault.REDIS_LOST_AFTER_POP, 0.0) > self._scene.world.now:
             self.hit(Fault.REDIS_LOST_AFTER_POP)
-            self.rig.redis.flush()
-            process = self.rig.shims.process
-            self.rig.world.kill(process)
+            self._scene.redis.flush()
+            process = self._scene.shims.process
+            self._scene.world.kill(process)
 
     def pause_s(self) -> float:
         return self._quick.uniform(0.002, 0.02) if self._quick.random() < 0.9 else 0.15
@@ -162,12 +102,12 @@ class Board:
         for fault, until in list(self.windows.items()):
             if fault not in STORE_WINDOWS:
                 continue
-            if until < self.rig.world.now:
+            if until < self._scene.world.now:
                 del self.windows[fault]
                 continue
             if fault is not Fault.STORE_DOWN and self._own.random() > _CHANCE:
                 continue
-            met = injectors.misfortune(fault, kind, key, self._own, usual)
+            met = _misfortune(fault, kind, key, self._own, usual)
             if met is not None:
                 self.hit(fault)
                 return met
@@ -181,7 +121,7 @@ class Board:
         elif kind == "put":
             name = KillPoint.PART_SENT.value
         if name is not None and any(armed.point == name for armed in self._armed):
-            self.rig.world.later(0.001, lambda: self._killed_under_way(process, name))
+            self._scene.world.later(0.001, lambda: self._killed_under_way(process, name))
 
     def _killed_under_way(self, process: Process, name: str) -> None:
         if process.alive and not process.frozen:
@@ -212,7 +152,7 @@ class Board:
 class _Trouble:
     """`source.Trouble` of one process."""
 
-    def __init__(self, board: Board, process: Process) -> None:
+    def __init__(self, board: FaultBoard, process: Process) -> None:
         self._board = board
         self._process = process
 
@@ -225,3 +165,39 @@ class _Trouble:
 
     def pause_s(self) -> float:
         return self._board.pause_s()
+
+
+def _misfortune(
+    fault: Fault, kind: str, key: str, own: random.Random, usual: Misfortune
+) -> Misfortune | None:
+    """What ``fault`` does to a request, None when it does not concern it."""
+    writes, manifest = kind in ("put", "create"), kind == "create" and "/log/" in key
+    late = usual.travel_s + own.uniform(0.2, 1.5)
+    timeout = "error sending request, kind: Timeout"
+    match fault:
+        case Fault.STORE_500:
+            return replace(usual, error="status code: 500", effect=own.random() < 0.4)
+        case Fault.STORE_503 | Fault.STORE_DOWN:
+            return replace(usual, error="status code: 503", effect=False)
+        case Fault.STORE_429:
+            return replace(usual, error="status code: 429", effect=False)
+        case Fault.STORE_TIMEOUT_BEFORE:
+            return replace(usual, error=timeout, effect=False, answer_s=late)
+        case Fault.STORE_TIMEOUT_AFTER:
+            return replace(usual, error=timeout, answer_s=late)
+        case Fault.STORE_OWN_412 if manifest:
+            return replace(usual, error=timeout)
+        case Fault.STORE_OWN_409 if kind == "create":
+            return replace(usual, taken=True)
+        case Fault.STORE_SLOW:
+            return replace(usual, travel_s=own.uniform(0.3, 2.5), answer_s=own.uniform(0.1, 1.0))
+        case Fault.STORE_SLOW_BODY if kind == "get":
+            return replace(usual, answer_s=own.uniform(0.5, 2.0))
+        case Fault.STORE_TRUNCATED_GET if kind == "get":
+            return replace(usual, error="error decoding response body, kind: Decode")
+        case Fault.STORE_LATE_DUPLICATE if writes:
+            again = own.uniform(1.0, 12.0)
+            if own.random() < 0.5:
+                return replace(usual, error=timeout, effect=False, again_s=again)
+            return replace(usual, again_s=again)
+    return None

@@ -12,15 +12,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from devtools.simulation.columns import Alteration, altered, carried, told_steps
-from devtools.simulation.history import Entry, Transaction
+from devtools.simulation.history import LedgerEntry, LedgerTransaction
 from devtools.simulation.log import (
     Aborted,
-    Change,
-    Kind,
+    DatabaseKind,
     LogEntry,
+    LoggedChange,
+    LoggedStatement,
     OurMark,
-    Statement,
-    Work,
+    SessionWork,
     Xa,
 )
 from devtools.simulation.scheduler import Process, Signal, World
@@ -30,7 +30,7 @@ from devtools.simulation.tables import (
     Form,
     Key,
     Row,
-    Table,
+    SimulatedTable,
     digest_of,
     first_form,
 )
@@ -43,7 +43,7 @@ EPOCH_S = 1_700_000_000
 class Database:
     """The server. ``lags`` draws how long a commit takes to become visible."""
 
-    def __init__(self, world: World, kind: Kind, lags: Callable[[], float]) -> None:
+    def __init__(self, world: World, kind: DatabaseKind, lags: Callable[[], float]) -> None:
         self.world = world
         self.kind = kind
         self.up = True
@@ -56,11 +56,13 @@ class Database:
         """Why the worker's place in the log is gone for good, if it is."""
         self.log: list[LogEntry] = []
         self.tables = {
-            name: Table(name, first_form(name, at + 1, numbered=kind is Kind.POSTGRES))
+            name: SimulatedTable(
+                name, first_form(name, at + 1, numbered=kind is DatabaseKind.POSTGRES)
+            )
             for at, name in enumerate(TABLES)
         }
-        self.transactions: list[Transaction] = []
-        self.rolled_back: list[Entry] = []
+        self.transactions: list[LedgerTransaction] = []
+        self.rolled_back: list[LedgerEntry] = []
         self.visible = Signal()
         self.logged = Signal()
         self.resets = 0
@@ -74,7 +76,7 @@ class Database:
         self._running: dict[int, bool] = {}
         self._in_flight: dict[int, Callable[[], None]] = {}
         self._last_visible_at = 0.0
-        self._open: list[Work] = []
+        self._open: list[SessionWork] = []
         self._marks: dict[int, Signal] = {}
         self.committing_xa = 0
         self.memberships = 0
@@ -110,8 +112,8 @@ class Database:
         """Whether everything that was begun has ended and is visible."""
         return not self._open and not self._in_flight
 
-    def begin(self) -> Work:
-        work = Work(self._next_xid())
+    def begin(self) -> SessionWork:
+        work = SessionWork(self._next_xid())
         self._open.append(work)
         return work
 
@@ -130,7 +132,7 @@ class Database:
 
     # -- a transaction's steps -----------------------------------------------------------------
 
-    def write(self, work: Work, table: str, op: str, key: Key, row: Row | None) -> None:
+    def write(self, work: SessionWork, table: str, op: str, key: Key, row: Row | None) -> None:
         """Insert, update or delete the row of ``key``; its lock is ours (`lock`)."""
         ver = self._count(work, table, key)
         before = self.current(work, table, key)
@@ -138,12 +140,12 @@ class Database:
         work.rows[table, key] = now
         form = self.tables[table].form
         work.changes.append(
-            Change(table, op, key, form, now, None, self._unsupplied(before, now, op))
+            LoggedChange(table, op, key, form, now, None, self._unsupplied(before, now, op))
         )
         digest = None if now is None else digest_of(now)
-        work.entries.append(Entry(table, key, ver, op, digest, self._is_logged(form)))
+        work.entries.append(LedgerEntry(table, key, ver, op, digest, self._is_logged(form)))
 
-    def move(self, work: Work, table: str, key: Key, to: Key, row: Row) -> None:
+    def move(self, work: SessionWork, table: str, key: Key, to: Key, row: Row) -> None:
         """Change the row's key; both locks are ours."""
         gone, ver = self._count(work, table, key), self._count(work, table, to)
         before = self.current(work, table, key)
@@ -153,13 +155,13 @@ class Database:
         work.rows[table, to] = now
         form = self.tables[table].form
         work.changes.append(
-            Change(table, "u", to, form, now, key, self._unsupplied(before, now, "u"))
+            LoggedChange(table, "u", to, form, now, key, self._unsupplied(before, now, "u"))
         )
         logged = self._is_logged(form)
-        work.entries.append(Entry(table, key, gone, "d", None, logged))
-        work.entries.append(Entry(table, to, ver, "c", digest_of(now), logged))
+        work.entries.append(LedgerEntry(table, key, gone, "d", None, logged))
+        work.entries.append(LedgerEntry(table, to, ver, "c", digest_of(now), logged))
 
-    def truncate(self, work: Work, table: str) -> None:
+    def truncate(self, work: SessionWork, table: str) -> None:
         """The table is ours alone (`lock_table`). The ledger has a truncate that the log does not
         tell as deletes of every row."""
         form, logged = self.tables[table].form, self._is_logged(self.tables[table].form)
@@ -167,20 +169,20 @@ class Database:
         for key in sorted(gone, key=repr):
             if not logged and self.current(work, table, key) is not None:
                 ver = self._count(work, table, key)
-                work.entries.append(Entry(table, key, ver, "d", None, logged))
+                work.entries.append(LedgerEntry(table, key, ver, "d", None, logged))
             work.rows[table, key] = None
-        work.changes.append(Change(table, "t", (), form))
+        work.changes.append(LoggedChange(table, "t", (), form))
         if logged:
             ver = self._count(work, table, ())
-            work.entries.append(Entry(table, (), ver, "t", None, logged))
+            work.entries.append(LedgerEntry(table, (), ver, "t", None, logged))
 
-    def current(self, work: Work, table: str, key: Key) -> Row | None:
+    def current(self, work: SessionWork, table: str, key: Key) -> Row | None:
         """The row as the transaction sees it."""
         if (table, key) in work.rows:
             return work.rows[table, key]
         return self.tables[table].rows.get(key)
 
-    def lock(self, work: Work, table: str, key: Key) -> bool:
+    def lock(self, work: SessionWork, table: str, key: Key) -> bool:
         """Take the row's lock; False when another has it, or all of the table."""
         if (table, key) in work.locks:
             return True
@@ -191,7 +193,7 @@ class Database:
         work.locks.append((table, key))
         return True
 
-    def lock_table(self, work: Work, table: str) -> bool:
+    def lock_table(self, work: SessionWork, table: str) -> bool:
         """Take all of the table; False when anybody else holds anything of it."""
         held = self.tables[table]
         ours = {key for name, key in work.locks if name == table}
@@ -201,7 +203,7 @@ class Database:
         work.tables.append(table)
         return True
 
-    def savepoint(self, work: Work) -> Work:
+    def savepoint(self, work: SessionWork) -> SessionWork:
         """The transaction as it is, to go back to."""
         return replace(
             work,
@@ -213,25 +215,25 @@ class Database:
             vers=dict(work.vers),
         )
 
-    def roll_back_to(self, work: Work, savepoint: Work) -> None:
+    def roll_back_to(self, work: SessionWork, savepoint: SessionWork) -> None:
         """Undo what came since; its locks stay."""
         self.rolled_back += work.entries[len(savepoint.entries) :]
         work.undone = work.undone or len(work.changes) > len(savepoint.changes)
         work.changes, work.entries = savepoint.changes, savepoint.entries
         work.rows, work.vers = savepoint.rows, savepoint.vers
 
-    def roll_back(self, work: Work) -> None:
+    def roll_back(self, work: SessionWork) -> None:
         self.rolled_back += work.entries
         self._release(work)
         self._open.remove(work)
         self._ended(work.xid)
 
-    def commit(self, work: Work) -> Signal:
+    def commit(self, work: SessionWork) -> Signal:
         """Put the transaction into the log; the signal is given when it is visible."""
         if work.aborted:
             raise Aborted
         self._open.remove(work)
-        self.transactions.append(Transaction(work.xid, tuple(work.entries)))
+        self.transactions.append(LedgerTransaction(work.xid, tuple(work.entries)))
         changes = tuple(one for one in work.changes if self._is_logged(one.form))
         self.unlogged += [
             (table, self.end)
@@ -242,20 +244,20 @@ class Database:
         self._append(work.xid, changes=changes, packed=work.packed, savepoint=work.undone)
         return self._show_later(work.xid, lambda: self._apply(work))
 
-    def prepare_xa(self, work: Work, xa_id: str) -> None:
+    def prepare_xa(self, work: SessionWork, xa_id: str) -> None:
         """`XA PREPARE`: the rows are in the log, and the transaction may yet be rolled back."""
         self._open.remove(work)
         changes = tuple(one for one in work.changes if self._is_logged(one.form))
         self._append(work.xid, changes=changes, xa=Xa.PREPARE, xa_id=xa_id)
 
-    def end_xa(self, work: Work, xa_id: str, *, commit: bool) -> None:
+    def end_xa(self, work: SessionWork, xa_id: str, *, commit: bool) -> None:
         self._append(work.xid, xa=Xa.COMMIT if commit else Xa.ROLLBACK, xa_id=xa_id)
         if not commit:
             self.rolled_back += work.entries
             self._release(work)
             self._ended(work.xid)
             return
-        self.transactions.append(Transaction(work.xid, tuple(work.entries)))
+        self.transactions.append(LedgerTransaction(work.xid, tuple(work.entries)))
         self.committing_xa += 1
 
         def shown() -> None:
@@ -288,23 +290,25 @@ class Database:
 
     def make(self, table: str) -> None:
         """`CREATE TABLE`, in the log of a MySQL."""
-        self.tables[table] = Table(table, first_form(table, len(self.tables) + 1, numbered=False))
-        self._append(0, statement=Statement(table, f"CREATE TABLE {table}", True, made=True))
+        self.tables[table] = SimulatedTable(
+            table, first_form(table, len(self.tables) + 1, numbered=False)
+        )
+        self._append(0, statement=LoggedStatement(table, f"CREATE TABLE {table}", True, made=True))
 
     def state(self, table: str, text: str, *, neutral: bool) -> None:
         """A DDL statement: PostgreSQL's log has none."""
-        if self.kind is Kind.MYSQL:
-            self._append(0, statement=Statement(table, text, neutral))
+        if self.kind is DatabaseKind.MYSQL:
+            self._append(0, statement=LoggedStatement(table, text, neutral))
 
-    def alter(self, held: Table, what: Alteration, *, understood: bool = True) -> None:
+    def alter(self, held: SimulatedTable, what: Alteration, *, understood: bool = True) -> None:
         """Change the columns of a table that nobody has a lock on. PostgreSQL's log says nothing of
         it; in that of a MySQL is the statement (``understood``: a reader knows what it does)."""
         held.form = altered(held.form, what)
         held.rows = {key: carried(row, what, held.form) for key, row in held.rows.items()}
-        if self.kind is Kind.MYSQL:
+        if self.kind is DatabaseKind.MYSQL:
             steps = told_steps(what, held.form) if understood else None
             text = f"ALTER TABLE {held.name} {what.words}"
-            self._append(0, statement=Statement(held.name, text, understood, steps))
+            self._append(0, statement=LoggedStatement(held.name, text, understood, steps))
 
     def note_gap(self, reason: str) -> None:
         """The log says that it lacks rows."""
@@ -323,13 +327,13 @@ class Database:
                 continue
             op = "d" if now is None else ("u" if key in held.rows else "c")
             digest = None if now is None else digest_of(now)
-            entries.append(Entry(table, key, ver, op, digest, logged=False))
+            entries.append(LedgerEntry(table, key, ver, op, digest, logged=False))
             held.vers[key] = ver
             if now is None:
                 del held.rows[key]
             else:
                 held.rows[key] = now
-        self.transactions.append(Transaction(self._next_xid_ended(), tuple(entries)))
+        self.transactions.append(LedgerTransaction(self._next_xid_ended(), tuple(entries)))
 
     def unpublish(self) -> None:
         """Drop the publication: the worker makes another."""
@@ -381,15 +385,15 @@ class Database:
         self.world.give(self.visible)
 
     def _is_logged(self, form: Form) -> bool:
-        return self.kind is Kind.MYSQL or bool(form.membership)
+        return self.kind is DatabaseKind.MYSQL or bool(form.membership)
 
     def _unsupplied(self, before: Row | None, now: Row | None, op: str) -> tuple[str, ...]:
-        if self.kind is Kind.MYSQL or op != "u" or before is None or now is None:
+        if self.kind is DatabaseKind.MYSQL or op != "u" or before is None or now is None:
             return ()
         same = before.get("big") is not None and before.get("big") == now.get("big")
         return ("big",) if same else ()
 
-    def _count(self, work: Work, table: str, key: Key) -> int:
+    def _count(self, work: SessionWork, table: str, key: Key) -> int:
         ver = work.vers.get((table, key), self.tables[table].vers.get(key, 0)) + 1
         work.vers[table, key] = ver
         return ver
@@ -413,7 +417,7 @@ class Database:
         """Make a logged transaction visible after a while; ``shown`` is given then."""
         shown = shown or Signal()
         moment = self.world.now + (self._lags() if lag is None else lag)
-        if self.kind is Kind.MYSQL and self.order_commits:
+        if self.kind is DatabaseKind.MYSQL and self.order_commits:
             moment = max(moment, self._last_visible_at)
         self._last_visible_at = max(self._last_visible_at, moment)
 
@@ -428,7 +432,7 @@ class Database:
         self.world.later(moment - self.world.now, show)
         return shown
 
-    def _apply(self, work: Work) -> None:
+    def _apply(self, work: SessionWork) -> None:
         for (table, key), row in work.rows.items():
             if row is None:
                 self.tables[table].rows.pop(key, None)
@@ -442,7 +446,7 @@ class Database:
                 held.form = replace(held.form, storage=held.form.storage + 1)
         self._release(work)
 
-    def _release(self, work: Work) -> None:
+    def _release(self, work: SessionWork) -> None:
         for table, key in work.locks:
             self.tables[table].locked.discard(key)
         for table in work.tables:
@@ -452,16 +456,3 @@ class Database:
 def bank_total(rows: dict[Key, Row]) -> int:
     """The sum over `ACCOUNTS`, which transfers leave as it is."""
     return sum(int(row["balance"]) for row in rows.values())
-
-
-__all__ = [
-    "ACCOUNTS",
-    "Aborted",
-    "Change",
-    "Database",
-    "Kind",
-    "LogEntry",
-    "Work",
-    "Xa",
-    "bank_total",
-]

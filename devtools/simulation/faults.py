@@ -9,7 +9,7 @@ from enum import Enum
 
 
 class Fault(Enum):
-    """The kinds of fault; each has one injector in `simulation.adversary`."""
+    """The kinds of fault; each has one injector in `devtools.simulation.adversary`."""
 
     KILL = "worker killed at a named point"
     STOP = "worker stopped for longer than a takeover takes"

@@ -44,7 +44,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GateVerdict:
     """A mutant before the gate: caught by the ``seeds``-th scenario (None: it survived)."""
 
     mutant: str
@@ -78,19 +78,19 @@ def sparing_threads() -> None:
     pa.set_io_thread_count(1)
 
 
-def catch(name: str, seeds_max: int = SEEDS_MAX) -> Verdict:
+def catch(name: str, seeds_max: int = SEEDS_MAX) -> GateVerdict:
     """Put a mutant through the gate: a run without faults first, then seeds until one fails."""
     sparing_threads()
     mutant = named(name)
     with mutant.installed():
         clean = simulate(without_faults(1, mutant.kind), mutant.flaws)
         if clean.violations:
-            return Verdict(name, False, None, 1, words_of(clean)[0])
+            return GateVerdict(name, False, None, 1, words_of(clean)[0])
         for count, seed in enumerate(range(mutant.seed, mutant.seed + seeds_max), 1):
             words = first_words(scenario_for(mutant, seed), mutant)
             if words:
-                return Verdict(name, True, count, seed, words[0])
-    return Verdict(name, True, None)
+                return GateVerdict(name, True, count, seed, words[0])
+    return GateVerdict(name, True, None)
 
 
 def scenario_for(mutant: Mutant, seed: int) -> Scenario:

@@ -3,39 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from devtools.simulation.database import EPOCH_S, bank_total
 from devtools.simulation.history import (
+    ChainEvent,
     ChainManifest,
-    Event,
-    History,
+    LedgerTransaction,
     Liveness,
     MergeCommit,
     Row,
-    Transaction,
+    RunHistory,
 )
 from devtools.simulation.rows import PartRow
+from devtools.simulation.stage import Stage
 from devtools.simulation.tables import ACCOUNTS, LATER, digest_of, shape_of
 from devtools.simulation.told import told
 from devtools.simulation.wire import PLACES, index_of
 from tideline.contract.errors import CorruptData
 from tideline.contract.manifest import Manifest, decode_manifest, digest
+from tideline.contract.reasons import SnapshotReason
 from tideline.contract.schema import Verdict
-from tideline_capture.core.requests import REREAD
-
-if TYPE_CHECKING:
-    from devtools.simulation.run import Rig
-    from devtools.simulation.storage import Bucket
 
 
-def writer_of(bucket: Bucket) -> str | None:
-    """The writer of the newest manifest."""
-    newest = max((key for key in bucket.objects if "/log/" in key), default=None)
-    return None if newest is None else decode_manifest(bucket.objects[newest]).writer
-
-
-def gather(rig: Rig, liveness: Liveness) -> History:
+def gather(rig: Stage, liveness: Liveness) -> RunHistory:
     """All that is known of the run."""
     manifests = []
     settled = liveness.heartbeat_s is not None
@@ -50,7 +40,7 @@ def gather(rig: Rig, liveness: Liveness) -> History:
         )
         for name, table in rig.database.tables.items()
     }
-    return History(
+    return RunHistory(
         transactions=_ledger(rig, manifests),
         manifests=tuple(manifests),
         rolled_back=tuple(rig.database.rolled_back),
@@ -64,7 +54,7 @@ def gather(rig: Rig, liveness: Liveness) -> History:
     )
 
 
-def _commits(rig: Rig, manifests: list[ChainManifest]) -> tuple[MergeCommit, ...]:
+def _commits(rig: Stage, manifests: list[ChainManifest]) -> tuple[MergeCommit, ...]:
     """The merges' commits. What changed without row events leaves rows in doubt, and columns that
     the log did not repeat wrong, until a dump that began after it is merged. So does a change of
     columns of which it is not certain what became of them."""
@@ -89,7 +79,7 @@ def _commits(rig: Rig, manifests: list[ChainManifest]) -> tuple[MergeCommit, ...
     return tuple(commits)
 
 
-def _proofs(rig: Rig) -> list[tuple[str, int, int]]:
+def _proofs(rig: Stage) -> list[tuple[str, int, int]]:
     """(table, manifest, sequence): with that manifest nothing that changed up to the sequence is in
     doubt any more. That is when a whole dump ended which began there, and the rows that moved while
     it ran, without all their values, have been read again too."""
@@ -101,7 +91,7 @@ def _proofs(rig: Rig) -> list[tuple[str, int, int]]:
         rereading = {
             table
             for item in manifest.state.requests
-            if item.request.request_id.startswith(REREAD)
+            if item.request.why is SnapshotReason.REREAD
             for table in item.request.tables
         }
         done = [one for one in waiting if one[0] not in rereading]
@@ -124,7 +114,7 @@ def _seq_at(manifests: list[ChainManifest], position: int) -> int:
     )
 
 
-def _ledger(rig: Rig, manifests: list[ChainManifest]) -> tuple[Transaction, ...]:
+def _ledger(rig: Stage, manifests: list[ChainManifest]) -> tuple[LedgerTransaction, ...]:
     """The ledger. What a reader left out before its table was captured for the first time, and what
     was committed before capture began, is in no segment: the first dump has it. No such excuse for
     the table that the log has the creation of."""
@@ -143,13 +133,13 @@ def _ledger(rig: Rig, manifests: list[ChainManifest]) -> tuple[Transaction, ...]
                 replace(entry, logged=entry.logged and not excused(entry.table))
                 for entry in one.entries
             )
-            one = Transaction(one.txid, entries)
+            one = LedgerTransaction(one.txid, entries)
         transactions.append(one)
     return tuple(transactions)
 
 
-def _manifest(rig: Rig, manifest: Manifest, raw_digest: str) -> ChainManifest:
-    events: list[Event] = []
+def _manifest(rig: Stage, manifest: Manifest, raw_digest: str) -> ChainManifest:
+    events: list[ChainEvent] = []
     for part in manifest.parts:
         try:
             rows = rig.merger.parts.rows(rig.merger.schema(part.schema), part.key)
@@ -166,10 +156,10 @@ def _manifest(rig: Rig, manifest: Manifest, raw_digest: str) -> ChainManifest:
     return replace(one, through_us=manifest.through_us, lacks_us=lacks_us)
 
 
-def _event(table: str, row: PartRow) -> Event:
+def _event(table: str, row: PartRow) -> ChainEvent:
     dumped = row.op == "r" or (row.op == "d" and row.xid == 0)
     gone = row.op == "d"
-    return Event(
+    return ChainEvent(
         seq=row.seq,
         table=table,
         key=row.key,

@@ -1,7 +1,7 @@
 """One run's history: what was written at the source, what the chain and the warehouse say of it.
 
 Plain values that any rig can fill in, the simulator as well as real servers; `oracle.check` judges
-them. The ledger has one `Entry` per change of a key, written with the change in the same
+them. The ledger has one `LedgerEntry` per change of a key, written with the change in the same
 transaction. ``ver`` counts the changes of a key: 1, 2, 3 … over all its lives, its deletions
 included, without a gap; a transaction that rolls back gives its versions back, and the next one
 takes them again under another digest. So each key's order is known without a clock.
@@ -22,7 +22,7 @@ Digest = str | int
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """One change of one key. ``op``: ``c`` insert, ``u`` update, ``d`` delete, ``t`` truncate.
 
     ``digest`` is of the row after the change, None when there is none. ``logged``: the change is
@@ -39,15 +39,15 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class LedgerTransaction:
     """A committed transaction; its entries in the order of its statements."""
 
     txid: int
-    entries: tuple[Entry, ...]
+    entries: tuple[LedgerEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ChainEvent:
     """One row of a part. ``op`` as in parts: ``c``, ``u``, ``d``, and ``r`` for a dump's row.
 
     ``ver`` and ``digest`` are None where the row does not carry them: in deletes, and where
@@ -96,7 +96,7 @@ class ChainManifest:
     previous_digest: str = ""
     takeover: bool = False
     position: int | None = None
-    events: tuple[Event, ...] = ()
+    events: tuple[ChainEvent, ...] = ()
     truncates: tuple[TableSeq, ...] = ()
     floors: tuple[TableSeq, ...] = ()
     others: tuple[int, ...] = ()
@@ -104,7 +104,7 @@ class ChainManifest:
     lacks_us: int | None = None
 
 
-class Outcome(StrEnum):
+class AppendOutcome(StrEnum):
     """What a writer was told of its append, in the end."""
 
     ACCEPTED = "accepted"
@@ -121,7 +121,7 @@ class Attempt:
     term: int
     writer: str
     digest: str
-    outcome: Outcome
+    outcome: AppendOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class Liveness:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class RunHistory:
     """All that is known of one run.
 
     ``transactions``: every committed one; in commit order if ``ordered`` (needed only for
@@ -193,9 +193,9 @@ class History:
     must be.
     """
 
-    transactions: tuple[Transaction, ...]
+    transactions: tuple[LedgerTransaction, ...]
     manifests: tuple[ChainManifest, ...]
-    rolled_back: tuple[Entry, ...] = ()
+    rolled_back: tuple[LedgerEntry, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     commits: tuple[MergeCommit, ...] = ()
     source: Mapping[str, tuple[Row, ...]] = field(default_factory=dict)

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from devtools.simulation.history import Entry
+from devtools.simulation.history import LedgerEntry
 from devtools.simulation.tables import Form, Key, Row
 from tideline.contract.steps import ColumnStep
 from tideline_capture.core.events import MarkKind
 from tideline_capture.sources.mark_key import MarkKey
 
 
-class Kind(Enum):
+class DatabaseKind(Enum):
     POSTGRES = "postgres"
     MYSQL = "mysql"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class LoggedChange:
     """A row's change as the log has it. ``op`` ``t`` is a truncate. ``row`` is the row after it;
     ``unchanged`` are columns of it that the log does not carry."""
 
@@ -32,7 +32,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class LoggedStatement:
     """A DDL statement, in the log of a MySQL. ``steps``: see `StatementSeen`; ``made``: it made
     the table."""
 
@@ -70,9 +70,9 @@ class LogEntry:
     position: int
     xid: int
     at: float
-    changes: tuple[Change, ...] = ()
+    changes: tuple[LoggedChange, ...] = ()
     mark: OurMark | None = None
-    statement: Statement | None = None
+    statement: LoggedStatement | None = None
     packed: bool = False
     savepoint: bool = False
     gap: str | None = None
@@ -85,12 +85,12 @@ class Aborted(Exception):
 
 
 @dataclass(eq=False)
-class Work:
+class SessionWork:
     """A transaction of the workload that has not ended. ``undone``: a part was rolled back."""
 
     xid: int
-    changes: list[Change] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)
+    changes: list[LoggedChange] = field(default_factory=list)
+    entries: list[LedgerEntry] = field(default_factory=list)
     rows: dict[tuple[str, Key], Row | None] = field(default_factory=dict)
     locks: list[tuple[str, Key]] = field(default_factory=list)
     tables: list[str] = field(default_factory=list)

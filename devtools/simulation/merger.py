@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from devtools.simulation.askers import Askers
+from devtools.simulation.board import FaultBoard
 from devtools.simulation.faults import Fault
 from devtools.simulation.history import MergeCommit, Remerge
+from devtools.simulation.scene import Scene
 from devtools.simulation.scheduler import Process
 from devtools.simulation.tables import LATER, TABLES
 from devtools.simulation.warehouse import (
     Conflict,
-    Parts,
     Run,
-    Target,
+    SimulatedTarget,
+    WarehouseParts,
     commit_of,
     digest_table,
     plan_for,
@@ -39,34 +41,33 @@ from tideline.contract.plan import Plan, TablePlan
 from tideline.contract.receipt import reread_request
 from tideline.contract.schema import TableSchema, decode_schema
 
-if TYPE_CHECKING:
-    from devtools.simulation.run import Rig
-
 _EVERY_S = (3.0, 7.0)
 
 
 class Merger:
     """Brings the warehouse along; ``commits`` is what each commit made of its table."""
 
-    def __init__(self, rig: Rig) -> None:
-        self.targets = {name: Target() for name in (*TABLES, LATER)}
+    def __init__(self, scene: Scene, board: FaultBoard, askers: Askers) -> None:
+        self.targets = {name: SimulatedTarget() for name in (*TABLES, LATER)}
         self.commits: list[MergeCommit] = []
         self.trouble: list[Fault] = []
         self.stopping = False
-        self.parts = Parts(rig.bucket.objects)
-        self._rig = rig
-        self._own = random.Random(f"merger {rig.scenario.seed}")
+        self.parts = WarehouseParts(scene.bucket.objects)
+        self._scene = scene
+        self._board = board
+        self._askers = askers
+        self._own = random.Random(f"merger {scene.scenario.seed}")
         self._links: list[tuple[bytes, Manifest]] = []
         self._schemas: dict[str, TableSchema] = {}
         self._broken = False
 
     def start(self) -> None:
-        self._rig.world.spawn(Process("airflow"), "merges", self._run)
+        self._scene.world.spawn(Process("airflow"), "merges", self._run)
 
     def _run(self) -> None:
         while not self.stopping:
-            healed = self._rig.board.healed
-            self._rig.world.sleep(1.5 if healed else self._own.uniform(*_EVERY_S))
+            healed = self._board.healed
+            self._scene.world.sleep(1.5 if healed else self._own.uniform(*_EVERY_S))
             self.round()
 
     def round(self) -> None:
@@ -74,9 +75,9 @@ class Merger:
         fault = self.trouble.pop(0) if self.trouble else None
         plans, state = self._plan()
         runs = [self._begin(plan) for plan in plans]
-        self._rig.world.sleep(self._own.uniform(0.05, 0.6))
+        self._scene.world.sleep(self._own.uniform(0.05, 0.6))
         if fault is Fault.DRIVER_KILLED_BEFORE and runs:
-            self._rig.board.hit(fault)
+            self._board.hit(fault)
             return
         if fault in (Fault.TWO_DRIVERS, Fault.COMPACTION):
             self._race(fault, plans, state)
@@ -85,10 +86,10 @@ class Merger:
                 continue
             self._commit(run, state)
             if fault is Fault.DRIVER_KILLED_AFTER:
-                self._rig.board.hit(fault)
+                self._board.hit(fault)
                 return
         if fault in (Fault.TASK_RETRIED, Fault.ANSWER_LOST) and plans:
-            self._rig.board.hit(fault)
+            self._board.hit(fault)
             for plan in plans:
                 again = self._begin(plan)
                 if again is not None:
@@ -103,7 +104,7 @@ class Merger:
             return False
         tail, state = manifests[-1], self._state(manifests)
         if (
-            len(state.tables) < len(self._rig.database.tables)
+            len(state.tables) < len(self._scene.database.tables)
             or index_of(tail.position) <= end_of_log
         ):
             return False
@@ -111,7 +112,7 @@ class Merger:
             target = self.targets[name]
             applied = max(target.applied.values(), default=0)
             live = table.condition is TableCondition.LIVE
-            if self.schema(table.schema or "") != self._rig.database.tables[name].form.schema:
+            if self.schema(table.schema or "") != self._scene.database.tables[name].form.schema:
                 return False  # A change of its columns has not been noticed yet.
             if not live or applied < table.last_data_manifest:
                 return False
@@ -136,7 +137,7 @@ class Merger:
 
     def _read(self) -> list[Manifest]:
         """All manifests, each checked against the one before it."""
-        objects = self._rig.bucket.objects
+        objects = self._scene.bucket.objects
         while not self._broken:
             number = len(self._links) + 1
             raw = objects.get(layout.manifest_key("sim", number))
@@ -148,7 +149,7 @@ class Merger:
                     check_link(self._links[-1][1], self._links[-1][0], manifest)
                 except CorruptData as error:
                     self._broken = True
-                    self._rig.board.complain("G", f"the chain cannot be read: {error}")
+                    self._board.complain("G", f"the chain cannot be read: {error}")
                     break
             self._links.append((raw, manifest))
         return [manifest for _, manifest in self._links]
@@ -162,7 +163,7 @@ class Merger:
 
     def schema(self, fingerprint: str) -> TableSchema:
         if fingerprint not in self._schemas:
-            raw = self._rig.bucket.objects[layout.schema_key("sim", fingerprint)]
+            raw = self._scene.bucket.objects[layout.schema_key("sim", fingerprint)]
             self._schemas[fingerprint] = decode_schema(raw)
         return self._schemas[fingerprint]
 
@@ -183,7 +184,7 @@ class Merger:
 
     def _made(
         self,
-        targets: Mapping[str, Target],
+        targets: Mapping[str, SimulatedTarget],
         manifests: list[Manifest],
         state: OpenState,
         parts_max: int | None = None,
@@ -200,17 +201,17 @@ class Merger:
             state,
             {name: self.schema(name) for name in sorted(filter(None, wanted))},
             last_seqs={one.manifest_number: one.last_seq for _, one in self._links},
-            parts_max=parts_max or self._rig.scenario.parts_max,
+            parts_max=parts_max or self._scene.scenario.parts_max,
         )
 
     def merge_again(self) -> list[Remerge]:
         """The whole chain merged once more into tables made anew, by plans cut otherwise."""
         manifests = self._read()
         state = self._state(manifests)
-        targets = {name: Target() for name in (*TABLES, LATER)}
+        targets = {name: SimulatedTarget() for name in (*TABLES, LATER)}
         while plans := self._made(targets, manifests, state, self._own.randint(3, 60)).tables:
             for plan in plans:
-                run = Run.begin(plan, targets[plan.table], self.parts, self._rig.flaws)
+                run = Run.begin(plan, targets[plan.table], self.parts, self._scene.flaws)
                 if run is not None:
                     run.commit()
         return [
@@ -225,7 +226,7 @@ class Merger:
 
     def _listed(self, manifests: list[Manifest]) -> list[Manifest]:
         """What a stale listing shows of the newest manifests."""
-        listed = self._rig.bucket.listed
+        listed = self._scene.bucket.listed
         if listed is None:
             return manifests
         names, oldest = set(listed), manifests[-1].manifest_number - 6
@@ -236,18 +237,18 @@ class Merger:
             or layout.manifest_key("sim", one.manifest_number) in names
         ]
         if len(shown) < len(manifests):
-            self._rig.board.hit(Fault.STORE_STALE_LIST)
+            self._board.hit(Fault.STORE_STALE_LIST)
         return shown
 
     # -- runs ----------------------------------------------------------------------------------
 
     def _begin(self, plan: TablePlan) -> Run | None:
         try:
-            return Run.begin(plan, self.targets[plan.table], self.parts, self._rig.flaws)
+            return Run.begin(plan, self.targets[plan.table], self.parts, self._scene.flaws)
         except Conflict:
             return None
         except CorruptData as error:
-            self._rig.board.complain("L", str(error))
+            self._board.complain("L", str(error))
             return None
 
     def _commit(self, run: Run, state: OpenState) -> None:
@@ -260,7 +261,7 @@ class Merger:
     def _race(self, fault: Fault, plans: list[TablePlan], state: OpenState) -> None:
         """Another run of the same plan commits first, or a compaction does."""
         if plans:
-            self._rig.board.hit(fault)
+            self._board.hit(fault)
         for plan in plans:
             if fault is Fault.COMPACTION:
                 self.targets[plan.table].version += 1
@@ -277,4 +278,4 @@ class Merger:
                 applied = max(target.applied.values(), default=0)
                 asked = tuple((str(key[0]),) for key in keys)
                 request = reread_request(name, asked, incarnation="simulated", applied=applied)
-                self._rig.askers.ask(request, waits=False)
+                self._askers.ask(request, waits=False)

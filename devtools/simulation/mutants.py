@@ -20,27 +20,27 @@ from msgspec.structs import replace
 import tideline.contract.manifest
 import tideline.contract.planning.maker
 import tideline.store.chain
-import tideline_capture.core.beginnings
-import tideline_capture.core.dumps
-import tideline_capture.core.lineage
-import tideline_capture.core.orders
-import tideline_capture.core.progress
+import tideline_capture.core.snapshots.dumps
+import tideline_capture.core.snapshots.orders
+import tideline_capture.core.snapshots.progress
+import tideline_capture.core.snapshots.window
 import tideline_capture.core.source_clock
-import tideline_capture.core.tables
-import tideline_capture.core.window
+import tideline_capture.core.tables.beginnings
+import tideline_capture.core.tables.lineage
+import tideline_capture.core.tables.states
 import tideline_capture.core.worker
 import tideline_capture.leadership
 import tideline_capture.runtime
 import tideline_capture.uploader
 from devtools.simulation.faults import Fault
-from devtools.simulation.log import Kind
+from devtools.simulation.log import DatabaseKind
 from devtools.simulation.wire import place
 from tideline.contract import layout
 from tideline.contract.errors import Fenced, Unavailable
 from tideline.contract.manifest import ManifestKind, digest, stored_manifest
 from tideline.store.chain import Link
-from tideline_capture.core.roller import Roll, roll
-from tideline_capture.core.window import Settled
+from tideline_capture.core.segment import Roll, roll
+from tideline_capture.core.snapshots.window import Settled
 from tideline_capture.manifests import named_part
 from tideline_capture.segments import encode_parts
 
@@ -56,7 +56,7 @@ class Mutant:
     words: str
     patches: tuple[tuple[object, str, Any], ...] = ()
     flaws: frozenset[str] = frozenset()
-    kind: Kind | None = None
+    kind: DatabaseKind | None = None
     focus: tuple[Fault, ...] = ()
     seed: int = 1
 
@@ -88,31 +88,33 @@ def _no_before_keys(batch: pa.RecordBatch, key: tuple[str, ...]) -> pa.Array:
     return pa.array([], pa.large_string())
 
 
-def _judge_noting_high(self: Any, reading: Any, window: Any, *given: Any, now: float) -> None:
+def _judge_noting_high(
+    self: Any, reading: Any, window: Any, *given: Any, now: float
+) -> Iterator[Any]:
     """The floor is where the first chunk's high mark is, not its low mark."""
-    core, order = self._core, reading.order
-    dump = core.requests.dump(order.request_id, order.table)
+    state, order = self._state, reading.order
+    dump = state.requests.dump(order.request_id, order.table)
     if dump is not None and dump.chunks == 0:
-        core.first_highs = {
-            **getattr(core, "first_highs", {}),
-            (order.request_id, order.table): core.sequencer.last,
+        state.first_highs = {
+            **getattr(state, "first_highs", {}),
+            (order.request_id, order.table): state.last_seq,
         }
-    _JUDGE(self, reading, window, *given, now=now)
+    yield from _JUDGE(self, reading, window, *given, now=now)
 
 
 def _floor_at_high(self: Any, order: Any, dump: Any, seq: int) -> Any:
-    highs = getattr(self._core, "first_highs", {})
+    highs = getattr(self._state, "first_highs", {})
     return _FLOOR(self, order, dump, highs.get((order.request_id, order.table), seq))
 
 
-def _seen_until_high(self: Any, rows: Any) -> None:
+def _seen_until_high(self: Any, rows: Any) -> Iterator[Any]:
     """A chunk's window ends with its high mark, though its rows are emitted later."""
     readings = self.orders.readings
     late = [one for one in readings if one.window is not None and one.high is not None]
     windows = [(one, one.window) for one in late]
     for one, _ in windows:
         one.window = None
-    _SAW_ROWS(self, rows)
+    yield from _SAW_ROWS(self, rows)
     for one, window in windows:
         one.window = window
 
@@ -125,13 +127,13 @@ def _fenced(self: Any, item: Any, dump: Any, **given: Any) -> Any:
 
 
 def _by_name(old: Any, new: Any, *known: Any) -> Any:
-    return dataclasses.replace(tideline_capture.core.lineage.by_name(old, new), certain=True)
+    return dataclasses.replace(tideline_capture.core.tables.lineage.by_name(old, new), certain=True)
 
 
-_MAKE = tideline_capture.core.orders.Orders._make
-_JUDGE = tideline_capture.core.dumps.Dumps._judge
-_FLOOR = tideline_capture.core.progress.Progress._floor
-_SAW_ROWS = tideline_capture.core.dumps.Dumps.saw_rows
+_MAKE = tideline_capture.core.snapshots.orders.Orders._make
+_JUDGE = tideline_capture.core.snapshots.dumps.Dumps._judge
+_FLOOR = tideline_capture.core.snapshots.progress.DumpProgress._floor
+_SAW_ROWS = tideline_capture.core.snapshots.dumps.Dumps.saw_rows
 
 
 # -- the chain ---------------------------------------------------------------------------------
@@ -147,7 +149,7 @@ def _confirm_logged(self: Any, reader: Any, now: float) -> None:
 
 def _confirm_read(self: Any, reader: Any, now: float) -> None:
     if self._position is not None:
-        reader.confirm(self.core.position)
+        reader.confirm(self.core.state.position)
     self._confirmed_at = now
 
 
@@ -209,9 +211,9 @@ def _counted_term(self: Any, tail: Any) -> Any:
     return _TAKE_OVER(self, wrong)
 
 
-def _eager(draft: Any, limits: Any, *, now: float, in_transaction: bool, moved_at: Any) -> Roll:
+def _eager(segment: Any, limits: Any, **given: Any) -> Roll:
     """A segment that is due closes, wherever the log is."""
-    wanted = roll(draft, limits, now=now, in_transaction=in_transaction, moved_at=moved_at)
+    wanted = roll(segment, limits, **given)
     return Roll.CLOSE if wanted is Roll.SPILL else wanted
 
 
@@ -251,7 +253,7 @@ def _with_holes(manifests: Any) -> list[Any]:
     return list(manifests)
 
 
-_DUMPS = tideline_capture.core.dumps
+_DUMPS = tideline_capture.core.snapshots.dumps
 _CHAIN = tideline.store.chain.Chain
 _ON_LOW = _DUMPS.Dumps.on_low
 _CLOCK = tideline_capture.core.source_clock.SourceClock
@@ -266,7 +268,7 @@ manifest."""
 
 FENCE_ALONE = (
     (_DUMPS, "invisible", lambda transactions, snapshot: transactions[:0]),
-    (tideline_capture.core.orders.Orders, "_make", _fenced),
+    (tideline_capture.core.snapshots.orders.Orders, "_make", _fenced),
 )
 """Every chunk is read behind a fence, and none is judged by its snapshot: right too, if slow. With
 the snapshot rule in force a wrong fence does no harm that could be seen."""
@@ -275,46 +277,46 @@ MUTANTS: tuple[Mutant, ...] = (
         "no-snapshot-rule",
         "a chunk that missed a transaction before its low mark is emitted all the same",
         ((_DUMPS, "invisible", lambda transactions, snapshot: transactions[:0]),),
-        kind=Kind.POSTGRES,
+        kind=DatabaseKind.POSTGRES,
     ),
-    _flaw("no-fence", "no fence after LOW", kind=Kind.POSTGRES),
+    _flaw("no-fence", "no fence after LOW", kind=DatabaseKind.POSTGRES),
     Mutant(
         "fence-of-the-listed",
         "the fence waits for the transactions that a snapshot lists, in place of the snapshot rule",
         FENCE_ALONE,
         frozenset({"fence-of-the-listed"}),
-        Kind.POSTGRES,
+        DatabaseKind.POSTGRES,
         seed=19,
     ),
     _flaw(
         "order-off-accepted",
         "binlog_order_commits=OFF is accepted",
-        kind=Kind.MYSQL,
+        kind=DatabaseKind.MYSQL,
         focus=(Fault.ORDER_COMMITS_OFF, Fault.ORDER_COMMITS_OFF),
     ),
     Mutant(
         "begins-with-a-look",
         "a table that the log makes is captured from the next look at the catalog on",
-        ((tideline_capture.core.beginnings.Beginnings, "described", lambda self, seen: None),),
-        kind=Kind.MYSQL,
+        ((tideline_capture.core.tables.beginnings.Beginnings, "described", lambda self, seen: ()),),
+        kind=DatabaseKind.MYSQL,
     ),
-    _flaw("marks-by-polling", "the low mark is a polled position", kind=Kind.MYSQL),
+    _flaw("marks-by-polling", "the low mark is a polled position", kind=DatabaseKind.MYSQL),
     Mutant(
         "no-window",
         "no dedupe in the window",
-        ((tideline_capture.core.progress, "settle", _settle_nothing),),
+        ((tideline_capture.core.snapshots.progress, "settle", _settle_nothing),),
     ),
     Mutant(
         "window-by-new-key",
         "the window knows only the new key of a row that moved",
-        ((tideline_capture.core.window, "_before_keys", _no_before_keys),),
+        ((tideline_capture.core.snapshots.window, "_before_keys", _no_before_keys),),
         seed=23,
     ),
     Mutant(
         "window-ends-at-high",
         "events after a chunk's high mark no longer count, though its turn has not come",
         ((_DUMPS.Dumps, "saw_rows", _seen_until_high),),
-        seed=36,
+        seed=68,
     ),
     Mutant(
         "alarm-at-high",
@@ -343,7 +345,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "copies-of-low-count",
         "a copy of a low mark opens its chunk's window anew",
         ((_DUMPS.Dumps, "on_low", _copied_low),),
-        kind=Kind.MYSQL,
+        kind=DatabaseKind.MYSQL,
         focus=(Fault.MARKS_TAMPERED,) * 6,
         seed=12,
     ),
@@ -351,14 +353,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "chunks-out-of-turn",
         "a chunk that was read ahead is not compared with what was emitted",
         ((_DUMPS, "stale", lambda order, dump, behind=None: False),),
-        kind=Kind.POSTGRES,
+        kind=DatabaseKind.POSTGRES,
     ),
     Mutant(
         "floor-at-high",
         "a dump's floor is taken at its first high mark",
         (
             (_DUMPS.Dumps, "_judge", _judge_noting_high),
-            (tideline_capture.core.progress.Progress, "_floor", _floor_at_high),
+            (tideline_capture.core.snapshots.progress.DumpProgress, "_floor", _floor_at_high),
         ),
     ),
     Mutant(
@@ -366,7 +368,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "rows that moved without all their values are not read again",
         ((_DUMPS, "moved_incomplete", lambda rows: []),),
         focus=(Fault.PUBLICATION_DROPPED,),
-        kind=Kind.POSTGRES,
+        kind=DatabaseKind.POSTGRES,
     ),
     Mutant(
         "truncate-unseen-by-windows",
@@ -377,14 +379,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "acknowledges-keepalives",
         "the position of a keepalive is confirmed",
-        ((tideline_capture.runtime.Session, "_confirm", _confirm_logged),),
-        kind=Kind.POSTGRES,
+        ((tideline_capture.runtime.CaptureSession, "_confirm", _confirm_logged),),
+        kind=DatabaseKind.POSTGRES,
     ),
     Mutant(
         "acknowledges-before-put",
         "what was read is confirmed before it is durable",
-        ((tideline_capture.runtime.Session, "_confirm", _confirm_read),),
-        kind=Kind.POSTGRES,
+        ((tideline_capture.runtime.CaptureSession, "_confirm", _confirm_read),),
+        kind=DatabaseKind.POSTGRES,
     ),
     Mutant(
         "manifest-before-parts",
@@ -438,13 +440,15 @@ MUTANTS: tuple[Mutant, ...] = (
         focus=(Fault.HUGE_TRANSACTION,),
     ),
     _flaw("resumes-from-first", "after a reconnect the log is read from the first start"),
-    _flaw("unchanged-as-null", "unchanged TOAST is NULL", kind=Kind.POSTGRES),
+    _flaw("unchanged-as-null", "unchanged TOAST is NULL", kind=DatabaseKind.POSTGRES),
     _flaw("abort-drops-transaction", "a savepoint's abort drops the transaction"),
-    _flaw("xa-rows-at-prepare", "an XA transaction's rows come at PREPARE", kind=Kind.MYSQL),
+    _flaw(
+        "xa-rows-at-prepare", "an XA transaction's rows come at PREPARE", kind=DatabaseKind.MYSQL
+    ),
     _flaw(
         "skips-unknown-events",
         "events of an unknown type are skipped",
-        kind=Kind.MYSQL,
+        kind=DatabaseKind.MYSQL,
         focus=(Fault.COMPRESSION,),
     ),
     _flaw("merges-again", "a plan that is applied is merged again"),
@@ -463,8 +467,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "renames-by-name",
         "a column that was renamed is taken for a new one, of which nothing is in doubt",
         (
-            (tideline_capture.core.tables, "by_numbers", _by_name),
-            (tideline_capture.core.tables, "by_statement", _by_name),
+            (tideline_capture.core.tables.states, "by_numbers", _by_name),
+            (tideline_capture.core.tables.states, "by_statement", _by_name),
         ),
     ),
 )

@@ -25,25 +25,25 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 
 from devtools.simulation.history import (
+    AppendOutcome,
     Attempt,
     ChainManifest,
-    Entry,
-    History,
     Key,
+    LedgerEntry,
     MergeCommit,
-    Outcome,
     Row,
+    RunHistory,
     Violation,
 )
 from devtools.simulation.replay import Replay, Sight, replay
 from tideline.contract.errors import InvariantBroken
 
-Check = Callable[[History, Replay], Iterator[Violation]]
+Check = Callable[[RunHistory, Replay], Iterator[Violation]]
 ALL = "*"
 """The table of a violation that is not one table's."""
 
 
-def check(history: History) -> list[Violation]:
+def check(history: RunHistory) -> list[Violation]:
     """Every violation, by check. InvariantBroken when the source contradicts its own ledger, which
     is a mistake of the rig."""
     _require_sound(history)
@@ -53,7 +53,7 @@ def check(history: History) -> list[Violation]:
     return [violation for one in CHECKS.values() for violation in one(history, walked)]
 
 
-def lost(history: History, walked: Replay) -> Iterator[Violation]:
+def lost(history: RunHistory, walked: Replay) -> Iterator[Violation]:
     for entry, owner in walked.untold:
         txid = history.transactions[owner].txid
         yield Violation("L", entry.table, None, f"a change of transaction {txid} is in no manifest")
@@ -64,7 +64,7 @@ def lost(history: History, walked: Replay) -> Iterator[Violation]:
             yield Violation("L", table, seq, "in the end the warehouse lacks a row's state")
 
 
-def duplicated(history: History, walked: Replay) -> Iterator[Violation]:
+def duplicated(history: RunHistory, walked: Replay) -> Iterator[Violation]:
     for sight in walked.sights:
         if sight.repeated:
             yield _at(sight, "D", "the log's change is in the chain twice")
@@ -81,7 +81,7 @@ def duplicated(history: History, walked: Replay) -> Iterator[Violation]:
     yield from _differences("D", "double", "the warehouse has two rows of one key", walked)
 
 
-def travelled(history: History, walked: Replay) -> Iterator[Violation]:
+def travelled(history: RunHistory, walked: Replay) -> Iterator[Violation]:
     for sight in walked.sights:
         if sight.absent:
             if sight.live:
@@ -93,7 +93,7 @@ def travelled(history: History, walked: Replay) -> Iterator[Violation]:
     yield from _differences("T", "back", "the warehouse went back", walked)
 
 
-def phantom(history: History, walked: Replay) -> Iterator[Violation]:
+def phantom(history: RunHistory, walked: Replay) -> Iterator[Violation]:
     undone = _undone(history)
     for sight in walked.sights:
         event = sight.event
@@ -109,7 +109,7 @@ def phantom(history: History, walked: Replay) -> Iterator[Violation]:
             yield Violation("P", table, seq, "in the end the warehouse has what never was")
 
 
-def resurrected(history: History, walked: Replay) -> Iterator[Violation]:
+def resurrected(history: RunHistory, walked: Replay) -> Iterator[Violation]:
     for sight in walked.sights:
         if sight.deleted or sight.absent or sight.live or sight.entry is None or not sight.ver:
             continue
@@ -121,7 +121,7 @@ def resurrected(history: History, walked: Replay) -> Iterator[Violation]:
             yield Violation("R", table, seq, "in the end a deleted row is in the warehouse")
 
 
-def gap(history: History, walked: Replay) -> Iterator[Violation]:
+def gap(history: RunHistory, walked: Replay) -> Iterator[Violation]:
     number, last = 0, 0
     position: int | None = None
     for manifest in history.manifests:
@@ -139,7 +139,7 @@ def gap(history: History, walked: Replay) -> Iterator[Violation]:
     yield from _passed_over(history)
 
 
-def fork(history: History, walked: Replay) -> Iterator[Violation]:
+def fork(history: RunHistory, walked: Replay) -> Iterator[Violation]:
     standing: dict[int, ChainManifest] = {}
     previous: ChainManifest | None = None
     for manifest in history.manifests:
@@ -158,7 +158,7 @@ def fork(history: History, walked: Replay) -> Iterator[Violation]:
             yield Violation("F", ALL, None, f"manifest {attempt.number}: {wrong}")
 
 
-def split(history: History, walked: Replay) -> Iterator[Violation]:
+def split(history: RunHistory, walked: Replay) -> Iterator[Violation]:
     numbers: dict[int, int] = {}
     for sight in walked.sights:
         if sight.early:
@@ -176,7 +176,7 @@ def split(history: History, walked: Replay) -> Iterator[Violation]:
             yield Violation("A", commit.table, commit.applied_seq, words)
 
 
-def value(history: History, walked: Replay) -> Iterator[Violation]:
+def value(history: RunHistory, walked: Replay) -> Iterator[Violation]:
     undone = _undone(history)
     for sight in walked.sights:
         event = sight.event
@@ -196,13 +196,13 @@ def value(history: History, walked: Replay) -> Iterator[Violation]:
             yield Violation("V", table, seq, "in the end a row is not the source's")
 
 
-def repeatable(history: History, walked: Replay) -> Iterator[Violation]:
+def repeatable(history: RunHistory, walked: Replay) -> Iterator[Violation]:
     for one in history.remerges:
         if one.expected != one.found:
             yield Violation("I", one.table, one.applied_seq, "merged again, the table is another")
 
 
-def alive(history: History, walked: Replay) -> Iterator[Violation]:
+def alive(history: RunHistory, walked: Replay) -> Iterator[Violation]:
     live = history.liveness
     if live is None:
         return
@@ -213,7 +213,7 @@ def alive(history: History, walked: Replay) -> Iterator[Violation]:
         yield Violation("E", ALL, None, f"request {request_id} was accepted and never ended")
 
 
-def claimed(history: History, walked: Replay) -> Iterator[Violation]:
+def claimed(history: RunHistory, walked: Replay) -> Iterator[Violation]:
     for manifest in history.manifests:
         through, lacks = manifest.through_us, manifest.lacks_us
         if through is not None and lacks is not None and through > lacks:
@@ -250,7 +250,7 @@ def _differences(letter: str, kind: str, words: str, walked: Replay) -> Iterator
 Undone = dict[tuple[str, Key, int], set[Hashable]]
 
 
-def _undone(history: History) -> Undone:
+def _undone(history: RunHistory) -> Undone:
     undone: Undone = defaultdict(set)
     for entry in history.rolled_back:
         undone[entry.table, entry.key, entry.ver].add(entry.digest)
@@ -282,7 +282,7 @@ def _is_filled(manifest: ChainManifest) -> bool:
     )
 
 
-def _passed_over(history: History) -> Iterator[Violation]:
+def _passed_over(history: RunHistory) -> Iterator[Violation]:
     """Merges whose ranges do not touch, or that end where no manifest does."""
     lasts = {manifest.number: manifest.last_seq for manifest in history.manifests}
     held: dict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -322,14 +322,14 @@ def _unlawful(previous: ChainManifest, manifest: ChainManifest) -> str | None:
 def _misled(attempt: Attempt, standing: ChainManifest | None) -> str | None:
     """How a writer's belief about its append differs from what stands in the chain."""
     own = standing is not None and standing.digest == attempt.digest
-    if attempt.outcome is Outcome.ACCEPTED and not own:
+    if attempt.outcome is AppendOutcome.ACCEPTED and not own:
         return f"writer {attempt.writer} of term {attempt.term} believes that it stands there"
-    if attempt.outcome is Outcome.FENCED and own:
+    if attempt.outcome is AppendOutcome.FENCED and own:
         return f"writer {attempt.writer} of term {attempt.term} is fenced by its own manifest"
     return None
 
 
-def _left_over(history: History) -> Iterator[tuple[str, int | None, str]]:
+def _left_over(history: RunHistory) -> Iterator[tuple[str, int | None, str]]:
     """Where the warehouse is not the source in the end: (table, applied sequence, kind)."""
     newest = {commit.table: commit for commit in history.commits}
     for table, wanted in history.source.items():
@@ -343,7 +343,7 @@ def _left_over(history: History) -> Iterator[tuple[str, int | None, str]]:
         yield from ((table, commit.applied_seq, kind) for kind in _kinds(wanted, commit, history))
 
 
-def _kinds(wanted: tuple[Row, ...], commit: MergeCommit, history: History) -> Iterator[str]:
+def _kinds(wanted: tuple[Row, ...], commit: MergeCommit, history: RunHistory) -> Iterator[str]:
     found = {row.key: row for row in commit.rows}
     for row in wanted:
         there = found.pop(row.key, None)
@@ -368,13 +368,13 @@ def _same_shape(one: Row, other: Row) -> bool:
     return None in (one.shape, other.shape) or one.shape == other.shape
 
 
-def _require_sound(history: History) -> None:
+def _require_sound(history: RunHistory) -> None:
     """The source's rows in the end are those that its ledger says."""
     if not history.ordered and any(
         entry.op == "t" for transaction in history.transactions for entry in transaction.entries
     ):
         raise InvariantBroken("a ledger with truncates needs its commit order")
-    rows: dict[str, dict[Key, Entry]] = {table: {} for table in history.source}
+    rows: dict[str, dict[Key, LedgerEntry]] = {table: {} for table in history.source}
     versions: dict[tuple[str, Key], int] = {}
     for transaction in history.transactions:
         for entry in transaction.entries:

@@ -66,7 +66,7 @@ class Server:
         return f"{int(self.world.now * 1000)}-{self._entries}"
 
 
-class Client:
+class SimulatedRedis:
     """What `RequestQueue` and `Asker` use of a client."""
 
     def __init__(self, server: Server, on_claim: Callable[[], None] = lambda: None) -> None:
@@ -122,7 +122,7 @@ class Client:
 class _Pipeline:
     """Of its commands only the removal of entries, and a worker's status, matter here."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: SimulatedRedis) -> None:
         self._client = client
         self._removed: tuple[str, ...] = ()
 

@@ -12,7 +12,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from devtools.simulation.history import ChainManifest, Entry, Event, History, Key, MergeCommit, Row
+from devtools.simulation.history import (
+    ChainEvent,
+    ChainManifest,
+    Key,
+    LedgerEntry,
+    MergeCommit,
+    Row,
+    RunHistory,
+)
 from tideline.contract.errors import InvariantBroken
 
 TRUNCATED: Key = ()
@@ -24,7 +32,7 @@ class KeyState:
     """One key: its ledger (``entries[n - 1]`` is version n, ``owners`` their transactions'
     places), which of it the chain has told (``told``), and how it stands where the walk is."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[LedgerEntry] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
     told: set[int] = field(default_factory=set)
     expected: int = 1
@@ -33,7 +41,7 @@ class KeyState:
     seq: int = 0
     live: bool = False
 
-    def entry(self, ver: int) -> Entry | None:
+    def entry(self, ver: int) -> LedgerEntry | None:
         return self.entries[ver - 1] if 1 <= ver <= len(self.entries) else None
 
     def next_deletion(self, op: str) -> int | None:
@@ -63,10 +71,10 @@ class Sight:
     truncate that the entry lies before was told already.
     """
 
-    event: Event
+    event: ChainEvent
     number: int
     key: Key
-    entry: Entry | None
+    entry: LedgerEntry | None
     owner: int
     ver: int
     live: bool
@@ -79,7 +87,7 @@ class Sight:
 
 
 @dataclass(slots=True)
-class Difference:
+class StateDifference:
     """Where the warehouse after ``commit`` is not what the chain up to there says.
 
     ``kind``: ``double``, ``missing``, ``behind``, ``ahead``, ``gone`` (deleted, and there),
@@ -89,7 +97,7 @@ class Difference:
 
     kind: str
     commit: MergeCommit
-    entry: Entry | None
+    entry: LedgerEntry | None
 
 
 @dataclass(slots=True)
@@ -99,8 +107,8 @@ class Replay:
     end (table, applied sequence, kind), once all is merged."""
 
     sights: list[Sight] = field(default_factory=list)
-    differences: dict[str, list[Difference]] = field(default_factory=lambda: defaultdict(list))
-    untold: list[tuple[Entry, int]] = field(default_factory=list)
+    differences: dict[str, list[StateDifference]] = field(default_factory=lambda: defaultdict(list))
+    untold: list[tuple[LedgerEntry, int]] = field(default_factory=list)
     left_over: list[tuple[str, int | None, str]] = field(default_factory=list)
 
 
@@ -109,13 +117,13 @@ class _Table:
 
     def __init__(self, replay: Replay) -> None:
         self.keys: dict[Key, KeyState] = defaultdict(KeyState)
-        self.moves: list[tuple[int, int, Event]] = []
+        self.moves: list[tuple[int, int, ChainEvent]] = []
         self._replay = replay
         self._newest: dict[Key, int] = {}
         self._generation = 0
         self._truncated_by = -1
 
-    def enter(self, entry: Entry, owner: int) -> None:
+    def enter(self, entry: LedgerEntry, owner: int) -> None:
         state = self.keys[entry.key]
         state.entries.append(entry)
         state.owners.append(owner)
@@ -148,7 +156,7 @@ class _Table:
         for move in moves[at:]:
             self._move(*move, ordered=ordered)
 
-    def _move(self, seq: int, number: int, event: Event, *, ordered: bool) -> None:
+    def _move(self, seq: int, number: int, event: ChainEvent, *, ordered: bool) -> None:
         if event.key == TRUNCATED:
             sight = self._deletion(event, number, event.key, "t")
             if sight.entry is not None and ordered:
@@ -170,7 +178,7 @@ class _Table:
         else:
             self._write(event, number)
 
-    def _write(self, event: Event, number: int) -> None:
+    def _write(self, event: ChainEvent, number: int) -> None:
         state = self.keys[event.key]
         ver = event.ver
         sight = self._see(event, number, event.key, state, ver=ver)
@@ -189,7 +197,7 @@ class _Table:
         if ver > state.ver or (ver == state.ver and not sight.overtaken):
             state.ver, state.seq, state.live = ver, event.seq, True
 
-    def _deletion(self, event: Event, number: int, key: Key, op: str) -> Sight:
+    def _deletion(self, event: ChainEvent, number: int, key: Key, op: str) -> Sight:
         """The log's delete (or truncate) is the next one of the key that was not told yet."""
         state = self.keys[key]
         ver = state.next_deletion(op)
@@ -205,7 +213,7 @@ class _Table:
         return sight
 
     def _see(
-        self, event: Event, number: int, key: Key, state: KeyState, *, ver: int | None
+        self, event: ChainEvent, number: int, key: Key, state: KeyState, *, ver: int | None
     ) -> Sight:
         entry = None if ver is None else state.entry(ver)
         owner = -1 if entry is None else state.owners[entry.ver - 1]
@@ -250,10 +258,10 @@ class _Table:
         else:
             self._differ("behind", commit, state.entry(state.ver))
 
-    def _differ(self, kind: str, commit: MergeCommit, entry: Entry | None) -> None:
-        self._replay.differences[kind].append(Difference(kind, commit, entry))
+    def _differ(self, kind: str, commit: MergeCommit, entry: LedgerEntry | None) -> None:
+        self._replay.differences[kind].append(StateDifference(kind, commit, entry))
 
-    def untold(self) -> Iterator[tuple[Entry, int]]:
+    def untold(self) -> Iterator[tuple[LedgerEntry, int]]:
         for state in self.keys.values():
             if len(state.told) < len(state.entries):
                 for entry, owner in zip(state.entries, state.owners, strict=True):
@@ -261,7 +269,7 @@ class _Table:
                         yield entry, owner
 
 
-def replay(history: History) -> Replay:
+def replay(history: RunHistory) -> Replay:
     """Walk the chain of ``history`` once. InvariantBroken for a ledger that contradicts itself."""
     found = Replay()
     tables: dict[str, _Table] = defaultdict(lambda: _Table(found))
@@ -283,15 +291,15 @@ def replay(history: History) -> Replay:
     return found
 
 
-def _events(manifest: ChainManifest) -> list[Event]:
+def _events(manifest: ChainManifest) -> list[ChainEvent]:
     """Its rows and truncates in the order of their sequences."""
-    events = [Event(one.seq, one.table, TRUNCATED, "t") for one in manifest.truncates]
+    events = [ChainEvent(one.seq, one.table, TRUNCATED, "t") for one in manifest.truncates]
     return sorted([*manifest.events, *events], key=_seq_of)
 
 
-def _seq_of(event: Event) -> int:
+def _seq_of(event: ChainEvent) -> int:
     return event.seq
 
 
-def _ver_of(pair: tuple[Entry, int]) -> int:
+def _ver_of(pair: tuple[LedgerEntry, int]) -> int:
     return pair[0].ver

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from devtools.simulation.log import Change
+from devtools.simulation.log import LoggedChange
 from devtools.simulation.tables import Key, Row, digest_of
 from tideline.contract.schema import TableSchema
 from tideline_capture.arrow_types import arrow_type, part_schema
@@ -19,7 +19,7 @@ _OWN = 4
 """Columns of a part before the table's."""
 
 
-def make_rows(changes: Sequence[tuple[int, int, int, Change]]) -> Rows:
+def make_rows(changes: Sequence[tuple[int, int, int, LoggedChange]]) -> Rows:
     """``changes``, of one table and schema: (seq, xid, µs, change)."""
     schema = changes[0][3].form.schema
     key = schema.key[0]
@@ -68,7 +68,7 @@ def make_keys(schema: TableSchema, keys: Sequence[Key]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([key[0] for key in keys], kind)], names=[name])
 
 
-def _values(change: Change, key: str) -> Row:
+def _values(change: LoggedChange, key: str) -> Row:
     if change.row is None:
         return {key: change.key[0]}
     if not change.unchanged:

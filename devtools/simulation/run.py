@@ -19,31 +19,27 @@ from unittest.mock import patch
 
 import tideline_capture.app
 import tideline_capture.queue
-from devtools.simulation.askers import Askers
-from devtools.simulation.board import Board
-from devtools.simulation.database import Database
-from devtools.simulation.gather import gather, writer_of
-from devtools.simulation.history import Attempt, History, Liveness, Outcome, Violation
-from devtools.simulation.log import Kind
-from devtools.simulation.merger import Merger
+from devtools.simulation.adversary import Adversary
+from devtools.simulation.board import FaultBoard
+from devtools.simulation.gather import gather
+from devtools.simulation.history import AppendOutcome, Attempt, Liveness, RunHistory, Violation
 from devtools.simulation.oracle import check
-from devtools.simulation.redis import Client, Server
+from devtools.simulation.redis import SimulatedRedis
 from devtools.simulation.scenario import Scenario
-from devtools.simulation.scheduler import Process, World
-from devtools.simulation.shims import Shims
+from devtools.simulation.scheduler import Process
 from devtools.simulation.source import SimulatedSource
-from devtools.simulation.storage import Bucket, SimulatedClient
-from devtools.simulation.workload import Workload, load, spawn
+from devtools.simulation.stage import Stage
+from devtools.simulation.storage import SimulatedClient
+from devtools.simulation.workload import load, spawn
 from tideline.contract.errors import Fenced, TidelineError
 from tideline.contract.manifest import Manifest
 from tideline.contract.schema import Verdict
-from tideline.settings import Settings, Store, make_settings
+from tideline.settings import Store
 from tideline.store.chain import Chain, Link
 from tideline.store.objects import ObjectStore
 from tideline.store.probe import probe_clients
 from tideline_capture.app import run_worker
 
-PIPELINE = "sim"
 BOUND_S = 150.0
 """How long all may take to arrive, after the last fault has ended."""
 _QUIET_S = 1.0
@@ -81,42 +77,15 @@ def simulate(scenario: Scenario, flaws: frozenset[str] = frozenset()) -> Result:
     )
 
 
-class Rig:
+class Rig(Stage):
     """All that takes part in a run."""
 
     def __init__(self, scenario: Scenario, flaws: frozenset[str]) -> None:
-        seed = scenario.seed
-        self.scenario = scenario
-        self.flaws = flaws
-        self.world = World(f"world {seed}")
-        self.shims = Shims(self.world, random.Random(f"ids {seed}"))
-        self.bucket = Bucket()
-        self.redis = Server(self.world)
-        lags = random.Random(f"lags {seed}")
-        self.database = Database(self.world, scenario.kind, lambda: self._lag(lags))
-        self.board = Board(self, scenario)
-        self.workload = Workload(
-            self.world, self.database, random.Random(f"work {seed}"), scenario.transactions
-        )
-        self.clients = Process("clients")
-        self.merger = Merger(self)
-        self.askers = Askers(self)
-        self.attempts: list[Attempt] = []
-        self.stops: list[str] = []
-        self.workers: dict[int, Process] = {}
+        super().__init__(scenario, flaws)
+        self.adversary = Adversary(self)
         self.worker_processes: set[Process] = set()
-        self.worker_was_ahead = False
         self._starts = 0
         self._ended: str | None = None
-
-    @property
-    def settings(self) -> Settings:
-        return _settings(self.scenario.kind, self.scenario)
-
-    @property
-    def clocks_were_ahead(self) -> bool:
-        """Whether the source's was at some time, and a worker's."""
-        return self.database.clock_was_ahead and self.worker_was_ahead
 
     # -- the run -------------------------------------------------------------------------------
 
@@ -153,7 +122,7 @@ class Rig:
             )
             yield
 
-    def play(self) -> History:
+    def play(self) -> RunHistory:
         load(self.database, random.Random(f"load {self.scenario.seed}"))
         self.world.spawn(self.clients, "director", self._direct)
         self.world.on_error = self._on_error
@@ -165,14 +134,14 @@ class Rig:
     def _direct(self) -> None:
         """The run's course, from the first worker to the last answer."""
         world = self.world
-        self.board.begin()
+        self.adversary.begin()
         for slot in (1, 2):
             self.start_worker(slot, after_s=0.0 if slot == 1 else world.random.choice((0.0, 0.8)))
         world.sleep(1.5)
         spawn(world, self.workload, self.clients, self.scenario)
         self.merger.start()
         self.askers.start()
-        while not (self.workload.done and self.board.over and self.database.settled):
+        while not (self.workload.done and self.adversary.over and self.database.settled):
             world.sleep(0.5)
             if world.now > 1_000 + 400:
                 raise RuntimeError("the workload does not end")
@@ -180,7 +149,7 @@ class Rig:
         liveness = self._await_all(ended_at)
         self._history = gather(self, liveness)
         if self.scenario.faulty:
-            self.board.end()
+            self.adversary.end()
         self._ended = "over"
         world.sleep(1.0)
 
@@ -235,8 +204,8 @@ class Rig:
             flaws=self.flaws,
         )
 
-    def redis_client(self) -> Client:
-        return Client(self.redis, self.board.on_claim)
+    def redis_client(self) -> SimulatedRedis:
+        return SimulatedRedis(self.redis, self.board.on_claim)
 
     def start_worker(self, slot: int, *, after_s: float) -> None:
         """Start a worker's process, and another one whenever it is gone."""
@@ -266,32 +235,24 @@ class Rig:
 
         self.world.later(after_s, begin)
 
-    def active(self) -> Process | None:
-        """The process that wrote the chain's newest manifest, if it lives."""
-        writer = writer_of(self.bucket)
-        for process in self.workers.values():
-            if writer is not None and writer.startswith(f"{process.name}-") and process.alive:
-                return process
-        return None
-
     def record(self, append: Any, manifest: Manifest) -> Link:
         """Append, and note what the writer was told."""
         at = len(self.attempts)
         told = Attempt(
-            manifest.manifest_number, manifest.term, manifest.writer, "", Outcome.UNKNOWN
+            manifest.manifest_number, manifest.term, manifest.writer, "", AppendOutcome.UNKNOWN
         )
         self.attempts.append(told)
         try:
             link: Link = append()
         except Fenced:
-            self.attempts[at] = _told(told, Outcome.FENCED, manifest)
+            self.attempts[at] = _told(told, AppendOutcome.FENCED, manifest)
             raise
-        self.attempts[at] = _told(told, Outcome.ACCEPTED, manifest)
+        self.attempts[at] = _told(told, AppendOutcome.ACCEPTED, manifest)
         return link
 
     # -- the end -------------------------------------------------------------------------------
 
-    def trace(self, history: History) -> str:
+    def trace(self, history: RunHistory) -> str:
         """A digest of all that happened in the run."""
         found = sha256()
         for key in sorted(self.bucket.objects):
@@ -301,7 +262,7 @@ class Rig:
         found.update(repr(history.commits).encode())
         return found.hexdigest()
 
-    def counts(self, history: History) -> dict[str, int]:
+    def counts(self, history: RunHistory) -> dict[str, int]:
         return {
             "transactions": len(history.transactions),
             "changes": sum(len(one.entries) for one in history.transactions),
@@ -330,19 +291,8 @@ class Rig:
         self._ended = f"{task.process.name}/{task.name}: {name}: {error}"
         raise error
 
-    def _lag(self, own: random.Random) -> float:
-        """How long a commit takes to become visible: mostly at once, at times very long."""
-        draw = own.random()
-        if not self.scenario.faulty:
-            return 0.0
-        if draw < 0.6:
-            return own.uniform(0.0, 0.004)
-        if draw < 0.95:
-            return own.uniform(0.004, 0.3)
-        return own.uniform(0.5, 6.0)
 
-
-def _told(attempt: Attempt, outcome: Outcome, manifest: Manifest) -> Attempt:
+def _told(attempt: Attempt, outcome: AppendOutcome, manifest: Manifest) -> Attempt:
     from tideline.contract.manifest import digest, stored_manifest
 
     made = digest(stored_manifest(manifest))
@@ -360,7 +310,7 @@ class _Listener:
     """What workers log of their sessions. No fault takes a mark away from a session that goes on:
     one that misses some is wrong."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: FaultBoard) -> None:
         self._board = board
 
     def warning(self, event: str, *, reason: str = "", **_: object) -> None:
@@ -374,39 +324,3 @@ class _Listener:
 
 
 _STORE = Store(url="memory://simulation", retry_s=2.0)
-_made: dict[tuple[object, ...], Settings] = {}
-
-
-def _settings(kind: Kind, scenario: Scenario) -> Settings:
-    given = (kind, scenario.chunk_rows, scenario.parallel, scenario.ahead)
-    if given not in _made:
-        scheme = "postgresql" if kind is Kind.POSTGRES else "mysql"
-        _made[given] = make_settings(
-            {
-                "pipeline": PIPELINE,
-                "source": {"url": f"{scheme}://u:p@sim/sim", "tables": ["sim.*"]},
-                "store": {"url": "memory://simulation"},
-                "warehouse": {"url": "memory://warehouse"},
-                "control": {"message_bytes_max": 4_000},
-                "capture": {
-                    "flush_interval_s": 2.4,
-                    "segment_bytes_max": 12_000,
-                    "upload_bytes_max": 60_000,
-                    "heartbeat_s": 2.0,
-                    "takeover_after_s": 5.0,
-                    "chunk_rows": scenario.chunk_rows,
-                    "chunk_redo_max": 2,
-                    "chunk_target_ms": 0,
-                    "parallel_dumps_max": scenario.parallel,
-                    "chunks_ahead_max": scenario.ahead,
-                    "catalog_interval_s": 2.0,
-                    "snapshot_interval_s": 1.0,
-                    "load_interval_s": 5.0,
-                    "unseen_transactions_max": 30,
-                    "mark_timeout_s": 6.0,
-                    "request_claim_s": 4.0,
-                    "stop_timeout_s": 8.0,
-                },
-            }
-        )
-    return _made[given]

@@ -13,7 +13,7 @@ from devtools.simulation.faults import (
     Fault,
     KillPoint,
 )
-from devtools.simulation.log import Kind
+from devtools.simulation.log import DatabaseKind
 
 TRANSACTIONS = 300
 SPAN_S = 27.0
@@ -51,7 +51,7 @@ class Scenario:
     """One run. ``faulty`` False: nothing goes wrong, and commits are visible at once."""
 
     seed: int
-    kind: Kind
+    kind: DatabaseKind
     transactions: int
     sessions: int
     faults: tuple[PlannedFault, ...]
@@ -76,14 +76,14 @@ class Scenario:
         return replace(self, faults=kept, dumps=asked, transactions=count)
 
 
-def draw(seed: int, *, kind: Kind | None = None, focus: tuple[Fault, ...] = ()) -> Scenario:
+def draw(seed: int, *, kind: DatabaseKind | None = None, focus: tuple[Fault, ...] = ()) -> Scenario:
     """The scenario of ``seed``: at least five faults and two dumps. ``focus`` comes in addition.
 
     Kinds of faults and kill points take turns over successive seeds, so that all are met soon.
     """
     own = random.Random(f"scenario {seed}")
-    kind = kind or (Kind.POSTGRES if seed % 3 else Kind.MYSQL)
-    excluded = MYSQL_ONLY if kind is Kind.POSTGRES else POSTGRES_ONLY
+    kind = kind or (DatabaseKind.POSTGRES if seed % 3 else DatabaseKind.MYSQL)
+    excluded = MYSQL_ONLY if kind is DatabaseKind.POSTGRES else POSTGRES_ONLY
     usual = [one for one in Fault if one not in excluded | TERMINAL | AT_START]
     count = own.randint(5, 9)
     kinds = [usual[(seed * 7 + at * 5) % len(usual)] for at in range(2)]
@@ -119,7 +119,7 @@ _PLAIN_S = 40.0
 TERMINAL_ORDER = sorted(TERMINAL, key=lambda one: one.name)
 
 
-def without_faults(seed: int, kind: Kind | None = None) -> Scenario:
+def without_faults(seed: int, kind: DatabaseKind | None = None) -> Scenario:
     """A run on a fine day: nothing goes wrong, commits are visible at once, one user alone inserts
     and updates whole rows, and dumps come when he has gone. A bug that fails here needs no
     simulator."""

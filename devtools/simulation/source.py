@@ -6,15 +6,12 @@ the real sources: it is what makes a chunk correct.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from devtools.simulation.database import Database
-from devtools.simulation.log import Kind, LogEntry, OurMark
+from devtools.simulation.connection import Connection, SourceSide
+from devtools.simulation.log import DatabaseKind, OurMark
 from devtools.simulation.rows import make_chunk, make_keys
-from devtools.simulation.scheduler import Process, World
 from devtools.simulation.tables import Form, Key, Row, collated
 from devtools.simulation.wire import SimulatedReader, index_of, place
 from tideline.contract.errors import Misconfigured, SourceLost, Unavailable
@@ -43,52 +40,8 @@ _FENCE_PAUSE_S = 0.05
 _FENCE_S = 20.0
 
 
-class Trouble(Protocol):
-    """What may go wrong at the source's border."""
-
-    def on_point(self, name: str) -> None: ...
-
-    def on_message(self, entry: LogEntry, index: int) -> None: ...
-
-    def pause_s(self) -> float:
-        """How long the next statement takes."""
-
-
-@dataclass(eq=False)
-class Connection:
-    """It breaks when the server resets it, or another session takes its slot."""
-
-    database: Database
-    generation: int
-    open: bool = True
-
-    def check(self) -> None:
-        alive = self.open and self.database.up and self.generation == self.database.resets
-        if not alive:
-            raise Unavailable("the connection to the source broke")
-
-
-class SimulatedSource:
-    """A `Source`. ``flaws`` are the seeded bugs of a source's side that this run has."""
-
-    def __init__(
-        self,
-        world: World,
-        database: Database,
-        *,
-        process: Process,
-        trouble: Trouble,
-        nap: Callable[[], None],
-        flaws: frozenset[str] = frozenset(),
-    ) -> None:
-        self.world = world
-        self.database = database
-        self.process = process
-        self.trouble = trouble
-        self.nap = nap
-        self.flaws = flaws
-        self.rounds = itertools.count()
-        self._first: SourcePosition | None = None
+class SimulatedSource(SourceSide):
+    """A `Source`."""
 
     def connect(self) -> Connection:
         self.world.sleep(self.trouble.pause_s())
@@ -106,7 +59,7 @@ class SimulatedSource:
         return SourceIdentity(self.database.kind.value, "2" if moved else "1", 1, "sim")
 
     def begin(self) -> SourcePosition:
-        if self.database.kind is Kind.POSTGRES:
+        if self.database.kind is DatabaseKind.POSTGRES:
             return PostgresPosition(0)
         return MysqlPosition("", 0)
 
@@ -119,7 +72,7 @@ class SimulatedSource:
             raise Misconfigured(
                 "binlog_order_commits is OFF", hint="SET GLOBAL binlog_order_commits = ON"
             )
-        if database.kind is Kind.POSTGRES and tail.position == self.begin():
+        if database.kind is DatabaseKind.POSTGRES and tail.position == self.begin():
             return _MAKING
         if tail.position in (self.begin(), _MAKING):
             self.world.sleep(self.trouble.pause_s())
@@ -129,7 +82,7 @@ class SimulatedSource:
         at = index_of(tail.position)
         if database.lost is not None:
             raise SourceLost(f"the log is gone from {tail.position} on: {database.lost}")
-        if database.kind is Kind.POSTGRES and (database.slot or 0) > at:
+        if database.kind is DatabaseKind.POSTGRES and (database.slot or 0) > at:
             raise SourceLost(f"the slot was confirmed past {tail.position}")
         return tail.position
 
@@ -149,11 +102,11 @@ class SimulatedSource:
             self.database.readers.append(self.process)
         return SimulatedReader(self, self.connect(), key, position, captures, held)
 
-    def chunk_reader(self, key: MarkKey) -> ChunkReader:
-        return ChunkReader(self, key)
+    def chunk_reader(self, key: MarkKey) -> SimulatedChunkReader:
+        return SimulatedChunkReader(self, key)
 
-    def watch(self, key: MarkKey) -> Watch:
-        return Watch(self, key)
+    def watch(self, key: MarkKey) -> SimulatedWatch:
+        return SimulatedWatch(self, key)
 
     def keep_copies(self, tokens: Collection[str]) -> None:
         """No table is copied in a snapshot that would be ended."""
@@ -167,13 +120,13 @@ class SimulatedSource:
         connection.check()
 
     def snapshot(self) -> Snapshot:
-        if self.database.kind is Kind.MYSQL:
+        if self.database.kind is DatabaseKind.MYSQL:
             return Snapshot(0, 0, ())
         return self.database.snapshot()
 
 
-class ChunkReader:
-    """A `ChunkReader` on two connections."""
+class SimulatedChunkReader:
+    """A `SimulatedChunkReader` on two connections."""
 
     def __init__(self, source: SimulatedSource, key: MarkKey) -> None:
         self._source = source
@@ -182,8 +135,8 @@ class ChunkReader:
 
     def fetch(
         self, order: ChunkOrder, on_waiting: Callable[[str | None], None]
-    ) -> Fetched | ChunkFailed:
-        """See `ChunkReader.fetch`."""
+    ) -> SimulatedFetch | ChunkFailed:
+        """See `SimulatedChunkReader.fetch`."""
         source, world = self._source, self._source.world
         if "marks-by-polling" in source.flaws:
             mark = OurMark(MarkKind.LOW, order.token, source.database.clock_us, self._key)
@@ -220,7 +173,7 @@ class ChunkReader:
     ) -> ChunkFailed | None:
         """Wait until every transaction has ended that may be in the log before the low mark."""
         source, database = self._source, self._source.database
-        if not order.fence or database.kind is Kind.MYSQL or "no-fence" in source.flaws:
+        if not order.fence or database.kind is DatabaseKind.MYSQL or "no-fence" in source.flaws:
             return None
         listed = set(database.snapshot().running)
         fresh, end = database.fresh_xid(), source.world.now + _FENCE_S
@@ -254,7 +207,7 @@ class ChunkReader:
             raise Misconfigured("binlog_order_commits is OFF")
         return None
 
-    def _read(self, order: ChunkOrder) -> Fetched:
+    def _read(self, order: ChunkOrder) -> SimulatedFetch:
         """The rows as one snapshot sees them; all comparisons of keys are the database's."""
         source = self._source
         table = source.database.tables[order.table]
@@ -264,18 +217,18 @@ class ChunkReader:
             found = [key for key in keys if key in table.rows]
             missing = [key for key in dict.fromkeys(keys) if key not in table.rows]
             rows = [table.rows[key] for key in dict.fromkeys(found)]
-            return Fetched(
+            return SimulatedFetch(
                 order, table.form, snapshot, rows, missing, complete=True, read_keys=len(keys)
             )
         compared = _by_character if "keys-compared-here" in source.flaws else collated
         keys = [key for key in table.ordered() if _within(order, table.form, key, compared)]
         rows = [table.rows[key] for key in keys[: order.rows_max]]
         complete = len(keys) < order.rows_max
-        return Fetched(order, table.form, snapshot, rows, None, complete=complete)
+        return SimulatedFetch(order, table.form, snapshot, rows, None, complete=complete)
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class SimulatedFetch:
     """A `FetchedChunk`."""
 
     order: ChunkOrder
@@ -312,8 +265,8 @@ class Fetched:
         )
 
 
-class Watch:
-    """A `Watch` on one connection."""
+class SimulatedWatch:
+    """A `SimulatedWatch` on one connection."""
 
     def __init__(self, source: SimulatedSource, key: MarkKey) -> None:
         self._source = source
@@ -321,7 +274,7 @@ class Watch:
         self._connection = source.connect()
 
     def round(self, register: Callable[[CatalogRound], None]) -> None:
-        """See `Watch.round`."""
+        """See `SimulatedWatch.round`."""
         source, database = self._source, self._source.database
         token = f"{next(source.rounds):012d}.{source.world.random.getrandbits(64):016x}"
         source.write_mark(self._connection, self._key, MarkKind.CATALOG_LOW, token)

@@ -86,7 +86,7 @@ def _facts(form: Form) -> TableFacts:
 
 
 @dataclass(slots=True)
-class Table:
+class SimulatedTable:
     """A table as every new snapshot sees it. ``vers`` counts the changes of each key."""
 
     name: str

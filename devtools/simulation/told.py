@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from devtools.simulation.history import ChainManifest, Event, TableSeq
+from devtools.simulation.history import ChainEvent, ChainManifest, TableSeq
 from tideline.contract.manifest import Manifest, ManifestKind
 
 
 def told(
-    manifest: Manifest, digest: str, events: Iterable[Event], *, position: int | None
+    manifest: Manifest, digest: str, events: Iterable[ChainEvent], *, position: int | None
 ) -> ChainManifest:
     """``manifest``, whose own ``digest`` that is, with the rows of all its parts in any order.
     ``position`` is where the log goes on after it, if positions are an order."""

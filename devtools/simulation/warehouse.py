@@ -53,7 +53,7 @@ class TargetRow:
 
 
 @dataclass(slots=True)
-class Target:
+class SimulatedTarget:
     """A warehouse table. ``version`` moves with every commit; ``applied`` is by app id."""
 
     exists: bool = False
@@ -67,7 +67,7 @@ class Target:
         )
 
 
-class Parts:
+class WarehouseParts:
     """Parts of the store by key, each read once."""
 
     def __init__(self, objects: Mapping[str, bytes]) -> None:
@@ -86,7 +86,7 @@ class Parts:
 
 
 def plan_for(
-    targets: Mapping[str, Target],
+    targets: Mapping[str, SimulatedTarget],
     manifests: Sequence[Manifest],
     state: OpenState,
     schemas: Mapping[str, TableSchema],
@@ -115,7 +115,7 @@ class Run:
     """One table of a plan, between its look at the target and its commit."""
 
     plan: TablePlan
-    target: Target
+    target: SimulatedTarget
     version: int
     states: dict[tuple[object, ...], State]
     flaws: frozenset[str]
@@ -124,8 +124,8 @@ class Run:
     def begin(
         cls,
         plan: TablePlan,
-        target: Target,
-        parts: Parts,
+        target: SimulatedTarget,
+        parts: WarehouseParts,
         flaws: frozenset[str] = frozenset(),
     ) -> Run | None:
         """Look at the target, and read and fold the parts; None when there is nothing to do.
@@ -203,7 +203,9 @@ def commit_of(run: Run, state: OpenState) -> MergeCommit:
     )
 
 
-def _counted(parts: Parts, plan: TablePlan, key: str, schema: str, count: int) -> list[PartRow]:
+def _counted(
+    parts: WarehouseParts, plan: TablePlan, key: str, schema: str, count: int
+) -> list[PartRow]:
     rows = parts.rows(plan.schemas[schema], key)
     if len(rows) != count:
         raise CorruptData(f"part {key} holds {len(rows)} rows instead of {count}")
@@ -265,7 +267,7 @@ def _app(tail: Manifest, table: str, generation: int) -> str:
     return app_id(tail.pipeline, tail.incarnation, table, generation)
 
 
-def digest_table(target: Target) -> str:
+def digest_table(target: SimulatedTarget) -> str:
     """One text for all of a table, sequences included."""
     rows = [f"{key!r}@{row.seq}:{row.shape}" for key, row in target.rows.items()]
     return "\n".join(sorted(rows))

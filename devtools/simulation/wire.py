@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from devtools.simulation.log import Change, Kind, LogEntry, Xa
+from devtools.simulation.connection import Connection, SourceSide
+from devtools.simulation.log import DatabaseKind, LogEntry, LoggedChange, Xa
 from devtools.simulation.rows import make_rows
 from devtools.simulation.tables import Form
 from tideline.contract.errors import Unavailable
@@ -35,22 +35,19 @@ from tideline_capture.core.events import (
 from tideline_capture.core.visibility import invisible
 from tideline_capture.sources.mark_key import MarkKey
 
-if TYPE_CHECKING:
-    from devtools.simulation.source import Connection, SimulatedSource
-
 FILE = "bin.000001"
 PLACES = 10_000
 """Rows of one entry of the log have places of their own between it and the next."""
 LSN = 1_000
 """Before the first entry of the log."""
 
-Message = tuple[LogEntry, int, Change | Control | None]
+Message = tuple[LogEntry, int, LoggedChange | Control | None]
 """An entry, the index within it, and what is said; None ends the entry."""
 
 
-def place(kind: Kind, position: int) -> SourcePosition:
+def place(kind: DatabaseKind, position: int) -> SourcePosition:
     """The position behind entry ``position`` of the log, in the source's own words."""
-    if kind is Kind.POSTGRES:
+    if kind is DatabaseKind.POSTGRES:
         return PostgresPosition(LSN + position)
     return MysqlPosition(FILE, LSN + position)
 
@@ -66,7 +63,7 @@ class SimulatedReader:
 
     def __init__(
         self,
-        source: SimulatedSource,
+        source: SourceSide,
         connection: Connection,
         key: MarkKey,
         position: SourcePosition,
@@ -105,7 +102,7 @@ class SimulatedReader:
             self._pending.append(message)
             self._source.trouble.on_message(message[0], message[1])
             count += 1
-            self.must_take = message[2] is not None and not isinstance(message[2], Change)
+            self.must_take = message[2] is not None and not isinstance(message[2], LoggedChange)
             if until_commit and message[2] is None:
                 break
         self.buffered_bytes += count * 100
@@ -115,7 +112,7 @@ class SimulatedReader:
         """See `LogReader.take`."""
         pending, self._pending = self._pending, []
         self.must_take, self.buffered_bytes = False, 0
-        groups: dict[tuple[str, str], list[tuple[int, int, int, Change]]] = {}
+        groups: dict[tuple[str, str], list[tuple[int, int, int, LoggedChange]]] = {}
         controls: list[Control] = []
         ended: list[int] = []
         boundary, seq = None, next_seq
@@ -123,9 +120,9 @@ class SimulatedReader:
             self._inside = said is not None
             if said is None:
                 boundary = Boundary(place(self._source.database.kind, entry.position))
-                if entry.xid and self._source.database.kind is Kind.POSTGRES:
+                if entry.xid and self._source.database.kind is DatabaseKind.POSTGRES:
                     ended.append(entry.xid)
-            elif isinstance(said, Change):
+            elif isinstance(said, LoggedChange):
                 group = groups.setdefault((said.table, said.form.schema.fingerprint), [])
                 group.append((seq, entry.xid, entry.position * PLACES + index, said))
                 seq += 1
@@ -148,7 +145,7 @@ class SimulatedReader:
         self._connection.check()
         self._source.trouble.on_point("before-confirm")
         database = self._source.database
-        if database.kind is Kind.POSTGRES and database.slot is not None:
+        if database.kind is DatabaseKind.POSTGRES and database.slot is not None:
             database.slot = max(database.slot, index_of(position))
         self._source.trouble.on_point("after-confirm")
 
@@ -160,7 +157,7 @@ class SimulatedReader:
 
     # -- inside --------------------------------------------------------------------------------
 
-    def _rows(self, group: list[tuple[int, int, int, Change]]) -> Rows:
+    def _rows(self, group: list[tuple[int, int, int, LoggedChange]]) -> Rows:
         return make_rows(group)
 
     def _following(self) -> Message | None:
@@ -198,7 +195,7 @@ class SimulatedReader:
             yield entry, index, HeldSeen(entry.xa_id, None)
         yield entry, index, None
 
-    def _changes(self, entry: LogEntry) -> tuple[Change, ...]:
+    def _changes(self, entry: LogEntry) -> tuple[LoggedChange, ...]:
         eager = "xa-rows-at-prepare" in self._source.flaws
         if entry.xa is None:
             changes = entry.changes
@@ -235,9 +232,9 @@ class SimulatedReader:
             self._held.pop(entry.xa_id, None)
             yield HeldSeen(entry.xa_id, None)
 
-    def _described(self, entry: LogEntry, index: int, change: Change) -> Iterator[Message]:
+    def _described(self, entry: LogEntry, index: int, change: LoggedChange) -> Iterator[Message]:
         # Transaction ids are PostgreSQL's; snapshots of the others do not know them.
-        xid = entry.xid if self._source.database.kind is Kind.POSTGRES else 0
+        xid = entry.xid if self._source.database.kind is DatabaseKind.POSTGRES else 0
         if change.op == "t":
             yield entry, index, Truncated((change.table,), xid)
             return
@@ -254,12 +251,12 @@ class SimulatedReader:
         """What the catalog says by now, if it shows the transaction, and the same columns."""
         database = self._source.database
         now = database.tables[form.schema.table].form
-        if database.kind is not Kind.POSTGRES or now.schema != form.schema:
+        if database.kind is not DatabaseKind.POSTGRES or now.schema != form.schema:
             return None
         unseen = len(invisible(np.array([xid], np.int64), database.snapshot()))
         return None if unseen else now.facts
 
-    def _as_told(self, change: Change) -> Change:
+    def _as_told(self, change: LoggedChange) -> LoggedChange:
         if "unchanged-as-null" in self._source.flaws and change.unchanged and change.row:
             row = {**change.row, **dict.fromkeys(change.unchanged)}
             return replace(change, row=row, unchanged=())

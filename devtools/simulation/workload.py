@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from devtools.simulation.columns import Alteration, draw_alteration, value_of
 from devtools.simulation.database import Database
-from devtools.simulation.log import Aborted, Kind, Work
+from devtools.simulation.log import Aborted, DatabaseKind, SessionWork
 from devtools.simulation.scenario import Scenario
 from devtools.simulation.scheduler import Process, World
 from devtools.simulation.tables import ACCOUNTS, ITEMS, LATER, NAMES, TOAST, Form, Key, Row
@@ -167,13 +167,13 @@ class Workload:
         except Aborted:
             return
 
-    def _changes(self, work: Work, own: random.Random, count: int) -> None:
+    def _changes(self, work: SessionWork, own: random.Random, count: int) -> None:
         for _ in range(count):
             table = own.choice((ITEMS, ITEMS, NAMES))
             self.change(work, table, own)
             self._pause(work, own)
 
-    def _transfer(self, work: Work, own: random.Random) -> None:
+    def _transfer(self, work: SessionWork, own: random.Random) -> None:
         """From one account to another: the sum stays."""
         one, other = own.sample(range(ACCOUNTS_OPEN), 2)
         amount = own.randint(1, 20)
@@ -189,7 +189,7 @@ class Workload:
                 self.database.write(work, ACCOUNTS, "u", (at,), told)
             self._pause(work, own)
 
-    def change(self, work: Work, table: str, own: random.Random) -> None:
+    def change(self, work: SessionWork, table: str, own: random.Random) -> None:
         """One change of one row, if nobody else has it."""
         database, keys = self.database, all_keys(table)
         key = own.choice(keys[:HOT]) if own.random() < 0.35 else own.choice(keys)
@@ -207,7 +207,7 @@ class Workload:
         else:
             database.write(work, table, "u", key, self._updated(table, row, own))
 
-    def _move(self, work: Work, table: str, key: Key, row: Row, own: random.Random) -> None:
+    def _move(self, work: SessionWork, table: str, key: Key, row: Row, own: random.Random) -> None:
         """To a free key, or swap with the row that is there."""
         database, to = self.database, own.choice(all_keys(table))
         if to == key or not database.lock(work, table, to):
@@ -233,29 +233,29 @@ class Workload:
                 told[name] = value_of(form, name, own)
         return told
 
-    def _with_savepoint(self, work: Work, own: random.Random) -> None:
+    def _with_savepoint(self, work: SessionWork, own: random.Random) -> None:
         savepoint = self.database.savepoint(work)
         self._changes(work, own, 2)
         if own.random() < 0.6 and not work.aborted:
             self.database.roll_back_to(work, savepoint)
 
-    def _pause(self, work: Work, own: random.Random) -> None:
+    def _pause(self, work: SessionWork, own: random.Random) -> None:
         self._world.sleep(own.expovariate(1 / 0.03))
         if work.aborted:
             raise Aborted
 
-    def _end(self, work: Work, own: random.Random) -> None:
+    def _end(self, work: SessionWork, own: random.Random) -> None:
         database = self.database
         draw = own.random()
         if not work.changes or draw < 0.07:
             database.roll_back(work)
-        elif draw < 0.16 and database.kind is Kind.MYSQL and database.began_at is not None:
+        elif draw < 0.16 and database.kind is DatabaseKind.MYSQL and database.began_at is not None:
             self._xa(work, own)
         else:
             self._world.wait(database.commit(work), None)
             self.left -= 1
 
-    def _xa(self, work: Work, own: random.Random) -> None:
+    def _xa(self, work: SessionWork, own: random.Random) -> None:
         """Prepared, and some time later committed or rolled back, whatever happens to sessions."""
         name = f"xa-{work.xid}"
         self.database.prepare_xa(work, name)
@@ -343,7 +343,7 @@ def spawn(world: World, workload: Workload, process: Process, scenario: Scenario
         return
     own = random.Random(f"{seed} owner")
     world.spawn(process, "owner", workload.owner(own))
-    if scenario.kind is Kind.MYSQL:
+    if scenario.kind is DatabaseKind.MYSQL:
         world.spawn(process, "maker", workload.maker(random.Random(f"{seed} maker")))
     for at in range(count):
         own = random.Random(f"{seed} session {at}")

@@ -18,17 +18,17 @@ import pyarrow.parquet as pq
 from devtools.simulation.fold_model import Change
 from devtools.simulation.fold_model import Key as FoldKey
 from devtools.simulation.history import (
+    ChainEvent,
     ChainManifest,
     Digest,
-    Entry,
-    Event,
-    History,
     Key,
+    LedgerEntry,
+    LedgerTransaction,
     Liveness,
     MergeCommit,
     Remerge,
     Row,
-    Transaction,
+    RunHistory,
 )
 from devtools.simulation.told import told
 from tests.faults.warehouse import Target, Warehouse
@@ -73,7 +73,7 @@ class ChainRead:
     manifests: list[Manifest] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)
     changes: dict[str, list[Change]] = field(default_factory=dict)
-    events: dict[str, list[Event]] = field(default_factory=dict)
+    events: dict[str, list[ChainEvent]] = field(default_factory=dict)
     schemas: dict[str, TableSchema] = field(default_factory=dict)
 
     def state_at(self, number: int) -> OpenState:
@@ -96,7 +96,7 @@ class ChainRead:
 class Told:
     """A run's history."""
 
-    history: History
+    history: RunHistory
 
     def pending(self) -> dict[str, tuple[tuple[str, ...], ...]]:
         """The keys, by table, of rows that in the end lack a value, which is to be read again."""
@@ -141,7 +141,7 @@ def tell(
     merged = {name: short for name, short in names.items() if name not in _ledgers(names)}
     at_once = Warehouse(chain.manifests, chain.schemas, chain.changes)
     at_once.merge(chain.tail, chain.state_at(chain.tail), but=_ledgers(names))
-    history = History(
+    history = RunHistory(
         transactions=_transactions(work, names),
         manifests=tuple(_manifests(chain)),
         rolled_back=under_full_names(work.rolled_back, _full(names)),
@@ -184,7 +184,9 @@ def _read_part(store: ObjectStore, part: Part) -> pa.Table:
     return pq.read_table(pa.BufferReader(data))
 
 
-def _changes(table: pa.Table, schema: TableSchema, short: str) -> tuple[list[Change], list[Event]]:
+def _changes(
+    table: pa.Table, schema: TableSchema, short: str
+) -> tuple[list[Change], list[ChainEvent]]:
     """The rows of a part: as the fold takes them, and as the oracle does."""
     if not table.num_rows:
         return [], []
@@ -214,7 +216,9 @@ def _changes(table: pa.Table, schema: TableSchema, short: str) -> tuple[list[Cha
         dumped = op == "r" or (op == "d" and txs[at] == _DUMPED_TX)
         before = None if befores[at] is None else key_of_texts(befores[at] or ())
         events.append(
-            Event(seq, schema.table, key_of_texts(key), op, ver, digest_, before, left_out, dumped)
+            ChainEvent(
+                seq, schema.table, key_of_texts(key), op, ver, digest_, before, left_out, dumped
+            )
         )
     return changes, events
 
@@ -252,7 +256,7 @@ def _full(names: Mapping[str, str]) -> dict[str, str]:
     return {short: full for full, short in names.items()}
 
 
-def _transactions(work: LedgerWork, names: Mapping[str, str]) -> tuple[Transaction, ...]:
+def _transactions(work: LedgerWork, names: Mapping[str, str]) -> tuple[LedgerTransaction, ...]:
     """What the source's own ledger says, a row of the ledger being a change as well."""
     full = _full(names)
     rows = work.database.rows(
@@ -260,13 +264,15 @@ def _transactions(work: LedgerWork, names: Mapping[str, str]) -> tuple[Transacti
     )
     found = []
     for txid, group in itertools.groupby(rows, key=lambda row: int(row[0])):
-        entries: list[Entry] = []
+        entries: list[LedgerEntry] = []
         logged = txid != INITIAL_TXID
         for _, order, table, key, ver, op, digest_ in group:
-            entries.append(Entry(full[table], key_of(key), int(ver), op, digest_, logged))
+            entries.append(LedgerEntry(full[table], key_of(key), int(ver), op, digest_, logged))
             own = _ledger_digest((table, key, ver, op, digest_))
-            entries.append(Entry(full["ledger"], (str(txid), str(order)), 1, "c", own, logged))
-        found.append(Transaction(txid, tuple(entries)))
+            entries.append(
+                LedgerEntry(full["ledger"], (str(txid), str(order)), 1, "c", own, logged)
+            )
+        found.append(LedgerTransaction(txid, tuple(entries)))
     return tuple(found)
 
 

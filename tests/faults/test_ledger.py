@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from devtools.services.s3 import S3Server
-from devtools.simulation.history import History
+from devtools.simulation.history import RunHistory
 from devtools.simulation.oracle import check
 from tests.faults.rewired import on_s3, port_of
 from tests.faults.rounds import BRISK, Stage, Verdict, play
@@ -89,7 +89,7 @@ def assert_it_can_fail(verdict: Verdict) -> None:
     assert "L" in letters(replace(history, commits=(*history.commits[:-1], poorer)))
 
 
-def without_an_event(history: History) -> History:
+def without_an_event(history: RunHistory) -> RunHistory:
     place, manifest = next(
         (place, manifest)
         for place, manifest in enumerate(history.manifests)
@@ -101,5 +101,5 @@ def without_an_event(history: History) -> History:
     return replace(history, manifests=manifests)
 
 
-def letters(history: History) -> set[str]:
+def letters(history: RunHistory) -> set[str]:
     return {violation.check for violation in check(history)}

@@ -47,7 +47,7 @@ from tideline.contract.verification import (
 )
 from tideline.control import REQUEST_FIELD, _parse_status
 from tideline.planner.consumers import _READER as CONSUMERS
-from tideline_capture.queue import _message
+from tideline_capture.queue import _arrival
 
 Decode = Callable[[bytes], Any]
 Encode = Callable[[Any], bytes]
@@ -88,7 +88,7 @@ def _properties(data: bytes) -> None:
 
 def _queue(data: bytes) -> None:
     """A message of the queue is a request, or refused: never an error."""
-    _message("1-0", len(data), data, field=REQUEST_FIELD, bytes_max=1 << 20)
+    _arrival("1-0", len(data), data, field=REQUEST_FIELD, bytes_max=1 << 20)
 
 
 def _document(name: str, decode: Decode, encode: Encode = msgspec.json.encode) -> Target:

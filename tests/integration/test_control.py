@@ -28,7 +28,8 @@ from tideline.control import (
 )
 from tideline.redis_client import COMMANDS, translate
 from tideline.settings import Control
-from tideline_capture.queue import Message, RequestQueue
+from tideline_capture.core.events import Arrival, RequestArrived, RequestRefused
+from tideline_capture.queue import RequestQueue
 
 CANARY = "canary-4f1c"
 
@@ -65,8 +66,8 @@ def request(request_id: str = "r1", *tables: str) -> DumpRequest:
     return DumpRequest(request_id, tables or ("public.*",))
 
 
-def ids(messages: list[Message]) -> list[str]:
-    return [message.request_id for message in messages]
+def ids(messages: list[Arrival]) -> list[str]:
+    return [one.request.request_id for one in messages if isinstance(one, RequestArrived)]
 
 
 def status(pipeline: str, writer: str = "w1", at_us: int = 1) -> WorkerStatus:
@@ -91,10 +92,9 @@ def test_asked_claimed_acknowledged(
     asked = DumpRequest("r1", ("public.a",), keys=(("1", "ü"), ("2", "")), chunk_rows=7)
     asker.ask(asked)
     (message,) = queue.claim()
-    assert message.request == asked
-    assert message.error is None
+    assert message == RequestArrived(message.message_id, asked)
     assert queue.claim() == []
-    queue.acknowledge([message.id])
+    queue.acknowledge([message.message_id])
     assert client.xlen(stream_key(pipeline)) == 0
     assert make_queue("w2").claim() == []
 
@@ -112,7 +112,7 @@ def test_a_successor_inherits_what_was_not_acknowledged(
         asker.ask(request(f"r{number}"))
     killed = make_queue("w1")
     claimed = [*killed.claim(), *killed.claim()]
-    killed.acknowledge([message.id for message in claimed[:10]])
+    killed.acknowledge([message.message_id for message in claimed[:10]])
     successor = make_queue("w2")
     seen: list[str] = []
     while messages := successor.claim():
@@ -137,7 +137,7 @@ def test_a_flush_costs_a_repetition(
     asker.ask(request())
     (message,) = queue.claim()
     valkey.flush()
-    queue.acknowledge([message.id])
+    queue.acknowledge([message.message_id])
     assert queue.claim() == []
     asker.ask(request())
     assert ids(queue.claim()) == ["r1"]
@@ -176,13 +176,12 @@ def test_bad_messages_are_told_apart_and_can_be_answered(
     asker.ask(request("good"))
     queue = make_queue()
     bad, good = queue.claim()
-    assert good.request == request("good")
-    assert bad.request is None
-    assert isinstance(bad.error, Misconfigured)
-    assert text in bad.error.message
-    assert bad.request_id == (request_id or f"entry-{bad.id}")
-    queue.answer(Answer(bad.request_id, RequestState.REFUSED, error=bad.error.message))
-    queue.acknowledge([bad.id, good.id])
+    assert good == RequestArrived(good.message_id, request("good"))
+    assert isinstance(bad, RequestRefused)
+    assert text in bad.error
+    assert bad.request_id == (request_id or f"entry-{bad.message_id}")
+    queue.answer(Answer(bad.request_id, RequestState.REFUSED, error=bad.error))
+    queue.acknowledge([bad.message_id, good.message_id])
     answer = asker.answer(bad.request_id)
     assert answer is not None
     assert answer.state is RequestState.REFUSED
@@ -193,9 +192,8 @@ def test_an_entry_without_the_field(
 ) -> None:
     client.xadd(stream_key(pipeline), {"other": b"x" * 100_000})
     (message,) = make_queue().claim()
-    assert message.raw == b""
-    assert message.error is not None
-    assert "no field 'request'" in message.error.message
+    assert isinstance(message, RequestRefused)
+    assert "no field 'request'" in message.error
 
 
 def test_an_oversized_message_is_never_fetched(
@@ -205,8 +203,7 @@ def test_an_oversized_message_is_never_fetched(
     queue = make_queue()
     before = client.info("stats")["total_net_output_bytes"]
     (message,) = queue.claim()
-    assert message.error is not None
-    assert message.raw == b""
+    assert isinstance(message, RequestRefused)
     assert client.info("stats")["total_net_output_bytes"] - before < 100_000
 
 
@@ -376,7 +373,7 @@ def test_the_grants_that_docs_name_suffice(
     asker.ask(request())
     (message,) = queue.claim()
     queue.answer(Answer("r1", RequestState.DONE))
-    queue.acknowledge([message.id])
+    queue.acknowledge([message.message_id])
     queue.publish(status(pipeline))
     assert asker.answer("r1") is not None
     assert len(asker.workers()) == 1

@@ -18,7 +18,8 @@ from tideline.contract.request import Answer, DumpRequest, RequestState, TablePr
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
-from tideline_capture.queue import Message, RequestQueue
+from tideline_capture.core.events import Arrival, RequestArrived
+from tideline_capture.queue import RequestQueue
 from tideline_console import dump
 from tideline_console.dump import make_request, run
 
@@ -46,15 +47,17 @@ def start() -> Iterator[Callable[[Settings, DumpRequest], Future[int]]]:
 Start = Callable[[Settings, DumpRequest], "Future[int]"]
 
 
-def next_message(queue: RequestQueue) -> Message:
-    messages: list[Message] = []
+def next_message(queue: RequestQueue) -> RequestArrived:
+    messages: list[Arrival] = []
 
     def came() -> bool:
         messages.extend(queue.claim())
         return bool(messages)
 
     poll("a request comes", came)
-    return messages[0]
+    arrived = messages[0]
+    assert isinstance(arrived, RequestArrived)
+    return arrived
 
 
 def test_sent_and_not_waited_for(
@@ -73,7 +76,7 @@ def test_waited_for_until_done(
 ) -> None:
     request = make_request(["public.a"])
     waiting = start(settings, request)
-    queue.acknowledge([next_message(queue).id])
+    queue.acknowledge([next_message(queue).message_id])
     for state in (RequestState.ACCEPTED, RequestState.RUNNING):
         queue.answer(Answer(request.request_id, state, tables=(TableProgress("public.a", state),)))
     assert not waiting.done()
@@ -183,7 +186,7 @@ def test_the_chain_tells_what_redis_has_lost(
     )
     chain.append(first_manifest(pipeline=settings.pipeline, state=OpenState(recent=(ended,))))
     waiting = start(settings, request)
-    queue.acknowledge([next_message(queue).id])
+    queue.acknowledge([next_message(queue).message_id])
     if away:
         valkey.stop()
     try:

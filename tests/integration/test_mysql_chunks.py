@@ -27,7 +27,7 @@ from tests.fixtures.mysql_servers import Flavour, MysqlDatabase
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.request import TimeRange
 from tideline_capture.core.events import ChunkFailed, MarkKind
-from tideline_capture.core.window import key_text
+from tideline_capture.core.snapshots.window import key_text
 from tideline_capture.sources.mysql.snapshot.chunks import RowChunkReader
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,7 +22,6 @@ from tideline.contract.manifest import ColumnNumbers, TableCondition
 from tideline.contract.position import PostgresPosition
 from tideline.contract.schema import Column, TableSchema
 from tideline.contract.steps import ColumnStep, StepKind
-from tideline_capture.core.draft import Sealed
 from tideline_capture.core.events import (
     Boundary,
     CatalogRound,
@@ -37,6 +37,7 @@ from tideline_capture.core.events import (
     StatementSeen,
     TableFacts,
 )
+from tideline_capture.core.segment import Segment
 from tideline_capture.core.worker import Worker
 
 TABLE = "public.t"
@@ -183,7 +184,7 @@ class Target:
         self.rows: dict[int, tuple[int, dict[str, str | None]]] = {}
         self.kinds: Counter[str] = Counter()
 
-    def take(self, sealed: Sealed) -> None:
+    def take(self, sealed: Segment) -> None:
         happened: list[tuple[int, object]] = [(event.seq, event) for event in sealed.schema_events]
         for rows in sealed.rows:
             for row in rows.batch.to_pylist():
@@ -234,11 +235,11 @@ class World:
         tokens = iter(range(1 << 30))
         name = self.rng.random()
         tail = first_manifest()
-        schemas: dict[str, TableSchema] = {}
+        schemas: Mapping[str, TableSchema] = {}
         state = tail.state
         if before is not None:
-            state, schemas = before.open_state(), before.tables.schemas
-            tail = first_manifest(last_seq=before.sequencer.last)
+            state, schemas = before.state.open_state(), before.state.schemas
+            tail = first_manifest(last_seq=before.state.last_seq)
         assert state is not None
         return Worker(
             tail, state, dict(schemas), limits=LIMITS_HERE, token=lambda: f"{name}.{next(tokens)}"
@@ -347,8 +348,8 @@ class World:
         elif entry.schema is not None and entry.row is not None:
             if entry.news or self.known is None or self.rng.random() < 0.1:
                 self._say(self._described(entry.schema))
-            if self.core.tables.captures(TABLE):
-                self._say(rows=_rows(entry.schema, *entry.row, self.core.sequencer.next))
+            if self.core.state.captures(TABLE):
+                self._say(rows=_rows(entry.schema, *entry.row, self.core.state.next_seq))
 
     def _described(self, schema: TableSchema) -> SchemaSeen:
         news, self.known = schema != self.known, schema
@@ -388,13 +389,13 @@ def test_columns_in_any_order(numbered: bool) -> None:
     for seed in range(SEEDS):
         world = World(seed, numbered=numbered)
         world.run()
-        state = world.core.tables.states[TABLE]
+        state = world.core.state.tables[TABLE]
         kinds += world.target.kinds
         undumped += world.dumps == 1 and sum(world.target.kinds.values()) > 1
         assert state.condition in (TableCondition.LIVE, TableCondition.UNPROVEN), (seed, state)
         if state.condition is TableCondition.LIVE:
             live += 1
-            schema = world.core.tables.schema(TABLE)
+            schema = world.core.state.schema(TABLE)
             assert schema == world.source.schema, f"seed {seed}"
             found = {key: row for key, (_, row) in world.target.rows.items()}
             wanted = {key: world.source.named(row) for key, row in world.source.rows.items()}

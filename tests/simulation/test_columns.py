@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from devtools.simulation.faults import Fault, KillPoint
-from devtools.simulation.log import Kind
+from devtools.simulation.log import DatabaseKind
 from devtools.simulation.run import simulate
 from devtools.simulation.scenario import TRANSACTIONS, PlannedDump, PlannedFault, Scenario
 
@@ -20,7 +20,7 @@ _FAULTS = (
 _DUMPS = tuple(PlannedDump(4.0 + 5.0 * at, "whole", 1 + at % 2, at) for at in range(5))
 
 
-def schedule(kind: Kind) -> Scenario:
+def schedule(kind: DatabaseKind) -> Scenario:
     return Scenario(
         seed=3,
         kind=kind,
@@ -37,9 +37,9 @@ def schedule(kind: Kind) -> Scenario:
 
 @pytest.mark.parametrize(
     ("kind", "steps"),
-    [(Kind.POSTGRES, ("add", "rename")), (Kind.MYSQL, ("add", "rename", "drop"))],
+    [(DatabaseKind.POSTGRES, ("add", "rename")), (DatabaseKind.MYSQL, ("add", "rename", "drop"))],
 )
-def test_every_step_is_followed(kind: Kind, steps: tuple[str, ...]) -> None:
+def test_every_step_is_followed(kind: DatabaseKind, steps: tuple[str, ...]) -> None:
     found = simulate(schedule(kind))
     assert found.violations == []
     for step in steps:
@@ -48,4 +48,4 @@ def test_every_step_is_followed(kind: Kind, steps: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("flaw", ["forgets-renames", "fills-nothing"])
 def test_a_step_that_is_not_followed_is_noticed(flaw: str) -> None:
-    assert simulate(schedule(Kind.MYSQL), frozenset({flaw})).violations
+    assert simulate(schedule(DatabaseKind.MYSQL), frozenset({flaw})).violations

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from devtools.__main__ import app
 from devtools.simulate import Cut, Wanted, run
 from devtools.simulation.gate import first_words, scenario_for
-from devtools.simulation.log import Kind
+from devtools.simulation.log import DatabaseKind
 from devtools.simulation.mutants import FENCE_ALONE, MUTANTS, Mutant
 from tideline.contract.errors import Misconfigured
 
@@ -66,7 +66,7 @@ def test_a_fault_that_the_seed_does_not_have_is_refused() -> None:
 
 
 def test_the_fence_alone_would_do_where_the_fence_of_the_listed_does_not() -> None:
-    alone = Mutant("fence-alone", "", FENCE_ALONE, frozenset(), Kind.POSTGRES)
+    alone = Mutant("fence-alone", "", FENCE_ALONE, frozenset(), DatabaseKind.POSTGRES)
     assert "fence-of-the-listed" in {mutant.name for mutant in MUTANTS}
     with alone.installed():
         found = [first_words(scenario_for(alone, seed), alone) for seed in range(1, 13)]

@@ -42,7 +42,7 @@ class Outage:
         worker = self.worker
         source, core, uploader = worker.source, worker.session.core, worker.uploader
         self.pending_max = max(self.pending_max, uploader.pending_bytes)
-        memory = uploader.pending_bytes + core.draft.bytes + source.buffered_bytes
+        memory = uploader.pending_bytes + core.state.segment.bytes + source.buffered_bytes
         self.memory_max = max(self.memory_max, memory)
         if worker.is_away:
             self.confirmed.add(source.confirmed)

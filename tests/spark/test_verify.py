@@ -21,7 +21,7 @@ from tideline.contract.verification import Proof, TableProof, Verification, Veri
 from tideline.planner import plan_merge
 from tideline.planner.verified import VerifiedThrough, last_proof
 from tideline.store.objects import open_store
-from tideline_capture.core.checks import sampled
+from tideline_capture.core.snapshots.verification import sampled
 from tideline_console.proving import Proving
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ import psycopg2.errors
 import pymysql
 from pymysql.constants import ER
 
-from devtools.simulation.history import Entry, Key
+from devtools.simulation.history import Key, LedgerEntry
 from tests.faults.traffic import Traffic
 from tests.fixtures.mysql_servers import MysqlDatabase
 from tests.fixtures.services import Database
@@ -107,7 +107,7 @@ class LedgerWork(Traffic):
     def __init__(self, database: Any, *, seed: int, clients: int = 3, pause_s: float = 0.0) -> None:
         super().__init__(seed=seed, clients=clients, pause_s=pause_s)
         self.database = database
-        self.rolled_back: list[Entry] = []
+        self.rolled_back: list[LedgerEntry] = []
         self._run_id = (int(time.time() * 1000) % 10**9) * 100
         self._huge = 0
 
@@ -276,7 +276,7 @@ class _Client:
         self._txid = first_txid * 1_000_000
         self._scratch = ("items", str(-1 - number))
         self._slots: dict[Slot, Held] = {}
-        self._entries: list[Entry] = []
+        self._entries: list[LedgerEntry] = []
 
     def transact(self, connection: Any, cursor: Any) -> None:
         """One transaction; one in ten is rolled back, one in five has work behind a savepoint."""
@@ -356,7 +356,7 @@ class _Client:
                 (held.ver, int(held.live), held.held, table, key),
             )
 
-    def _undone(self, entries: Iterable[Entry]) -> None:
+    def _undone(self, entries: Iterable[LedgerEntry]) -> None:
         self._work.rolled_back.extend(entries)
 
     # -- operations: each leaves its entries and the slots as they are after it ------------------
@@ -428,7 +428,7 @@ class _Client:
         v = f"{self._txid}.{len(self._entries)}.{self._random.randrange(10**6)}"
         self._slots[slot] = Held(ver, op != "d", held)
         digest = None if op == "d" else digest_of(table, key, ver, v, held)
-        self._entries.append(Entry(table, key_of(key), ver, op, digest))
+        self._entries.append(LedgerEntry(table, key_of(key), ver, op, digest))
         return ver, v
 
     def _execute(self, cursor: Any, statement: str, slot: Slot, *values: Any) -> None:
@@ -445,6 +445,8 @@ class _Client:
         return f"{self._random.random()}-" * 150
 
 
-def under_full_names(entries: Iterable[Entry], names: Mapping[str, str]) -> tuple[Entry, ...]:
+def under_full_names(
+    entries: Iterable[LedgerEntry], names: Mapping[str, str]
+) -> tuple[LedgerEntry, ...]:
     """Entries under the tables' names in the chain."""
     return tuple(replace(entry, table=names[entry.table]) for entry in entries)

@@ -26,7 +26,7 @@ from tideline.settings import Store, load_settings
 from tideline.store.objects import ObjectStore, open_store
 from tideline_capture import app
 from tideline_capture.app import run_worker
-from tideline_capture.core import dumps
+from tideline_capture.core.snapshots import dumps
 from tideline_capture.sources.mysql import source
 from tideline_capture.sources.mysql.board import PlacedMarks
 from tideline_capture.sources.mysql.snapshot.chunks import RowChunkReader

@@ -13,15 +13,14 @@ from hashlib import sha256
 import msgspec
 
 from tideline.contract.document import DocumentReader, written_features, written_version
+from tideline.contract.reasons import SnapshotReason, own_id
 from tideline.contract.request import DumpRequest
 from tideline.contract.timeliness import MergeRun, TableFigures, Timeliness
 
 RECEIPT_VERSION = 1
 FEATURES: frozenset[str] = frozenset()
 """The optional features that this version understands."""
-PENDING = "pending:"
-"""What the ids of requests for pending rows begin with."""
-_PENDING_ID = re.compile(f"{PENDING}[^:]*:[0-9]+:[0-9a-f]{{12}}")
+_PENDING_PARTS = re.compile("[^:]*:[0-9]+:[0-9a-f]{12}")
 _MERGE = "tideline merge"
 PENDING_KEYS_MAX = 10_000
 """Rows that are read again one by one; of a table with more, all are."""
@@ -171,7 +170,7 @@ def reread_request(
     """What asks for ``keys`` (None: all rows) of ``table`` that are pending at manifest
     ``applied``."""
     return DumpRequest(
-        request_id=f"{PENDING}{incarnation[:8]}:{applied}:{_short(table)}",
+        request_id=own_id(SnapshotReason.PENDING, incarnation[:8], applied, _short(table)),
         tables=(table,),
         keys=keys,
         requested_by=_MERGE,
@@ -185,7 +184,8 @@ def rereads_pending(request: DumpRequest) -> bool:
         and len(request.tables) == 1
         and not request.ranged
         and not request.verifies
-        and _PENDING_ID.fullmatch(request.request_id) is not None
+        and request.why is SnapshotReason.PENDING
+        and _PENDING_PARTS.fullmatch(request.request_id.partition(":")[2]) is not None
         and request.request_id.endswith(f":{_short(request.tables[0])}")
     )
 

@@ -16,6 +16,7 @@ import msgspec
 
 from tideline.contract.document import DocumentReader, written_features, written_version
 from tideline.contract.errors import Misconfigured
+from tideline.contract.reasons import SnapshotReason, reason_of
 
 REQUEST_VERSION = 1
 FEATURES: frozenset[str] = frozenset()
@@ -91,6 +92,11 @@ class DumpRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     requested_by: str = ""
     purpose: Literal["dump", "verify"] = "dump"
     sample_percent: int | None = None
+
+    @property
+    def why(self) -> SnapshotReason | None:
+        """Why Tideline itself asks; None for a user's request."""
+        return reason_of(self.request_id)
 
     @property
     def verifies(self) -> bool:

@@ -2,5 +2,5 @@
 
 Events go in, decisions come out; the core never waits, never asks a clock and never opens a
 socket. It runs in one thread (the log reader's). What it decides becomes durable elsewhere
-(`tideline_capture.runtime`), and a core built anew from the chain's tail decides the same again.
+(`tideline_capture.runtime`), and a core built from the chain's tail decides the same again.
 """

@@ -17,6 +17,7 @@ from tideline.contract.position import SourcePosition
 from tideline.contract.request import Command, DumpRequest, KeyRange, TimeRange
 from tideline.contract.schema import TableSchema
 from tideline.contract.steps import ColumnStep, StepKind
+from tideline_capture.core.catalog_identity import NO_SCHEMA, CatalogIdentity
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -270,11 +271,20 @@ class TableFacts:
     description: Description | None = field(default=None, compare=False)
 
     @property
+    def identity(self) -> CatalogIdentity:
+        return CatalogIdentity(
+            str(self.oid),
+            self.storage,
+            self.columns_text,
+            self.members,
+            self.membership,
+            self.schema.fingerprint if self.schema else NO_SCHEMA,
+        )
+
+    @property
     def catalog(self) -> str:
         """The text form kept in the open state."""
-        schema = self.schema.fingerprint if self.schema else "-"
-        columns = self.columns_text
-        return f"{self.oid}/{self.storage}/{columns}/{self.members}/{self.membership}/{schema}"
+        return self.identity.text
 
     @property
     def columns_text(self) -> str:
@@ -426,6 +436,9 @@ class RequestRefused:
     error: str
 
 
+Arrival = RequestArrived | CommandArrived | RequestRefused
+"""A message of the queue."""
+
 Applies = Callable[[str, StepKind], bool]
 """Whether the settings say of a table that the worker is to follow a step that no target can take,
 by a dump."""
@@ -437,7 +450,7 @@ def never(table: str, kind: StepKind) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CoreLimits:
     """The core's limits; see `tideline.settings.Capture` for their meaning."""
 
     flush_interval_s: float

@@ -77,3 +77,24 @@ class UnseenTransactions:
         """What a chunk must see whose low mark is here."""
         self._dropped_since_mark = False
         return self._ids
+
+
+class VisibleSnapshots:
+    """Snapshots that were taken, until the chunks that were under way then are judged by what they
+    may have missed."""
+
+    def __init__(self, unseen: UnseenTransactions) -> None:
+        self._unseen = unseen
+        self._waiting: list[tuple[Snapshot, frozenset[str]]] = []
+
+    def show(self, snapshot: Snapshot, awaited: frozenset[str]) -> None:
+        """What ``snapshot`` shows may be forgotten; but not before the low marks of the chunks
+        ``awaited`` have come: these may have been read before it was taken."""
+        if len(self._waiting) > 1:
+            self._waiting.pop()  # The oldest says soonest what may be forgotten, the newest most.
+        self._waiting.append((snapshot, awaited))
+
+    def apply(self, awaited: frozenset[str]) -> None:
+        """Forget what may be forgotten before the low marks of the chunks ``awaited`` come."""
+        while self._waiting and not self._waiting[0][1] & awaited:
+            self._unseen.shown(self._waiting.pop(0)[0])

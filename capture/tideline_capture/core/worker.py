@@ -2,41 +2,37 @@
 
 One thread drives it. What the log says comes through `on_batch`, what other threads found through
 the other ``on_…`` methods; `next_order`, `seal` and `spill` say what to do next. Everything that
-must survive is in the segment handed out: a core that is built anew from the chain's tail goes on
-from there.
+must survive is in the segment handed out: a core that is built from the chain's tail goes on from
+there.
+
+The worker decides nothing. It knows which decider an event is for, and hands on the effects that
+deciders yield; these know the state alone, and not each other's folders.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tideline.contract.errors import InvariantBroken
-from tideline.contract.manifest import (
-    RECENT_ANSWERS_MAX,
-    Manifest,
-    OpenState,
-    Truncate,
-)
+from tideline.contract.manifest import Manifest, OpenState
 from tideline.contract.request import Answer
 from tideline.contract.schema import TableSchema
-from tideline_capture.core.beginnings import Beginnings
-from tideline_capture.core.blocks import Blocks
-from tideline_capture.core.catalog import CatalogWatch
-from tideline_capture.core.commands import Commands
-from tideline_capture.core.conditions import Conditions
-from tideline_capture.core.draft import Draft, Sealed, Spill
-from tideline_capture.core.dumps import Dumps
+from tideline_capture.core import effects
+from tideline_capture.core.answers import answer_of
+from tideline_capture.core.effects import Deciding, Decision, Effect, Effects
 from tideline_capture.core.events import (
+    Arrival,
     CascadeSeen,
     CatalogRound,
     ChunkOrder,
+    CommandArrived,
     Control,
+    CoreLimits,
+    GapSeen,
     HeldSeen,
-    Limits,
     LogBatch,
     Mark,
     MarkKind,
-    Rows,
+    RequestArrived,
     SchemaSeen,
     Snapshot,
     SourceLoad,
@@ -46,17 +42,22 @@ from tideline_capture.core.events import (
     Truncated,
     Unreadable,
 )
-from tideline_capture.core.intake import Intake
-from tideline_capture.core.requests import OpenRequests, answer_of
-from tideline_capture.core.roller import Roll, flush_due, roll
-from tideline_capture.core.sequencer import Sequencer
-from tideline_capture.core.source_clock import SourceClock
-from tideline_capture.core.tables import Tables
+from tideline_capture.core.requests.commands import Commands
+from tideline_capture.core.requests.intake import Intake
+from tideline_capture.core.segment import Roll, Segment, Spill, flush_due, roll
+from tideline_capture.core.snapshots.dumps import Dumps
+from tideline_capture.core.state import CoreState
+from tideline_capture.core.tables.beginnings import Beginnings
+from tideline_capture.core.tables.blocks import Blocks
+from tideline_capture.core.tables.catalog import CatalogRounds
+from tideline_capture.core.tables.conditions import Conditions
+from tideline_capture.core.tables.logged import LoggedTables
+from tideline_capture.core.tables.notes import LogNotes
+from tideline_capture.core.tables.states import TableStates
 
 
 class Worker:
-    """The core. ``token`` makes a fresh mark token; ``durable_number`` is set by the runtime to the
-    number of the newest durable manifest."""
+    """The core. ``token`` makes a fresh mark token."""
 
     def __init__(
         self,
@@ -64,64 +65,100 @@ class Worker:
         state: OpenState,
         schemas: dict[str, TableSchema],
         *,
-        limits: Limits,
+        limits: CoreLimits,
         token: Callable[[], str],
     ) -> None:
-        self.limits = limits
-        self.position = tail.position
-        self.clock = SourceClock(tail.through_us)
-        self.identity = tail.identity
-        self.durable_number = tail.manifest_number
+        self.state = CoreState(tail, state, schemas, limits)
         self.in_transaction = False
         self.last_change_at: float | None = None
         self.strange_marks = 0
         """Of the log behind our own first mark: what was made to look like one, and is none."""
         self._heard_own = False
-        self.sequencer = Sequencer(tail.last_seq)
-        self.tables = Tables(state.tables, schemas)
-        self.held = dict(state.held)
-        self.requests = OpenRequests(state, RECENT_ANSWERS_MAX)
-        self.draft = Draft(self.sequencer.next)
-        self.dumps = Dumps(self, token)
-        self.catalog = CatalogWatch(self)
-        self.conditions = Conditions(self)
-        self.beginnings = Beginnings(self, state.begun)
-        self.blocks = Blocks(self)
-        self.intake = Intake(self, token)
-        self.commands = Commands(self)
         self._moved_at: float | None = None
+        tables, notes = TableStates(self.state), LogNotes()
+        blocks = Blocks(self.state, tables)
+        self.conditions = Conditions(self.state, tables, blocks, notes)
+        beginnings = Beginnings(self.state, self.conditions, blocks, notes)
+        self._logged = LoggedTables(self.state, tables, self.conditions, beginnings, notes)
+        self.catalog = CatalogRounds(self.state, tables, self.conditions, blocks, beginnings, notes)
+        self.dumps = Dumps(self.state, token)
+        self.intake = Intake(self.state, token)
+        self._commands = Commands(self.state, self.intake)
         self._forget_copies()
 
     def _forget_copies(self) -> None:
         """A table without a key is copied in one snapshot, which ended with the session before."""
-        for item in self.requests.open:
+        for item in self.state.requests.open:
             for dump in item.dumps:
-                if dump.first_low_seq is not None and self.tables.keyless(dump.table):
-                    self.draft.state_changed |= self.requests.restart(dump.table)
+                if dump.first_low_seq is not None and self.state.keyless(dump.table):
+                    self.state.requests.restart(dump.table)
+
+    # -- effects -------------------------------------------------------------------------------
+
+    def run(self, deciding: Deciding[Decision]) -> Decision:
+        """Let a decider decide; each of its effects is carried out before it goes on."""
+        while True:
+            try:
+                effect = next(deciding)
+            except StopIteration as end:
+                decision: Decision = end.value
+                return decision
+            self._carry_out(effect)
+
+    def _carry_out(self, effect: Effect) -> None:
+        if isinstance(effect, effects.Disturbed):
+            self.dumps.disturb(effect.table, effect.what)
+        elif isinstance(effect, effects.Joined):
+            self.dumps.orders.joined(effect.table)
+        elif isinstance(effect, effects.ColumnsFollowed):
+            self.dumps.progress.columns_followed(effect.facts)
+        elif isinstance(effect, effects.SnapshotWanted):
+            self.intake.snapshot_wanted(effect)
+        elif isinstance(effect, effects.RereadWanted):
+            self.run(self.intake.reread_wanted(effect))
+        elif isinstance(effect, effects.SnapshotDone):
+            self.conditions.dumped(effect)
+        else:
+            self.run(self._of_tables(effect))
+
+    def _of_tables(self, effect: effects.OfTables) -> Deciding[object]:
+        conditions = self.conditions
+        if isinstance(effect, effects.SchemaRead):
+            return conditions.adopt(effect.schema, effect.facts)
+        if isinstance(effect, effects.Unfit):
+            return conditions.park(
+                effect.table, reason=effect.reason, hint=effect.hint, cause=effect.cause
+            )
+        if isinstance(effect, effects.Doubted):
+            return conditions.doubt(effect.table, since=effect.since, reason=effect.reason)
+        if isinstance(effect, effects.Cancelled):
+            return conditions.cancelled(effect.tables)
+        return conditions.take_up(effect.table)
 
     # -- what the log says ---------------------------------------------------------------------
 
     def on_batch(self, batch: LogBatch, *, now: float, since: float | None = None) -> None:
-        """Take what was read; its rows were sequenced from `sequencer.next`.
+        """Take what was read; its rows were sequenced from ``state.next_seq``.
 
         ``since``: when the oldest of it was received; the segment's age counts from there.
         """
-        first = self.sequencer.next
+        state, first = self.state, self.state.next_seq
         for table, column in batch.unholdable:
-            self.conditions.park_value(table, column, first)
-        self.sequencer.take(batch.changes)
+            self.run(self.conditions.park_value(table, column, first))
+        state.mint(batch.changes)
         for rows in batch.rows:
-            self.emit(rows)
+            self.run(self.dumps.saw_rows(rows))
+            state.emit(rows)
         if batch.changes:
             self.last_change_at = now
-            if self.draft.opened_at is None:
-                self.draft.opened_at = now if since is None else since
+            if state.segment.opened_at is None:
+                state.segment.opened_at = now if since is None else since
         self.dumps.unseen.committed(batch.transactions)
         self.in_transaction = batch.in_transaction
         for control in batch.controls:
             self._on_control(control, now=now)
-        if batch.boundary is not None and batch.boundary.position != self.position:
-            self.position = batch.boundary.position
+        if batch.boundary is not None and batch.boundary.position != state.position:
+            state.position = batch.boundary.position
             self._moved_at = now if self._moved_at is None else self._moved_at
 
     def _on_control(self, control: Control, *, now: float) -> None:
@@ -132,77 +169,63 @@ class Worker:
             # Before our own first one are those of the session before.
             self.strange_marks += self._heard_own
             self.dumps.on_strange_mark()
-        elif isinstance(control, SchemaSeen):
-            self.conditions.announced(control)
-        elif isinstance(control, Unreadable):
-            self.beginnings.forget(control.table)
-        elif isinstance(control, Truncated):
-            self._on_truncated(control)
-        elif isinstance(control, StatementSeen):
-            self.conditions.stated(control)
         elif isinstance(control, HeldSeen):
-            self._on_held(control)
-        elif isinstance(control, CascadeSeen):
-            self.conditions.cascaded(control.tables)
+            self.state.hold(control.xid, control.position)
+        elif isinstance(control, Unreadable):
+            self.state.forget_begun(control.table)
         else:
-            self.conditions.missed(control)
+            self.run(self._on_tables(control))
 
-    def _on_truncated(self, control: Truncated) -> None:
-        for named in control.tables:
-            table = self.tables.cased(named)
-            if self.tables.captures(table):
-                self.draft.truncates.append(Truncate(self.sequencer.take(1), table))
-                self.dumps.disturb(table, "a truncate")
-                self.catalog.truncated(table, control.xid)
-
-    def _on_held(self, control: HeldSeen) -> None:
-        self.draft.state_changed = True
-        if control.position is None:
-            self.held.pop(control.xid, None)
-        else:
-            self.held[control.xid] = control.position
+    def _on_tables(
+        self, control: SchemaSeen | Truncated | StatementSeen | CascadeSeen | GapSeen
+    ) -> Effects:
+        if isinstance(control, SchemaSeen):
+            return self._logged.described(control)
+        if isinstance(control, Truncated):
+            return self._logged.truncated(control)
+        if isinstance(control, StatementSeen):
+            return self._logged.stated(control)
+        if isinstance(control, CascadeSeen):
+            return self._logged.cascaded(control.tables)
+        return self._logged.missed(control)
 
     def _on_mark(self, control: Mark, *, now: float) -> None:
         if control.kind is MarkKind.LOW:
             self.dumps.on_low(control)
         elif control.kind is MarkKind.HIGH:
-            self.dumps.on_high(control, now=now)
+            self.run(self.dumps.on_high(control, now=now))
         elif control.kind is MarkKind.PULSE:
             self.dumps.on_pulse(control)
         elif control.kind is MarkKind.CATALOG_LOW:
             self.catalog.on_low(control)
         else:
-            self.clock.on_heartbeat(control)
+            self.state.clock.on_heartbeat(control)
             # A heartbeat that is not written to the log leaves the position where it is.
             self._moved_at = now if self._moved_at is None else self._moved_at
             self.dumps.on_heartbeat(control)
-            self.catalog.on_high(control)
-            self.intake.look_again()
-
-    def emit(self, rows: Rows) -> None:
-        """Add sequenced rows to the segment."""
-        if rows.schema.fingerprint not in self.tables.schemas:
-            raise InvariantBroken(f"rows of {rows.schema.table} came before their schema")
-        self.dumps.saw_rows(rows)
-        self.draft.add(rows)
+            self.run(self.catalog.on_high(control))
+            self.run(self.intake.look_again(self.catalog.counted))
 
     # -- requests ------------------------------------------------------------------------------
 
-    def end_requests(self) -> None:
-        """Hand requests that ended to the segment."""
-        for answer in self.requests.take_ended():
-            self.draft.finished.append(answer)
-            self.draft.urgent = self.draft.state_changed = True
+    def begin_turn(self) -> None:
+        """Go on with requests that were left."""
+        self.run(self.intake.begin_turn())
 
-    def on_durable(self, manifest: Manifest) -> None:
-        """``manifest``, and with it all that was handed over before it, is durable."""
-        self.durable_number = manifest.manifest_number
-        self.requests.durable(manifest.finished)
+    def on_arrival(self, arrived: Arrival) -> Answer | None:
+        """A message of the queue; an answer is returned when it need not wait for a manifest."""
+        if isinstance(arrived, RequestArrived):
+            return self.run(self.intake.on_request(arrived))
+        if isinstance(arrived, CommandArrived):
+            return self.run(self._commands.on_command(arrived))
+        self.intake.on_refused(arrived)
+        return None
 
     def answers(self, *, now: float) -> list[Answer]:
-        """How every open request stands at ``now``; only durable steps are to be told as such."""
+        """How every open request stands at ``now``; only durable steps may be reported as such."""
         return [
-            answer_of(item, self.dumps.circumstances(item, now=now)) for item in self.requests.open
+            answer_of(item, self.dumps.circumstances(item, now=now))
+            for item in self.state.requests.open
         ]
 
     # -- what other threads found --------------------------------------------------------------
@@ -212,7 +235,7 @@ class Worker:
 
     def on_catalog(self, observed: CatalogRound) -> None:
         """A look at the catalog, whose last mark will be written after this."""
-        self.clock.on_round(observed)
+        self.state.clock.on_round(observed)
         self.dumps.expect_marks_before(observed.token)
         self.catalog.on_round(observed)
 
@@ -226,74 +249,40 @@ class Worker:
 
     def next_order(self, *, now: float) -> ChunkOrder | None:
         """The next chunk to read; None while one is under way, or nothing is to be dumped."""
-        self.dumps.settle(now=now)
+        self.run(self.dumps.settle(now=now))
         return self.dumps.orders.next(now=now)
 
     def flush_due(self, *, now: float, buffered_since: float | None) -> bool:
-        return flush_due(self.draft, self.limits, now=now, buffered_since=buffered_since)
+        limits = self.state.limits
+        return flush_due(self.state.segment, limits, now=now, buffered_since=buffered_since)
 
     def spill(self, *, now: float) -> Spill | None:
         """Rows to upload before their transaction has ended."""
-        if self._roll(now) is not Roll.SPILL:
-            return None
-        self.draft.spilled = True
-        schemas = tuple(self.draft.schemas)
-        return Spill(self.draft.take_rows(), schemas)
+        return self.state.segment.spill() if self._roll(now) is Roll.SPILL else None
 
-    def seal(self, *, now: float, force: bool = False) -> Sealed | None:
+    def seal(self, *, now: float, force: bool = False) -> Segment | None:
         """Close the segment if it is due, or if ``force`` and anything is in it."""
-        forced = force and not self.in_transaction and (self.draft.has_content() or self._moved_at)
+        forced = force and not self.in_transaction and (self.state.has_content() or self._moved_at)
         if not forced and self._roll(now) is not Roll.CLOSE:
             return None
-        draft = self.draft
-        self.draft = Draft(self.sequencer.next)
         self._moved_at = None
-        return Sealed(
-            draft.first_seq,
-            self.sequencer.last,
-            self.position,
-            self.clock.time_us,
-            draft.take_rows(),
-            tuple(draft.schemas),
-            tuple(draft.schema_events),
-            tuple(draft.truncates),
-            tuple(draft.floors),
-            tuple(draft.accepted),
-            tuple(draft.finished),
-            tuple(draft.refused),
-            self.open_state(),
-            draft.state_changed,
-            tuple(draft.messages),
-            self.identity,
-            tuple(draft.checks),
-            tuple(draft.descriptions),
-        )
-
-    def open_state(self) -> OpenState:
-        return OpenState(
-            self.requests.open,
-            dict(self.tables.states),
-            self.requests.recent,
-            dict(self.held),
-            self.requests.paused,
-            self.requests.chunk_rows,
-            self.requests.delay_ms,
-            dict(self.beginnings.begun),
-        )
+        return self.state.seal()
 
     def idle(self) -> bool:
         """Nothing is open: no request, nothing in the segment that a reader would miss, no table
         that is still to be looked at."""
-        open_work = len(self.requests) or self.draft.has_content()
+        open_work = len(self.state.requests) or self.state.has_content()
         return self.catalog.caught_up and not open_work
 
     def _roll(self, now: float) -> Roll:
-        if self.draft.opened_at is None and self.draft.has_content():
-            self.draft.opened_at = now
+        segment, has_content = self.state.segment, self.state.has_content()
+        if segment.opened_at is None and has_content:
+            segment.opened_at = now
         return roll(
-            self.draft,
-            self.limits,
+            segment,
+            self.state.limits,
             now=now,
+            has_content=has_content,
             in_transaction=self.in_transaction,
             moved_at=self._moved_at,
         )

@@ -8,12 +8,12 @@ from typing import cast
 
 import pytest
 
-from tideline.contract.errors import Misconfigured, Unavailable
+from tideline.contract.errors import Unavailable
 from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline.control import WorkerStatus
-from tideline_capture.core.events import RequestArrived, RequestRefused
+from tideline_capture.core.events import Arrival, RequestArrived, RequestRefused
 from tideline_capture.desk import Desk
-from tideline_capture.queue import MESSAGES_MAX, Message, RequestQueue
+from tideline_capture.queue import MESSAGES_MAX, RequestQueue
 
 PATIENCE_S = 20.0
 STATUS = WorkerStatus(
@@ -36,7 +36,7 @@ class FakeQueue:
         self.away = False
         self.refused = 0
         self.broken: BaseException | None = None
-        self.pending: list[Message] = []
+        self.pending: list[Arrival] = []
         self.claims = 0
         self.acknowledged: list[str] = []
         self.answers: dict[str, Answer] = {}
@@ -51,7 +51,7 @@ class FakeQueue:
             self.refused += 1
             raise Unavailable("redis cannot be reached")
 
-    def claim(self) -> list[Message]:
+    def claim(self) -> list[Arrival]:
         self._ask()
         self.claims += 1
         found, self.pending = self.pending[:MESSAGES_MAX], self.pending[MESSAGES_MAX:]
@@ -88,9 +88,9 @@ def desk(queue: FakeQueue) -> Desk:
     return Desk(cast(RequestQueue, queue))
 
 
-def arrived(number: int) -> Message:
+def arrived(number: int) -> Arrival:
     request = DumpRequest(f"r{number}", ("public.t",))
-    return Message(f"{number}-0", b"", request.request_id, request=request)
+    return RequestArrived(f"{number}-0", request)
 
 
 def answer(request_id: str, state: RequestState = RequestState.DONE) -> Answer:
@@ -120,7 +120,7 @@ class TestClaiming:
     def test_what_is_no_request_is_handed_over_to_be_refused(
         self, desk: Desk, queue: FakeQueue
     ) -> None:
-        queue.pending = [Message("1-0", b"?", "entry-1-0", error=Misconfigured("not JSON"))]
+        queue.pending = [RequestRefused("1-0", "entry-1-0", "not JSON")]
         desk.claiming = True
         desk.start()
         found = desk.arrivals.get(timeout=PATIENCE_S)

@@ -14,7 +14,7 @@ from prometheus_client import generate_latest
 from tests.fixtures.core import LIMITS
 from tideline.contract.request import Answer, RequestState, TableProgress
 from tideline_capture.core.events import SourceLoad
-from tideline_capture.core.governor import Governor
+from tideline_capture.core.snapshots.governor import Governor
 from tideline_capture.core.worker import Worker
 from tideline_capture.metrics import TABLES_MAX, Metrics
 from tideline_capture.uploader import Uploader
@@ -43,9 +43,8 @@ NOW = 1_000.0
 def core(governor: Governor | None = None) -> Worker:
     orders = SimpleNamespace(governor=governor or Governor(LIMITS))
     made = SimpleNamespace(
-        sequencer=SimpleNamespace(last=900),
+        state=SimpleNamespace(last_seq=900, requests=[1]),
         dumps=SimpleNamespace(redone=2, orders=orders),
-        requests=[1],
         strange_marks=3,
     )
     return cast(Worker, made)

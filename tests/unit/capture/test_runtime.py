@@ -31,6 +31,7 @@ from tideline.control import WorkerStatus
 from tideline.settings import Capture
 from tideline.store.chain import Chain
 from tideline_capture.core.events import (
+    Arrival,
     Boundary,
     CatalogRound,
     ChunkFailed,
@@ -46,7 +47,7 @@ from tideline_capture.core.events import (
 from tideline_capture.desk import Desk
 from tideline_capture.live import LiveSettings
 from tideline_capture.metrics import Metrics
-from tideline_capture.runtime import Crew, Session
+from tideline_capture.runtime import CaptureSession, Crew
 from tideline_capture.sources.base import Source
 from tideline_capture.sources.mark_key import MarkKey
 from tideline_capture.uploader import Uploader
@@ -198,7 +199,7 @@ class Rig:
             LiveSettings(SETTINGS),
         )
         self.chain = chain
-        self.session = Session(
+        self.session = CaptureSession(
             cast(Source, self.source),
             crew,
             link,
@@ -292,20 +293,20 @@ def test_many_requests_at_once_are_taken_in_many_turns(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each turn reads the log, whatever was asked."""
-    monkeypatch.setattr("tideline_capture.core.intake.WORK_MAX", 1)
-    intake, taken = rig.session.core.intake, list[str]()
-    begin_turn, on_request = intake.begin_turn, intake.on_request
+    monkeypatch.setattr("tideline_capture.core.requests.intake.WORK_MAX", 1)
+    core, taken = rig.session.core, list[str]()
+    begin_turn, on_arrival = core.begin_turn, core.on_arrival
 
     def turn() -> None:
         taken.append("turn")
         begin_turn()
 
-    def request(arrived: RequestArrived) -> Answer | None:
+    def request(arrived: Arrival) -> Answer | None:
         taken.append("request")
-        return on_request(arrived)
+        return on_arrival(arrived)
 
-    monkeypatch.setattr(intake, "begin_turn", turn)
-    monkeypatch.setattr(intake, "on_request", request)
+    monkeypatch.setattr(core, "begin_turn", turn)
+    monkeypatch.setattr(core, "on_arrival", request)
     for number in range(20):
         rig.desk.arrivals.put(asked(f"r{number}"))
     rig.start()
@@ -390,7 +391,7 @@ class TestStoreBehind:
         assert (rig.source.reader.polls, rig.source.reader.waits, rig.ended) == (0, 0, [])
         rig.source.reader.batches.append(boundary(500))
         monkeypatch.undo()
-        eventually(lambda: rig.session.core.position == PostgresPosition(500))
+        eventually(lambda: rig.session.core.state.position == PostgresPosition(500))
         rig.stop()
 
     def test_a_stop_does_not_wait_for_ever(self, rig: Rig) -> None:
@@ -446,7 +447,7 @@ def test_an_answer_that_is_not_durable_is_told_to_nobody(rig: Rig) -> None:
     """Asked again, between the end of a request and the manifest that says so."""
     rig.start()
     eventually(lambda: rig.source.reader.polls)
-    rig.session.core.requests.remember(replace(ENDED, request_id="fresh", manifest_number=None))
+    rig.session.core.state.recent.remember(replace(ENDED, request_id="fresh", manifest_number=None))
     rig.desk.arrivals.put(asked("fresh"))
     rig.desk.arrivals.put(asked("ended"))
     eventually(lambda: rig.desk.answers.count(ENDED) == 2)

@@ -18,8 +18,8 @@ from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import digest
 from tideline.contract.schema import Column, TableSchema
 from tideline_capture.arrow_types import arrow_type, part_schema
-from tideline_capture.core.emit import missing_rows
 from tideline_capture.core.events import Rows
+from tideline_capture.core.snapshots.emit import missing_rows
 from tideline_capture.segments import EncodedPart, encode_parts
 
 UTC = datetime.UTC

@@ -20,7 +20,7 @@ from tideline.contract import layout
 from tideline.settings import Settings
 from tideline_capture import upkeep
 from tideline_capture.rollup import RollUps
-from tideline_capture.upkeep import Upkeep
+from tideline_capture.upkeep import StoreUpkeep
 
 pytestmark = pytest.mark.usefixtures("blocks_of_ten")
 
@@ -59,12 +59,12 @@ def settings_of(case: Case, **retention: Any) -> Settings:
 
 
 @pytest.fixture
-def running() -> Iterator[Callable[..., Upkeep]]:
-    threads: list[Upkeep] = []
+def running() -> Iterator[Callable[..., StoreUpkeep]]:
+    threads: list[StoreUpkeep] = []
 
-    def start(case: Case, tail: Callable[[], int], **retention: Any) -> Upkeep:
+    def start(case: Case, tail: Callable[[], int], **retention: Any) -> StoreUpkeep:
         settings = settings_of(case, **retention)
-        threads.append(Upkeep(lambda: settings, store_of(case.history), tail))
+        threads.append(StoreUpkeep(lambda: settings, store_of(case.history), tail))
         threads[-1].start()
         return threads[-1]
 
@@ -76,7 +76,7 @@ def running() -> Iterator[Callable[..., Upkeep]]:
 
 
 def test_it_rolls_up_what_is_durable_and_removes_what_nobody_needs(
-    case: Case, running: Callable[..., Upkeep]
+    case: Case, running: Callable[..., StoreUpkeep]
 ) -> None:
     tail = 19
     running(case, lambda: tail, interval_s=0.05)
@@ -88,7 +88,7 @@ def test_it_rolls_up_what_is_durable_and_removes_what_nobody_needs(
 
 
 def test_where_settings_say_so_nothing_is_removed(
-    case: Case, running: Callable[..., Upkeep]
+    case: Case, running: Callable[..., StoreUpkeep]
 ) -> None:
     looked: list[int] = []
 
@@ -104,7 +104,7 @@ def test_where_settings_say_so_nothing_is_removed(
     assert case.old <= case.objects()
 
 
-def test_trouble_is_told_and_tried_again(case: Case, running: Callable[..., Upkeep]) -> None:
+def test_trouble_is_told_and_tried_again(case: Case, running: Callable[..., StoreUpkeep]) -> None:
     path = case.history.part_path(case.parts[0].key)
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
@@ -120,7 +120,7 @@ def test_trouble_is_told_and_tried_again(case: Case, running: Callable[..., Upke
 
 
 def test_so_is_a_librarys_trouble_without_its_words(
-    case: Case, running: Callable[..., Upkeep], monkeypatch: pytest.MonkeyPatch
+    case: Case, running: Callable[..., StoreUpkeep], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise pa.ArrowInvalid("the value 4711 of a row")

@@ -26,8 +26,8 @@ from tideline.contract.position import PostgresPosition
 from tideline.contract.request import Answer, RequestState
 from tideline.store.chain import Chain, Link
 from tideline.store.ended import confirmed
-from tideline_capture.core.draft import Sealed, Spill
 from tideline_capture.core.events import Rows
+from tideline_capture.core.segment import Segment, Spill
 from tideline_capture.health import Health
 from tideline_capture.uploader import Restart, Uploader
 
@@ -35,7 +35,7 @@ PATIENCE_S = 60.0
 STATE = OpenState(tables={TABLE: TableState(schema=SCHEMA.fingerprint)})
 
 
-EMPTY = Sealed(
+EMPTY = Segment(
     first_seq=1,
     last_seq=0,
     position=PostgresPosition(0),
@@ -55,7 +55,7 @@ EMPTY = Sealed(
 )
 
 
-def sealed(first: int, *rows: Rows, last: int | None = None, **fields: Any) -> Sealed:
+def sealed(first: int, *rows: Rows, last: int | None = None, **fields: Any) -> Segment:
     """A segment of ``rows``; ``last`` when some of its sequences are not among them."""
     end = first + sum(item.batch.num_rows for item in rows) - 1 if last is None else last
     return dataclasses.replace(
@@ -68,7 +68,7 @@ def sealed(first: int, *rows: Rows, last: int | None = None, **fields: Any) -> S
     )
 
 
-def segment(first: int, count: int = 1, **fields: Any) -> Sealed:
+def segment(first: int, count: int = 1, **fields: Any) -> Segment:
     rows = make_rows([("c", first + n, "a") for n in range(count)], first)
     return sealed(first, rows, **fields)
 
@@ -79,7 +79,7 @@ class Rig:
     def __init__(self, heartbeat_s: float = 60.0) -> None:
         self.store = TroubledStore()
         self.chain = Chain(self.store, "p")
-        self.durable: list[tuple[Link, Sealed | None]] = []
+        self.durable: list[tuple[Link, Segment | None]] = []
         self.heartbeat_s = heartbeat_s
         self.uploader = self.build(self.chain.append(first_manifest()), OpenState())
 
@@ -88,7 +88,7 @@ class Rig:
         made.on_durable = lambda link, sealed: self.durable.append((link, sealed))
         return made
 
-    def run(self, *items: Sealed | Spill | Restart) -> list[Manifest]:
+    def run(self, *items: Segment | Spill | Restart) -> list[Manifest]:
         """Submit, wait until all is durable; the manifests after the first."""
         if not self.uploader.is_alive():
             self.uploader.start()

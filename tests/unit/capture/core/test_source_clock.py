@@ -100,6 +100,6 @@ def test_a_chain_that_believed_a_wrong_clock_starts_all_the_same() -> None:
         tail = first_manifest(source_time_us=poison, written_at_us=CLOCK_US)
         driver = Driver(make_core(OpenState(), tail=tail))
         clocks = Clocks(driver)
-        assert driver.core.clock.time_us == CLOCK_US
+        assert driver.core.state.clock.time_us == CLOCK_US
         clocks.round(source=2 * SECOND, worker=2 * SECOND)
         assert clocks.through == 2 * SECOND

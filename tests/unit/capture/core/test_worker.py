@@ -42,7 +42,7 @@ SEEN = Snapshot(LATE + 1, LATE + 1, ())
 
 
 def condition(driver: Driver) -> TableCondition:
-    return driver.core.tables.states[TABLE].condition
+    return driver.core.state.tables[TABLE].condition
 
 
 def test_a_new_table_is_announced_dumped_and_live() -> None:
@@ -67,7 +67,7 @@ def test_log_only_does_not_dump_what_it_sees_for_the_first_time() -> None:
 
 def test_sequences_are_contiguous_over_rows_truncates_and_schema_events() -> None:
     driver = started()
-    first = driver.core.sequencer.next
+    first = driver.core.state.next_seq
     driver.change(("c", 1, "a"), ("u", 1, "b"))
     driver.log(None, Truncated((TABLE,)))
     driver.log(None, SchemaSeen(WIDER))
@@ -168,7 +168,7 @@ class TestWindow:
 class TestVisibility:
     def test_a_chunk_that_missed_an_earlier_commit_is_read_again(self) -> None:
         driver = started()
-        driver.log(make_rows([("u", 1, "new")], driver.core.sequencer.next), xid=LATE)
+        driver.log(make_rows([("u", 1, "new")], driver.core.state.next_seq), xid=LATE)
         driver.ask()
         order = driver.order()
         driver.mark(MarkKind.LOW, order.token)
@@ -182,13 +182,13 @@ class TestVisibility:
         driver = Driver()
         driver.catalog(FACTS)
         assert driver.dump([(1, "a")], complete=False).fence
-        driver.log(make_rows([("u", 1, "new")], driver.core.sequencer.next), xid=LATE)
+        driver.log(make_rows([("u", 1, "new")], driver.core.state.next_seq), xid=LATE)
         fences = [driver.dump([(2, "b")], snapshot=MISSED, complete=False).fence for _ in range(4)]
         assert fences == [False, False, False, True]
 
     def test_a_snapshot_taken_during_a_chunk_does_not_excuse_it(self) -> None:
         driver = started()
-        driver.log(make_rows([("u", 1, "new")], driver.core.sequencer.next), xid=LATE)
+        driver.log(make_rows([("u", 1, "new")], driver.core.state.next_seq), xid=LATE)
         driver.ask()
         order = driver.order()
         driver.core.on_snapshot(SEEN)
@@ -203,7 +203,7 @@ class TestDumps:
         driver = started()
         driver.ask()
         driver.change(("c", 1, "before"))
-        low = driver.core.sequencer.last
+        low = driver.core.state.last_seq
         driver.dump([(1, "a")], complete=False)
         driver.change(("c", 5, "between"))
         driver.dump([(5, "b")])
@@ -221,7 +221,7 @@ class TestDumps:
         driver.dump([(4, "b")], complete=False)
         state = driver.seal().state
         core = make_core(state)
-        core.tables.schemas[SCHEMA.fingerprint] = SCHEMA
+        core.state.learn(SCHEMA)
         order = core.next_order(now=1000.0)
         assert order is not None
         assert (order.request_id, order.after_key, order.fence) == ("r1", ("4",), True)
@@ -233,7 +233,7 @@ class TestDumps:
         driver.dump([(5, "c")], facts=facts_with(key_definition="2:k"), complete=False)
         order = driver.order()
         assert order.after_key is None
-        dump = driver.core.requests.open[0].dumps[0]
+        dump = driver.core.state.requests.open[0].dumps[0]
         assert dump.first_low_seq is None
 
     def test_keys_that_are_gone_become_deletes_unless_an_event_spoke(self) -> None:
@@ -285,9 +285,9 @@ class TestConditions:
         driver = Driver()
         driver.catalog(facts_with(None, problem="it has no key", hint="add one"))
         assert condition(driver) is TableCondition.PARKED
-        assert not driver.core.tables.captures(TABLE)
+        assert not driver.core.state.captures(TABLE)
         driver.catalog(FACTS)
-        assert driver.core.tables.captures(TABLE)
+        assert driver.core.state.captures(TABLE)
         driver.dump([(1, "a")])
         assert condition(driver) is TableCondition.LIVE
 
@@ -325,12 +325,12 @@ class TestConditions:
         assert condition(driver) is TableCondition.BLOCKED
         assert driver.core.next_order(now=driver.now + 100) is None
         driver.ask()
-        low = driver.core.sequencer.last
+        low = driver.core.state.last_seq
         order = driver.order()
         driver.mark(MarkKind.LOW, order.token)
         driver.answer(order, [], facts=facts_with(RETYPED))
         driver.mark(MarkKind.HIGH, order.token)
-        state = driver.core.tables.states[TABLE]
+        state = driver.core.state.tables[TABLE]
         assert state.condition is TableCondition.LIVE
         assert (state.generation, state.generation_seq) == (1, low)
 
@@ -361,7 +361,7 @@ class TestConditions:
         driver.begin_round("r")
         driver.log(None, SchemaSeen(WIDER))
         driver.end_round("r", FACTS)
-        schema = driver.core.tables.schema(TABLE)
+        schema = driver.core.state.schema(TABLE)
         assert schema == WIDER
 
     def test_a_lost_table_is_parked_and_its_dumps_fail(self) -> None:
@@ -378,11 +378,11 @@ class TestRequests:
         driver = started()
         driver.ask()
         driver.ask()
-        assert len(driver.core.requests) == 1
+        assert len(driver.core.state.requests) == 1
         driver.dump([])
         driver.seal()
         driver.ask()
-        assert len(driver.core.requests) == 0
+        assert len(driver.core.state.requests) == 0
 
     @pytest.mark.parametrize(
         ("fields", "word"),
@@ -415,20 +415,20 @@ class TestRequests:
         driver.dump([])
         driver.ask("r4")
         assert driver.seal().refused == ()
-        assert "r4" not in driver.core.requests, "whoever asked was told that it is refused"
+        assert "r4" not in driver.core.state.requests, "whoever asked was told that it is refused"
 
     def test_open_requests_are_limited(self) -> None:
         driver = started()
         for number in range(5):
             driver.ask(f"r{number}")
-        assert len(driver.core.requests) == 4
+        assert len(driver.core.state.requests) == 4
         assert len(driver.seal().refused) == 1
 
 
 class TestSegments:
     def test_nothing_closes_inside_a_transaction(self) -> None:
         driver = started()
-        driver.log(make_rows([("c", 1, "a")], driver.core.sequencer.next), open=True)
+        driver.log(make_rows([("c", 1, "a")], driver.core.state.next_seq), open=True)
         driver.now += 100
         assert driver.core.seal(now=driver.now) is None
         driver.log()
@@ -440,11 +440,11 @@ class TestSegments:
         driver.catalog(FACTS)
         driver.seal()
         driver.log(
-            make_rows([("c", n, "x" * 50) for n in range(9)], core.sequencer.next), open=True
+            make_rows([("c", n, "x" * 50) for n in range(9)], core.state.next_seq), open=True
         )
         spilled = core.spill(now=driver.now)
         assert spilled is not None and spilled.rows[0].batch.num_rows == 9
-        driver.log(make_rows([("c", 10, "y")], core.sequencer.next))
+        driver.log(make_rows([("c", 10, "y")], core.state.next_seq))
         sealed = driver.seal()
         assert len(sealed.rows) == 1 and sealed.last_seq - sealed.first_seq + 1 == 10
 
@@ -487,8 +487,8 @@ class TestReread:
         served = []
         for number in range(1, 5):
             driver.change(("u", -number, "moved"), schema=WIDER, before=[90], unchanged=[["big"]])
-            item, _ = next(driver.core.requests.due())
-            driver.core.requests.took(item)
+            item, _ = next(driver.core.state.requests.due())
+            driver.core.state.requests.took(item)
             served.append(item.request.keys is None)
         assert served == [False, True, False, True]
 
@@ -498,7 +498,7 @@ class TestReread:
         assert driver.seal().state.requests == ()
 
     def test_too_many_have_the_table_dumped_anew(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("tideline_capture.core.intake.REREAD_KEYS_MAX", 1)
+        monkeypatch.setattr("tideline_capture.core.requests.intake.REREAD_KEYS_MAX", 1)
         driver = dumping_wider()
         driver.change(("u", 3, "moved"), schema=WIDER, before=[20], unchanged=[["big"]])
         driver.change(("u", 4, "moved"), schema=WIDER, before=[21], unchanged=[["big"]])

@@ -9,19 +9,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from devtools.simulation.history import (
+    AppendOutcome,
     Attempt,
+    ChainEvent,
     ChainManifest,
-    Entry,
-    Event,
-    History,
     Key,
+    LedgerEntry,
+    LedgerTransaction,
     Liveness,
     MergeCommit,
-    Outcome,
     Remerge,
     Row,
+    RunHistory,
     TableSeq,
-    Transaction,
 )
 
 T, U = "public.t", "public.u"
@@ -31,14 +31,14 @@ T, U = "public.t", "public.u"
 class Story:
     """Keys are given as letters; the ledger, the chain and the warehouse follow from the steps."""
 
-    transactions: list[Transaction] = field(default_factory=list)
-    rolled_back: list[Entry] = field(default_factory=list)
+    transactions: list[LedgerTransaction] = field(default_factory=list)
+    rolled_back: list[LedgerEntry] = field(default_factory=list)
     manifests: list[ChainManifest] = field(default_factory=list)
     commits: list[MergeCommit] = field(default_factory=list)
     rows: dict[str, dict[Key, Row]] = field(default_factory=lambda: {T: {}, U: {}})
     captured: bool = True
     _versions: dict[tuple[str, Key], int] = field(default_factory=dict)
-    _events: list[Event] = field(default_factory=list)
+    _events: list[ChainEvent] = field(default_factory=list)
     _truncates: list[TableSeq] = field(default_factory=list)
     _others: list[int] = field(default_factory=list)
     _seq: int = 0
@@ -47,16 +47,16 @@ class Story:
 
     def commit(self, *changes: str, table: str = T) -> None:
         """One transaction of changes such as ``c a``, ``u a``, ``d a``, ``m a b`` (move), ``t``."""
-        entries: list[Entry] = []
+        entries: list[LedgerEntry] = []
         for change in changes:
             op, *names = change.split()
             entries += getattr(self, f"_do_{op}")(table, *((name,) for name in names))
-        self.transactions.append(Transaction(len(self.transactions) + 1, tuple(entries)))
+        self.transactions.append(LedgerTransaction(len(self.transactions) + 1, tuple(entries)))
 
     def roll_back(self, name: str, *, table: str = T) -> None:
         """A change whose version the next change of the key takes again."""
         ver = self._versions.get((table, (name,)), 0) + 1
-        self.rolled_back.append(Entry(table, (name,), ver, "u", f"undone {name} {ver}"))
+        self.rolled_back.append(LedgerEntry(table, (name,), ver, "u", f"undone {name} {ver}"))
 
     def dump(self, table: str = T) -> None:
         for row in self.rows[table].values():
@@ -101,13 +101,13 @@ class Story:
         self.commits.append(MergeCommit(table, a, b, self._seq, rows, total=0))
         self._merged[table] = b
 
-    def history(self) -> History:
-        return History(
+    def history(self) -> RunHistory:
+        return RunHistory(
             transactions=tuple(self.transactions),
             manifests=tuple(self.manifests),
             rolled_back=tuple(self.rolled_back),
             attempts=tuple(
-                Attempt(m.number, m.term, m.writer, m.digest, Outcome.ACCEPTED)
+                Attempt(m.number, m.term, m.writer, m.digest, AppendOutcome.ACCEPTED)
                 for m in self.manifests
             ),
             commits=tuple(self.commits),
@@ -117,36 +117,36 @@ class Story:
             liveness=Liveness(faults_ended_s=10.0, bound_s=5.0, heartbeat_s=12.0),
         )
 
-    def _do_c(self, table: str, key: Key) -> list[Entry]:
+    def _do_c(self, table: str, key: Key) -> list[LedgerEntry]:
         return [self._write(table, key, "c")]
 
-    def _do_u(self, table: str, key: Key) -> list[Entry]:
+    def _do_u(self, table: str, key: Key) -> list[LedgerEntry]:
         return [self._write(table, key, "u")]
 
-    def _do_d(self, table: str, key: Key) -> list[Entry]:
+    def _do_d(self, table: str, key: Key) -> list[LedgerEntry]:
         del self.rows[table][key]
         if self.captured:
             self._event(table, key, "d")
-        return [Entry(table, key, self._next(table, key), "d", logged=self.captured)]
+        return [LedgerEntry(table, key, self._next(table, key), "d", logged=self.captured)]
 
-    def _do_m(self, table: str, key: Key, to: Key) -> list[Entry]:
+    def _do_m(self, table: str, key: Key, to: Key) -> list[LedgerEntry]:
         del self.rows[table][key]
-        gone = Entry(table, key, self._next(table, key), "d", logged=self.captured)
+        gone = LedgerEntry(table, key, self._next(table, key), "d", logged=self.captured)
         return [gone, self._write(table, to, "u", before=key)]
 
-    def _do_t(self, table: str) -> list[Entry]:
+    def _do_t(self, table: str) -> list[LedgerEntry]:
         self.rows[table].clear()
         self._seq += 1
         self._truncates.append(TableSeq(table, self._seq))
-        return [Entry(table, (), self._next(table, ()), "t")]
+        return [LedgerEntry(table, (), self._next(table, ()), "t")]
 
-    def _write(self, table: str, key: Key, op: str, *, before: Key | None = None) -> Entry:
+    def _write(self, table: str, key: Key, op: str, *, before: Key | None = None) -> LedgerEntry:
         ver = self._next(table, key)
         row = Row(key, ver, f"{key[0]} {ver}")
         self.rows[table][key] = row
         if self.captured:
             self._event(table, key, op, ver, row.digest, before_key=before, place=len(self._events))
-        return Entry(table, key, ver, "c" if before else op, row.digest, logged=self.captured)
+        return LedgerEntry(table, key, ver, "c" if before else op, row.digest, logged=self.captured)
 
     def _next(self, table: str, key: Key) -> int:
         self._versions[table, key] = self._versions.get((table, key), 0) + 1
@@ -157,14 +157,16 @@ class Story:
         more.setdefault("place", None)
         if more["place"] is not None:
             more["place"] = (self._seq, 0)
-        self._events.append(Event(self._seq, table, key, op, *fields, **more))
+        self._events.append(ChainEvent(self._seq, table, key, op, *fields, **more))
 
 
-def events_of(history: History) -> list[Event]:
+def events_of(history: RunHistory) -> list[ChainEvent]:
     return list(itertools.chain.from_iterable(m.events for m in history.manifests))
 
 
-def with_events(history: History, change: Callable[[list[Event]], list[Event]]) -> History:
+def with_events(
+    history: RunHistory, change: Callable[[list[ChainEvent]], list[ChainEvent]]
+) -> RunHistory:
     """The rows of each manifest changed, and its last sequence with them, so that there is no gap:
     sequences are given anew in the order of the rows, which the warehouse's commits follow."""
     new_seq: dict[int, int] = {0: 0}
@@ -174,7 +176,7 @@ def with_events(history: History, change: Callable[[list[Event]], list[Event]]) 
         held: dict[str, list[Any]] = {"events": [], "truncates": [], "others": []}
         for item in _in_order(manifest, change(list(manifest.events))):
             seq += 1
-            if isinstance(item, Event):
+            if isinstance(item, ChainEvent):
                 parts["event"] += 1
                 place = (manifest.number, parts["event"])
                 held["events"].append(replace(item, seq=seq, place=place))
@@ -189,17 +191,19 @@ def with_events(history: History, change: Callable[[list[Event]], list[Event]]) 
     return replace(history, manifests=tuple(manifests), commits=tuple(commits))
 
 
-def _in_order(manifest: ChainManifest, events: list[Event]) -> list[Event | TableSeq | int]:
+def _in_order(
+    manifest: ChainManifest, events: list[ChainEvent]
+) -> list[ChainEvent | TableSeq | int]:
     """All of the manifest; a truncate after the event that it came after, wherever that is now."""
     before = {e.seq: n for n, e in enumerate(manifest.events)}
-    items: list[Event | TableSeq | int] = [*manifest.others, *events]
+    items: list[ChainEvent | TableSeq | int] = [*manifest.others, *events]
     for truncate in manifest.truncates:
         earlier = [n for n, item in enumerate(items) if _was_before(item, truncate, before)]
         items.insert(max(earlier, default=-1) + 1, truncate)
     return items
 
 
-def _was_before(item: Event | TableSeq | int, one: TableSeq, known: dict[int, int]) -> bool:
-    if isinstance(item, Event):
+def _was_before(item: ChainEvent | TableSeq | int, one: TableSeq, known: dict[int, int]) -> bool:
+    if isinstance(item, ChainEvent):
         return item.seq in known and item.seq == max((s for s in known if s < one.seq), default=0)
     return not isinstance(item, TableSeq) and item < one.seq

@@ -15,15 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devtools.simulation.history import (
+    AppendOutcome,
     Attempt,
-    Entry,
-    Event,
-    History,
+    ChainEvent,
+    LedgerEntry,
+    LedgerTransaction,
     Liveness,
-    Outcome,
     Remerge,
     Row,
-    Transaction,
+    RunHistory,
 )
 from devtools.simulation.oracle import CHECKS, check
 from tests.unit.devtools.simulation.story import Story, T, U, events_of, with_events
@@ -63,16 +63,16 @@ def tell() -> Story:
     return story
 
 
-def letters(history: History) -> str:
+def letters(history: RunHistory) -> str:
     return "".join(sorted({violation.check for violation in check(history)}))
 
 
-def event(history: History, op: str, name: str, nth: int = 0, table: str = T) -> Event:
+def event(history: RunHistory, op: str, name: str, nth: int = 0, table: str = T) -> ChainEvent:
     found = [e for e in events_of(history) if (e.op, e.key, e.table) == (op, (name,), table)]
     return found[nth]
 
 
-def edited(history: History, one: Event, **fields: Any) -> History:
+def edited(history: RunHistory, one: ChainEvent, **fields: Any) -> RunHistory:
     """The same history with that event changed, and no other."""
     manifests = tuple(
         replace(m, events=tuple(replace(e, **fields) if e is one else e for e in m.events))
@@ -81,37 +81,37 @@ def edited(history: History, one: Event, **fields: Any) -> History:
     return replace(history, manifests=manifests)
 
 
-def without(history: History, one: Event) -> History:
+def without(history: RunHistory, one: ChainEvent) -> RunHistory:
     return with_events(history, lambda events: [e for e in events if e is not one])
 
 
-def doubled(history: History, one: Event) -> History:
+def doubled(history: RunHistory, one: ChainEvent) -> RunHistory:
     return with_events(history, lambda events: [x for e in events for x in [e] * (1 + (e is one))])
 
 
-def moved_after(history: History, one: Event, other: Event) -> History:
+def moved_after(history: RunHistory, one: ChainEvent, other: ChainEvent) -> RunHistory:
     """``one`` comes right after ``other``, in whatever manifest that is."""
 
-    def change(events: list[Event]) -> list[Event]:
+    def change(events: list[ChainEvent]) -> list[ChainEvent]:
         kept = [e for e in events if e is not one]
         return [x for e in kept for x in ([e, one] if e is other else [e])]
 
     return with_events(history, change)
 
 
-def manifest_with(history: History, place: int, **fields: Any) -> History:
+def manifest_with(history: RunHistory, place: int, **fields: Any) -> RunHistory:
     manifests = list(history.manifests)
     manifests[place] = replace(manifests[place], **fields)
     return replace(history, manifests=tuple(manifests))
 
 
-def commit_with(history: History, place: int, **fields: Any) -> History:
+def commit_with(history: RunHistory, place: int, **fields: Any) -> RunHistory:
     commits = list(history.commits)
     commits[place] = replace(commits[place], **fields)
     return replace(history, commits=tuple(commits))
 
 
-def rows_with(history: History, place: int, *rows: Row, but: str = "") -> History:
+def rows_with(history: RunHistory, place: int, *rows: Row, but: str = "") -> RunHistory:
     """The rows of a commit without key ``but``, and with ``rows`` instead of their namesakes."""
     names = {row.key for row in rows} | {(but,)}
     kept = tuple(row for row in history.commits[place].rows if row.key not in names)
@@ -362,21 +362,21 @@ class TestFork:
     @pytest.mark.parametrize(
         ("digest", "outcome", "found"),
         [
-            ("other", Outcome.ACCEPTED, "F"),
-            ("m2", Outcome.FENCED, "F"),
-            ("m2", Outcome.UNKNOWN, ""),
-            ("other", Outcome.FENCED, ""),
-            ("other", Outcome.UNKNOWN, ""),
+            ("other", AppendOutcome.ACCEPTED, "F"),
+            ("m2", AppendOutcome.FENCED, "F"),
+            ("m2", AppendOutcome.UNKNOWN, ""),
+            ("other", AppendOutcome.FENCED, ""),
+            ("other", AppendOutcome.UNKNOWN, ""),
         ],
     )
-    def test_what_a_writer_was_told(self, digest: str, outcome: Outcome, found: str) -> None:
+    def test_what_a_writer_was_told(self, digest: str, outcome: AppendOutcome, found: str) -> None:
         history = tell().history()
         attempts = (*history.attempts, Attempt(2, 1, "zombie", digest, outcome))
         assert letters(replace(history, attempts=attempts)) == found
 
     def test_a_manifest_that_was_promised_is_not_there(self) -> None:
         history = tell().history()
-        attempts = (*history.attempts, Attempt(9, 2, "w2", "m9", Outcome.ACCEPTED))
+        attempts = (*history.attempts, Attempt(9, 2, "w2", "m9", AppendOutcome.ACCEPTED))
         assert letters(replace(history, attempts=attempts)) == "F"
 
 
@@ -385,7 +385,7 @@ class TestAtomicity:
         history = tell().history()
         one, other = event(history, "c", "b", 1), event(history, "u", "b", 1)
 
-        def change(events: list[Event]) -> list[Event]:
+        def change(events: list[ChainEvent]) -> list[ChainEvent]:
             kept = [e for e in events if e is not one]
             return [x for e in kept for x in ([one, e] if e is other else [e])]
 
@@ -498,9 +498,9 @@ def test_a_source_that_contradicts_its_ledger_is_the_rigs_mistake() -> None:
     history = tell().history()
     with pytest.raises(InvariantBroken, match="not what its ledger says"):
         check(replace(history, source={T: ()}))
-    entries = (Entry(T, ("a",), 5, "u", "a 5"),)
+    entries = (LedgerEntry(T, ("a",), 5, "u", "a 5"),)
     with pytest.raises(InvariantBroken, match="have a gap"):
-        check(replace(history, transactions=(Transaction(1, entries),), source={}))
+        check(replace(history, transactions=(LedgerTransaction(1, entries),), source={}))
     with pytest.raises(InvariantBroken, match="needs its commit order"):
         check(replace(history, ordered=False))
 

@@ -8,8 +8,8 @@ import pytest
 from obstore.exceptions import AlreadyExistsError, GenericError
 
 from devtools.simulation.database import Database
-from devtools.simulation.log import Kind, OurMark
-from devtools.simulation.redis import Client, Server
+from devtools.simulation.log import DatabaseKind, OurMark
+from devtools.simulation.redis import Server, SimulatedRedis
 from devtools.simulation.scheduler import Process, World
 from devtools.simulation.storage import Bucket, Misfortune, SimulatedClient
 from devtools.simulation.tables import ITEMS, NAMES, collated
@@ -87,7 +87,7 @@ def test_a_stopped_process_wakes_late() -> None:
 # -- the source --------------------------------------------------------------------------------
 
 
-def lagging(world: World, *lags: float, kind: Kind = Kind.POSTGRES) -> Database:
+def lagging(world: World, *lags: float, kind: DatabaseKind = DatabaseKind.POSTGRES) -> Database:
     """A database whose commits become visible after these times, one after the other."""
     left = list(lags)
     return Database(world, kind, lambda: left.pop(0))
@@ -128,7 +128,7 @@ def test_a_key_is_locked_until_its_change_is_visible() -> None:
 @pytest.mark.parametrize("ordered", [True, False])
 def test_mysql_shows_commits_in_the_order_of_its_log(ordered: bool) -> None:
     world = World(1)
-    database = lagging(world, 5.0, 0.0, kind=Kind.MYSQL)
+    database = lagging(world, 5.0, 0.0, kind=DatabaseKind.MYSQL)
     database.order_commits = ordered
     insert(database, 1)
     insert(database, 2)
@@ -197,14 +197,14 @@ def test_what_is_there_is_not_created_again() -> None:
 # -- redis -------------------------------------------------------------------------------------
 
 
-def claim(client: Client, consumer: str, idle_ms: int) -> list[bytes]:
+def claim(client: SimulatedRedis, consumer: str, idle_ms: int) -> list[bytes]:
     given = ("worker", consumer, 64, idle_ms, "0-0", 100, REQUEST_FIELD, COMMAND_FIELD)
     return [entry[2] for entry in client.eval("", 1, "stream", *given)[1]]
 
 
 def test_an_entry_is_claimed_once_until_it_is_idle_or_removed() -> None:
     world = World(1)
-    client = Client(Server(world))
+    client = SimulatedRedis(Server(world))
     client.xadd("stream", {"request": b"one"})
     assert claim(client, "a", 1_000) == [b"one"]
     assert claim(client, "b", 1_000) == []
@@ -218,7 +218,7 @@ def test_an_entry_is_claimed_once_until_it_is_idle_or_removed() -> None:
 
 def test_a_failover_loses_what_the_replica_lacks() -> None:
     server = Server(World(1))
-    client = Client(server)
+    client = SimulatedRedis(server)
     client.set("k", b"1")
     replica = server.replica()
     client.set("k", b"2")

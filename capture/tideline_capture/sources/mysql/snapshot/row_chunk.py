@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from tideline_capture.arrow_types import OVERFLOW, OVERFLOW_FIELD, arrow_type, overflow_maps
 from tideline_capture.core.events import Chunk, ChunkOrder, ChunkRead, Snapshot
-from tideline_capture.core.window import key_text
+from tideline_capture.core.snapshots.window import key_text
 from tideline_capture.sources.mysql.catalog.tables import CatalogTable
 from tideline_capture.sources.mysql.snapshot.row_packets import RowPackets
 from tideline_capture.sources.mysql.types.columns import MysqlColumn

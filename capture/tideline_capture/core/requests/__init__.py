@@ -1,0 +1,1 @@
+"""Requests and commands from the queue, and the requests of the worker itself."""

@@ -1,0 +1,135 @@
+"""Decides whether a request can be served, and by which tables.
+
+A range of keys in which no key can lie has its ends exchanged: nothing would be read, and what is
+compared with nothing is found equal. Only numbers and dates have an order that is known here; of
+texts it is their collation's, which the database has.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from decimal import Decimal
+
+from tideline.contract.manifest import TableCondition
+from tideline.contract.reasons import SnapshotReason
+from tideline.contract.receipt import rereads_pending
+from tideline.contract.request import DumpRequest, KeyRange
+from tideline.contract.schema import TableSchema
+from tideline.contract.types import Kind, LogicalType
+from tideline_capture.core.requests.choosing import TableChoice
+from tideline_capture.core.state import VALUE, CoreState
+
+_NUMBERS = (Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.DECIMAL)
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+class Admission:
+    """Judges requests by the state that they meet."""
+
+    def __init__(self, state: CoreState) -> None:
+        self._state = state
+
+    def tables_for(self, request: DumpRequest, choice: TableChoice) -> tuple[list[str], str | None]:
+        """The tables to dump, or why the request is refused."""
+        why = request.why
+        if why is not None and (why.by_worker or not rereads_pending(request)):
+            begins = f"{why.value}:"
+            return [], f"ids that begin with {begins!r} are for requests of Tideline's own"
+        if choice.error is not None:
+            return [], choice.error
+        if choice.missing is not None:
+            return [], f"no captured table matches {choice.missing!r}"
+        every = dict.fromkeys(table for hits in choice.hits for table in hits)
+        served = {table: self._serves(request, table) for table in every}
+        for hits in choice.hits:
+            if not any(map(served.__getitem__, hits)):
+                state = self._state.tables[hits[0]]
+                return [], f"table {hits[0]} {self._condition(hits[0], state.reason)}"
+        tables = [table for table in every if served[table]]
+        without = [] if request.whole else [one for one in tables if self._state.keyless(one)]
+        if without:
+            return [], f"table {without[0]} has no key: only a dump of the whole table can be made"
+        if request.keys is not None and len(tables) != 1:
+            return [], f"keys needs exactly one table, {len(tables)} match"
+        if request.key_range is not None and len(tables) != 1:
+            return [], f"key_range needs exactly one table, {len(tables)} match"
+        error = self._wrong_keys(request, tables[0])
+        if error is None and why is SnapshotReason.PENDING:
+            error = self._comes_anyway(tables[0])
+        return tables, error
+
+    def _condition(self, table: str, reason: str | None) -> str:
+        """Why nothing is read of a table."""
+        if not self._state.captures(table):
+            return f"is parked: {reason}"
+        if self._state.tables[table].condition is TableCondition.BLOCKED:
+            return f"is blocked: {reason}"
+        return "has no key to verify it by"
+
+    def _wrong_keys(self, request: DumpRequest, table: str) -> str | None:
+        """Why the request's keys cannot be keys of ``table``, if so."""
+        schema = self._state.schema(table)
+        wanted = ", ".join(schema.key) if schema else "unknown"
+        count = len(schema.key) if schema else 0
+        if request.keys is not None and len(request.keys[0]) != count:
+            return f"each key of {table} must give its key columns: {wanted}"
+        if request.key_range is not None:
+            ends = (request.key_range.start or (), request.key_range.end or ())
+            if max(map(len, ends)) > count:
+                return f"key_range has more texts than {table} has key columns: {wanted}"
+            if schema is not None and holds_nothing(request.key_range, schema):
+                return "key_range holds no key: from is not before to"
+        return None
+
+    def _serves(self, request: DumpRequest, table: str) -> bool:
+        """A parked table is not dumped: nothing of it is captured meanwhile. One that a value had
+        parked is taken up again by a dump of the whole table."""
+        state = self._state
+        if request.verifies:
+            blocked = state.tables[table].condition is TableCondition.BLOCKED
+            schema = state.schema(table)
+            keyed = schema is not None and bool(schema.key)
+            return state.captures(table) and not blocked and keyed
+        return state.captures(table) or (request.whole and state.parked(table) == VALUE)
+
+    def _comes_anyway(self, table: str) -> str | None:
+        """Why rows that a merge left pending need not be read again now; if it turns out that they
+        must, they are asked for again."""
+        for item in self._state.requests.open:
+            if any(dump.table == table for dump in item.dumps):
+                if item.request.whole:
+                    return f"a dump of all of {table} is under way"
+                if item.request.why is SnapshotReason.PENDING:
+                    return f"rows of {table} are being read again"
+        return None
+
+
+def holds_nothing(wanted: KeyRange, schema: TableSchema) -> bool:
+    """Whether it is certain that no key of the table lies in the range."""
+    if wanted.start is None or wanted.end is None:
+        return False
+    for name, first, last in zip(schema.key, wanted.start, wanted.end, strict=False):
+        if first == last:
+            continue
+        logical = schema.column(name).logical
+        begin, end = _value(first, logical), _value(last, logical)
+        if begin is None or end is None or begin < end:
+            return False
+        if begin > end:
+            return True
+    # As far as both go they are the same: one that goes on lies behind one that does not.
+    return len(wanted.start) >= len(wanted.end)
+
+
+def _value(text: str, logical: LogicalType) -> Decimal | None:
+    """What a bound is, as far as that is known here; dates as their numbers of days."""
+    if logical.kind in _NUMBERS and _NUMBER.fullmatch(text):
+        return Decimal(text)
+    if logical.kind is Kind.DATE and _DATE.fullmatch(text):
+        try:
+            return Decimal(date.fromisoformat(text).toordinal())
+        except ValueError:
+            return None
+    return None

@@ -1,0 +1,200 @@
+"""The segment that is being filled, when it closes, and what is handed over then.
+
+It closes only between transactions; inside one, rows are spilled instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from enum import Enum
+
+import pyarrow as pa
+
+from tideline.contract.description import Description
+from tideline.contract.manifest import Check, Floor, OpenState, SchemaEvent, Truncate
+from tideline.contract.position import SourceIdentity, SourcePosition
+from tideline.contract.request import Answer
+from tideline.contract.schema import TableSchema
+from tideline_capture.core.events import CoreLimits, Rows
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRows:
+    """A chunk that was read to verify. ``check`` lacks what the upload adds: key, bytes, digest.
+    ``rows`` holds the table's columns (and ``_tl_overflow``), ``missing`` the key columns of
+    asked-for keys that have no row."""
+
+    check: Check
+    schema: TableSchema
+    rows: pa.RecordBatch
+    missing: pa.RecordBatch | None = None
+
+    @property
+    def bytes(self) -> int:
+        """In memory."""
+        return int(self.rows.nbytes) + (0 if self.missing is None else int(self.missing.nbytes))
+
+
+@dataclass(slots=True)
+class OpenSegment:
+    """What happened since the last manifest; mutable, owned by the core's state alone."""
+
+    first_seq: int
+    opened_at: float | None = None
+    row_bytes: int = 0
+    check_bytes: int = 0
+    spilled: bool = False
+    urgent: bool = False
+    rows: list[Rows] = field(default_factory=list)
+    schemas: list[TableSchema] = field(default_factory=list)
+    descriptions: list[Description] = field(default_factory=list)
+    schema_events: list[SchemaEvent] = field(default_factory=list)
+    truncates: list[Truncate] = field(default_factory=list)
+    floors: list[Floor] = field(default_factory=list)
+    accepted: list[str] = field(default_factory=list)
+    finished: list[Answer] = field(default_factory=list)
+    refused: list[Answer] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+    checks: list[CheckRows] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        """What is held in memory."""
+        return self.row_bytes + self.check_bytes
+
+    def add(self, rows: Rows) -> None:
+        self.rows.append(rows)
+        self.row_bytes += rows.batch.nbytes
+
+    def check(self, chunk: CheckRows) -> None:
+        """Add a chunk that was read to verify."""
+        self.checks.append(chunk)
+        self.check_bytes += chunk.bytes
+
+    def has_content(self) -> bool:
+        """Whether a reader of the chain would miss something without this segment, the open state
+        aside."""
+        return bool(
+            self.rows
+            or self.spilled
+            or self.schema_events
+            or self.truncates
+            or self.floors
+            or self.accepted
+            or self.finished
+            or self.refused
+            or self.checks
+        )
+
+    def spill(self) -> Spill:
+        """Hand over the rows alone. What was read to verify stays: only a manifest names it."""
+        self.spilled = True
+        spill = Spill(tuple(self.rows), tuple(self.schemas))
+        self.rows.clear()
+        self.row_bytes = 0
+        return spill
+
+    def close(
+        self,
+        *,
+        last_seq: int,
+        position: SourcePosition,
+        identity: SourceIdentity,
+        source_time_us: int | None,
+        state: OpenState,
+        state_changed: bool,
+    ) -> Segment:
+        return Segment(
+            first_seq=self.first_seq,
+            last_seq=last_seq,
+            position=position,
+            identity=identity,
+            source_time_us=source_time_us,
+            state=state,
+            state_changed=state_changed,
+            **{name: tuple(getattr(self, name)) for name in _COLLECTED},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Spill:
+    """Rows of an unfinished transaction: upload them as parts; the next `Segment` commits them."""
+
+    rows: tuple[Rows, ...]
+    schemas: tuple[TableSchema, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A closed segment: its parts (with those spilled before) and one manifest commit it.
+
+    What has the name of a field of `Manifest` is that field's value, but for ``checks``, which are
+    still to be uploaded. ``state_changed`` obliges the manifest to hold ``state`` in full.
+    ``schemas`` and ``descriptions`` are to be written before, ``messages`` are the queue's entries
+    to acknowledge once the manifest is durable.
+    """
+
+    first_seq: int
+    last_seq: int
+    position: SourcePosition
+    identity: SourceIdentity
+    source_time_us: int | None
+    state: OpenState
+    state_changed: bool
+    rows: tuple[Rows, ...] = ()
+    schemas: tuple[TableSchema, ...] = ()
+    descriptions: tuple[Description, ...] = ()
+    schema_events: tuple[SchemaEvent, ...] = ()
+    truncates: tuple[Truncate, ...] = ()
+    floors: tuple[Floor, ...] = ()
+    accepted: tuple[str, ...] = ()
+    finished: tuple[Answer, ...] = ()
+    refused: tuple[Answer, ...] = ()
+    messages: tuple[str, ...] = ()
+    checks: tuple[CheckRows, ...] = ()
+
+
+_COLLECTED = tuple(one.name for one in fields(Segment) if one.default == ())
+"""The lists of an open segment, which a closed one has as tuples."""
+
+
+class Roll(Enum):
+    KEEP = "keep"
+    SPILL = "spill"
+    CLOSE = "close"
+
+
+def roll(
+    segment: OpenSegment,
+    limits: CoreLimits,
+    *,
+    now: float,
+    has_content: bool,
+    in_transaction: bool,
+    moved_at: float | None,
+) -> Roll:
+    """What to do with ``segment`` at ``now`` (monotonic seconds).
+
+    ``has_content``: a reader of the chain would miss something without it. ``moved_at``: since when
+    the position has moved without a manifest that says so; an empty segment carries it on once per
+    heartbeat.
+    """
+    if in_transaction:
+        return Roll.SPILL if segment.row_bytes >= limits.segment_bytes_max else Roll.KEEP
+    if has_content:
+        age = 0.0 if segment.opened_at is None else now - segment.opened_at
+        full = segment.bytes >= limits.segment_bytes_max
+        if full or segment.urgent or age >= limits.flush_interval_s:
+            return Roll.CLOSE
+        return Roll.KEEP
+    if moved_at is not None and now - moved_at >= limits.heartbeat_s:
+        return Roll.CLOSE
+    return Roll.KEEP
+
+
+def flush_due(
+    segment: OpenSegment, limits: CoreLimits, *, now: float, buffered_since: float | None
+) -> bool:
+    """Whether what is buffered should be decoded now, because the segment is about to close."""
+    begun = [moment for moment in (segment.opened_at, buffered_since) if moment is not None]
+    return bool(begun) and (segment.urgent or now - min(begun) >= limits.flush_interval_s)

@@ -1,0 +1,100 @@
+"""Where in the log the snapshot stands that a table without a key is copied in.
+
+Such a table is read whole in one snapshot: of its rows none can be set against an event, so each
+change must be either in the copy or behind it in the log, never both and never neither. The window
+from L to H is opened and closed around the taking of the snapshot alone; the rows are read later,
+from that snapshot, and add up with what the log says in whatever order, since equal rows are only
+counted.
+
+On PostgreSQL the log's order is not that in which transactions become visible. So the snapshot
+itself says of each transaction in the window whether it shows it. On MySQL and MariaDB the orders
+are one; where the snapshot lies between L and H is shown by *pulses*, marks that are written
+without a pause while it is taken. With changes of the table between the last pulse that it shows
+and the first one that it does not, the snapshot is taken again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tideline_capture.core.events import Chunk, Int64Array, Rows
+from tideline_capture.core.visibility import invisible
+
+SEEN_MAX = 100
+"""Ranges that are kept of changes which a snapshot shows, though it does not show all before them;
+with more of them it is taken again."""
+
+_NONE: Int64Array = np.empty(0, np.int64)
+Ranges = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """A mark in a window: in the log behind ``seq``, the ``number``-th of its ``lane``."""
+
+    lane: str
+    number: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPlace:
+    """The copy is the table's state at ``seq``; what it shows beyond that are the changes with
+    sequences in ``seen``, ranges from first to last."""
+
+    seq: int
+    seen: Ranges = ()
+
+
+def place_of(
+    events: Sequence[Rows], chunk: Chunk, *, low_seq: int, high_seq: int, pulses: Sequence[Pulse]
+) -> SnapshotPlace | None:
+    """Where the snapshot of ``chunk`` stands; None where that is not known: it is taken again.
+
+    ``events`` are the table's rows between L (``low_seq`` was the last sequence before it) and H
+    (``high_seq``), with ``_tl_seq`` and ``_tl_tx``.
+    """
+    seqs = _column(events, "_tl_seq")
+    if chunk.pulses is not None:
+        return _between_pulses(seqs, chunk.pulses, low_seq, high_seq, pulses)
+    transactions = _column(events, "_tl_tx")
+    hidden = invisible(np.unique(transactions), chunk.snapshot)
+    shown = ~np.isin(transactions, hidden)
+    # All that is shown up to the first change that is not: the state there. The rest by name.
+    unseen = np.flatnonzero(~shown)
+    lead = len(seqs) if not len(unseen) else int(unseen[0])
+    seq = int(seqs[lead - 1]) if lead else low_seq
+    seen = _ranges(seqs[lead:][shown[lead:]])
+    return None if len(seen) > SEEN_MAX else SnapshotPlace(seq, seen)
+
+
+def _between_pulses(
+    seqs: Int64Array,
+    shown: Sequence[tuple[str, int]],
+    low_seq: int,
+    high_seq: int,
+    pulses: Sequence[Pulse],
+) -> SnapshotPlace | None:
+    last = dict(shown)
+    before = [one.seq for one in pulses if one.number <= last.get(one.lane, 0)]
+    behind = [one.seq for one in pulses if one.number > last.get(one.lane, 0)]
+    begin, end = max([low_seq, *before]), min([high_seq, *behind])
+    between = (seqs > begin) & (seqs <= end)
+    return None if begin > end or between.any() else SnapshotPlace(begin)
+
+
+def _column(events: Sequence[Rows], name: str) -> Int64Array:
+    found = [rows.batch.column(name).to_numpy(zero_copy_only=False) for rows in events]
+    return np.concatenate(found) if found else _NONE
+
+
+def _ranges(seqs: Int64Array) -> Ranges:
+    """Ascending numbers as ranges of those that follow one another."""
+    if not len(seqs):
+        return ()
+    breaks = np.flatnonzero(np.diff(seqs) > 1)
+    firsts, lasts = np.append(0, breaks + 1), np.append(breaks, len(seqs) - 1)
+    return tuple((int(seqs[i]), int(seqs[j])) for i, j in zip(firsts, lasts, strict=True))

@@ -1,0 +1,296 @@
+"""Emits, retries or discards a chunk once its high mark passes.
+
+A chunk is emitted at H with sequences minted there; everything that could make its rows older than
+what the log already said leads to reading it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from tideline.contract.errors import Unavailable
+from tideline.contract.manifest import OpenRequest, TableDump
+from tideline_capture.core.answers import Circumstances
+from tideline_capture.core.effects import Effects, RereadWanted
+from tideline_capture.core.events import (
+    Chunk,
+    ChunkFailed,
+    ChunkOrder,
+    ChunkRead,
+    Mark,
+    MarksWritten,
+    Rows,
+    Snapshot,
+    Told,
+    Waiting,
+)
+from tideline_capture.core.snapshots.copies import Pulse, place_of
+from tideline_capture.core.snapshots.orders import InFlightChunk, Orders, outlived, stale
+from tideline_capture.core.snapshots.pace import RETRY_DELAY_S, DumpPace
+from tideline_capture.core.snapshots.progress import DumpProgress
+from tideline_capture.core.snapshots.verification import ChunkVerification
+from tideline_capture.core.snapshots.window import ChunkCatalogs, ChunkWindow, moved_incomplete
+from tideline_capture.core.state import CoreState
+from tideline_capture.core.visibility import UnseenTransactions, VisibleSnapshots, invisible
+
+
+class Dumps:
+    """Judges chunks. ``token`` makes a fresh mark token."""
+
+    def __init__(self, state: CoreState, token: Callable[[], str]) -> None:
+        self.unseen = UnseenTransactions(state.limits.unseen_transactions_max)
+        self.orders = Orders(state, self.unseen, token)
+        self.progress = DumpProgress(state)
+        self.redone = 0
+        """Chunks that were read again, since the start."""
+        self._state = state
+        self._verification = ChunkVerification(state)
+        self._catalogs = ChunkCatalogs(state)
+        self._visible = VisibleSnapshots(self.unseen)
+        self._pace = DumpPace(state, self.orders)
+
+    # -- the log -------------------------------------------------------------------------------
+
+    def on_low(self, mark: Mark) -> None:
+        reading, state = self.orders.find(mark.token), self._state
+        if reading is None or reading.window is not None:
+            return  # A copy of the mark, if anybody's, comes after it and opens nothing.
+        order = reading.order
+        reading.window = ChunkWindow(order, self.unseen.at_low_mark(), state.last_seq)
+        reading.window.catalogs = self._catalogs.of(order.table)
+        if not order.fence and not self.unseen.complete:
+            reading.window.disturbed = "ids of unseen transactions were dropped after the order"
+        self._visible.apply(self.orders.unmarked)
+        dump = state.requests.dump(order.request_id, order.table)
+        if dump is None or stale(order, dump) or dump.first_low_seq is not None:
+            return
+        begun = replace(
+            dump,
+            state="running",
+            first_low_seq=state.last_seq,
+            first_manifest=state.durable_number,
+        )
+        state.update_dump(order.request_id, begun)
+
+    def saw_rows(self, rows: Rows) -> Effects:
+        """Rows of the log. One that changes its key and does not carry all its values may leave
+        an old key that no chunk has brought yet for a new one that no chunk will: read it again."""
+        for window in self.orders.windows:
+            window.saw_rows(rows)
+        keys = moved_incomplete(rows)
+        if keys and self._state.requests.dumping(rows.schema.table):
+            yield RereadWanted(rows.schema.table, tuple(keys))
+
+    def on_pulse(self, mark: Mark) -> None:
+        token, lane, number = mark.token.rsplit(".", 2)
+        reading = self.orders.find(token)
+        if reading is not None and reading.window is not None:
+            reading.window.pass_by(Pulse(lane, int(number), self._state.last_seq))
+
+    def on_strange_mark(self) -> None:
+        for window in self.orders.windows:
+            window.saw_strange_mark()
+
+    def disturb(self, table: str, what: str) -> None:
+        for window in self.orders.windows:
+            window.saw_change_of(table, what)
+        # What a snapshot holds of rows that went or changed since cannot be separated from others.
+        if self._state.keyless(table):
+            self._state.requests.restart(table)
+
+    def on_high(self, mark: Mark, *, now: float) -> Effects:
+        reading = self.orders.find(mark.token)
+        if reading is not None and reading.high is None:
+            reading.high = mark
+            yield from self.settle(now=now)
+
+    def settle(self, *, now: float) -> Effects:
+        """Emit the chunks whose turn has come, and drop those whose turn will never come."""
+        for reading in self.orders.ready():
+            window, chunk, high = reading.window, reading.chunk, reading.high
+            if window is not None and chunk is not None and high is not None:
+                yield from self._judge(reading, window, chunk, high, now=now)
+            self.orders.pause(reading.order.request_id, now)
+        self._visible.apply(self.orders.unmarked)
+
+    def expect_marks_before(self, heartbeat: str) -> None:
+        """A heartbeat is about to be written: behind all marks that were."""
+        for reading in self.orders.readings:
+            if reading.written and reading.before is None:
+                reading.before = heartbeat
+
+    def on_heartbeat(self, mark: Mark) -> None:
+        """High marks that did not come before it will never come: raises Unavailable."""
+        for reading in self.orders.readings:
+            if reading.before == mark.token and reading.high is None:
+                raise Unavailable(
+                    f"the marks of a chunk of {reading.order.table} were written to the source, and"
+                    " did not come through its log",
+                    hint="`tideline doctor` shows whether the log leaves our marks out",
+                )
+
+    # -- other threads -------------------------------------------------------------------------
+
+    def on_chunk(self, told: Told, *, now: float) -> None:
+        reading = self.orders.find(told.token)
+        if reading is None:
+            return
+        if isinstance(told, Waiting):
+            reading.waiting = told.reason
+        elif isinstance(told, MarksWritten):
+            reading.written = True
+        elif isinstance(told, ChunkRead):
+            reading.read, reading.waiting = told, None
+            full = told.rows >= reading.order.rows_max
+            self.orders.governor.saw_chunk(
+                reading.order.table, told.rows, took_s=told.took_s, full=full
+            )
+        elif isinstance(told, Chunk):
+            reading.chunk = told
+            self._pace.goes_on(reading.order.table)
+            self.orders.release(reading.order.table)
+            self._show(told.snapshot, self.orders.unmarked - {reading.order.token})
+        else:
+            self._failed(reading, told, now=now)
+
+    def on_snapshot(self, snapshot: Snapshot) -> None:
+        self._show(snapshot, self.orders.unmarked)
+
+    def _show(self, snapshot: Snapshot, awaited: frozenset[str]) -> None:
+        self._visible.show(snapshot, awaited)
+        self._visible.apply(self.orders.unmarked)
+
+    @property
+    def copies(self) -> frozenset[str]:
+        """The chunks whose snapshots are wanted: those that tables without a key are being copied
+        from, however long the next chunk may be in coming. A paused copy's is not: it may take for
+        ever, and keeps the source from cleaning up."""
+        state = self._state
+        orders = [one.order for one in self.orders.readings if one.order.keyless]
+        read = {one.after_key[0] if one.after_key else one.token for one in orders}
+        waiting = {
+            dump.last_key[0]
+            for item, dump in state.requests.due()
+            if dump.last_key is not None and state.keyless(dump.table)
+        }
+        return frozenset(read | waiting)
+
+    def circumstances(self, item: OpenRequest, *, now: float) -> Circumstances:
+        """What an open request is held up by, and how fast its tables get on."""
+        return self._pace.circumstances(item, now=now)
+
+    # -- judgement -----------------------------------------------------------------------------
+
+    def _judge(
+        self, reading: InFlightChunk, window: ChunkWindow, chunk: Chunk, mark: Mark, *, now: float
+    ) -> Effects:
+        state, order = self._state, reading.order
+        if order.fence:
+            self.unseen.fenced()
+            self.orders.fenced(reading)
+        dump = state.requests.dump(order.request_id, order.table)
+        if dump is None or stale(order, dump) or outlived(reading, dump):
+            return
+        if order.keyless:
+            yield from self._judge_copy(reading, window, chunk, dump, mark, now=now)
+            return
+        missed = self.orders.unfenced(order.table) or len(invisible(window.unseen, chunk.snapshot))
+        altered = self._catalogs.differs(window, chunk.facts)
+        if window.disturbed or missed or altered:
+            self._redo()
+            return
+        if order.verify:
+            yield from self._verify(order, window.low_seq, chunk, dump, now=now)
+            return
+        if not (yield from self.progress.fits(order, chunk, dump)):
+            return
+        self.orders.emitted()
+        dump = state.requests.dump(order.request_id, order.table) or dump
+        self.progress.emit(order, window, chunk, mark)
+        self._pace.note(order, chunk.batch.num_rows, now=now)
+        yield from self._advance(order, chunk, dump)
+
+    def _verify(
+        self, order: ChunkOrder, low_seq: int, chunk: Chunk, dump: TableDump, *, now: float
+    ) -> Effects:
+        fits = self._verification.fits(order, chunk, dump)
+        if fits is None:
+            self.redone += 1
+            self.orders.hold(order.table, now + RETRY_DELAY_S)
+        if fits:
+            self.orders.emitted()
+            self._verification.keep(order, low_seq, chunk, dump)
+            self._pace.note(order, chunk.batch.num_rows, now=now)
+            yield from self._advance(order, chunk, dump)
+
+    def _judge_copy(
+        self,
+        reading: InFlightChunk,
+        window: ChunkWindow,
+        chunk: Chunk,
+        dump: TableDump,
+        mark: Mark,
+        *,
+        now: float,
+    ) -> Effects:
+        """A chunk of a table without a key: the first one finds the place of its snapshot in the
+        log, all others bring that snapshot's rows."""
+        order = reading.order
+        if order.after_key is not None:
+            if (yield from self.progress.fits(order, chunk, dump)):
+                self.progress.emit(order, window, chunk, mark)
+                self._pace.note(order, chunk.batch.num_rows, now=now)
+                yield from self._advance(order, chunk, dump)
+            return
+        missed = self.orders.unfenced(order.table) or len(invisible(window.unseen, chunk.snapshot))
+        place = None
+        if not (window.disturbed or missed):
+            place = place_of(
+                window.events,
+                chunk,
+                low_seq=window.low_seq,
+                high_seq=self._state.last_seq,
+                pulses=window.pulses,
+            )
+        if place is None:
+            self._pace.held_up(
+                order.table, "changes come too fast to tell where a snapshot of it lies"
+            )
+            self._redo()
+            return
+        if (yield from self.progress.fits(order, chunk, dump)):
+            self.orders.emitted()
+            self._pace.goes_on(order.table)
+            placed = replace(dump, first_low_seq=place.seq, seen=place.seen)
+            yield from self._advance(order, chunk, placed)
+
+    def _advance(self, order: ChunkOrder, chunk: Chunk, dump: TableDump) -> Effects:
+        if (yield from self.progress.advance(order, chunk, dump)):
+            self._pace.ended(order)
+
+    def _redo(self) -> None:
+        self.orders.redo()
+        self.redone += 1
+
+    def _failed(self, reading: InFlightChunk, failed: ChunkFailed, *, now: float) -> None:
+        state, order = self._state, reading.order
+        self.orders.end(reading)
+        if failed.anew and state.requests.dump(order.request_id, order.table) is not None:
+            state.update_dump(order.request_id, TableDump(order.table))
+            self._pace.held_up(order.table, f"{failed.error}: its copy begins anew")
+            self.orders.hold(order.table, now + self._pace.anew_after_s(order.table))
+            return
+        moved = reading.window is not None and reading.window.disturbed is not None
+        if failed.retry or moved:  # What was re-created meanwhile may not have been there yet.
+            self._pace.held_up(order.table, failed.error)
+            self._redo()
+            self.orders.hold(order.table, now + RETRY_DELAY_S)
+            return
+        dump = state.requests.dump(order.request_id, order.table)
+        if dump is not None:
+            text = failed.error if failed.hint is None else f"{failed.error}; {failed.hint}"
+            ended = replace(dump, state="failed", error=text)
+            state.update_dump(order.request_id, ended)
+            state.end()

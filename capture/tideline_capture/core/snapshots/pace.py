@@ -1,0 +1,98 @@
+"""How dumps get on: how fast, what holds them up, and when they are tried again."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from tideline.contract.manifest import OpenRequest
+from tideline_capture.core.answers import Circumstances
+from tideline_capture.core.events import ChunkOrder
+from tideline_capture.core.snapshots.orders import Orders
+from tideline_capture.core.state import CoreState
+
+RETRY_DELAY_S = 1.0
+"""Between a chunk that could not be read (a lock, a fence) and the table's next try; other tables
+go on meanwhile."""
+ANEW_DELAY_MAX_S = 60.0
+"""A copy that must begin again and again waits longer each time, up to this."""
+RATE_CHUNKS_MAX = 20
+RATE_WINDOW_S = 120.0
+
+
+class DumpPace:
+    """Keeps what is known of the way on of dumps. Times are monotonic seconds."""
+
+    def __init__(self, state: CoreState, orders: Orders) -> None:
+        self._state = state
+        self._orders = orders
+        self._trouble: dict[str, str] = {}
+        self._anew: dict[str, int] = {}
+        self._rates = Rates()
+
+    def held_up(self, table: str, reason: str) -> None:
+        """Chunks of ``table`` cannot be read, or not be used, for now."""
+        self._trouble[table] = reason
+
+    def goes_on(self, table: str) -> None:
+        self._trouble.pop(table, None)
+
+    def anew_after_s(self, table: str) -> float:
+        """How long a copy that restarts waits before that: longer each time, until one ends."""
+        tries = self._anew.get(table, 0)
+        self._anew[table] = tries + 1
+        return min(ANEW_DELAY_MAX_S, RETRY_DELAY_S * 2.0 ** min(tries, 16))
+
+    def note(self, order: ChunkOrder, rows: int, *, now: float) -> None:
+        """A chunk of ``rows`` was emitted."""
+        self._rates.note(order.request_id, order.table, rows, now=now)
+
+    def ended(self, order: ChunkOrder) -> None:
+        """A dump ended, with its last chunk."""
+        self._anew.pop(order.table, None)
+        if order.request_id not in self._state.requests:
+            self._rates.forget(order.request_id)
+
+    def circumstances(self, item: OpenRequest, *, now: float) -> Circumstances:
+        """What an open request is held up by, and how fast its tables get on."""
+        readings, request_id = self._orders.readings, item.request.request_id
+        waits = {one.order.table: one.waiting for one in readings if one.waiting is not None}
+        rates = {
+            dump.table: rate
+            for dump in item.dumps
+            if (rate := self._rates.of(request_id, dump.table, now=now)) is not None
+        }
+        return Circumstances(
+            paused=self._state.requests.is_paused(item),
+            throttled=self._orders.governor.throttled_by(now=now),
+            waiting={**self._trouble, **waits},
+            rates=rates,
+        )
+
+
+class Rates:
+    """Rows per second of each dump, by request and table. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._recent: dict[tuple[str, str], deque[tuple[float, int]]] = {}
+        """(when, rows) of the last chunks."""
+
+    def note(self, request_id: str, table: str, rows: int, *, now: float) -> None:
+        """A chunk of ``rows`` was emitted."""
+        recent = self._recent.setdefault((request_id, table), deque(maxlen=RATE_CHUNKS_MAX))
+        recent.append((now, rows))
+
+    def forget(self, request_id: str) -> None:
+        """The request ended."""
+        for key in [key for key in self._recent if key[0] == request_id]:
+            del self._recent[key]
+
+    def of(self, request_id: str, table: str, *, now: float) -> float | None:
+        """The rate over the last chunks, None before there are two of them. A dump that stands
+        still slows down in this figure too."""
+        recent = self._recent.get((request_id, table), ())
+        chunks = [one for one in recent if now - one[0] < RATE_WINDOW_S]
+        if len(chunks) < 2:
+            return None
+        span = max(now - chunks[0][0], 1e-3)
+        # The first chunk's rows were read before the span began.
+        return sum(rows for _, rows in chunks[1:]) / span

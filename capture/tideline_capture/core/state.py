@@ -1,0 +1,298 @@
+"""What the deciders of the core share; they change it by its verbs, and by those of its requests.
+
+Whether it changed since the last segment is never noted by hand: what a manifest would hold now is
+compared with what the last one was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from msgspec.structs import replace
+
+from tideline.contract.description import Description
+from tideline.contract.errors import InvariantBroken
+from tideline.contract.manifest import (
+    RECENT_ANSWERS_MAX,
+    CapturedFrom,
+    Floor,
+    Manifest,
+    OpenState,
+    SchemaEvent,
+    TableDump,
+    TableState,
+    Truncate,
+)
+from tideline.contract.position import SourcePosition
+from tideline.contract.request import Answer, DumpRequest
+from tideline.contract.schema import TableSchema
+from tideline.contract.sequence import SEQUENCE_MAX
+from tideline_capture.core.answers import RecentAnswers
+from tideline_capture.core.events import CoreLimits, Rows
+from tideline_capture.core.open_requests import OpenRequests
+from tideline_capture.core.segment import CheckRows, OpenSegment, Segment
+from tideline_capture.core.source_clock import SourceClock
+
+CATALOG = "catalog"
+VALUE = "value"
+"""What must change for a parked table to be captured again (`TableState.cause`)."""
+
+
+class CoreState:
+    """The open state, the segment that is being filled, and the place in the log.
+
+    ``schemas`` are those that the open state names, by fingerprint.
+    """
+
+    def __init__(
+        self,
+        tail: Manifest,
+        state: OpenState,
+        schemas: Mapping[str, TableSchema],
+        limits: CoreLimits,
+    ) -> None:
+        self.limits = limits
+        self.position = tail.position
+        self.identity = tail.identity
+        self.clock = SourceClock(tail.through_us)
+        self.durable_number = tail.manifest_number
+        """The number of the newest durable manifest."""
+        self.last_seq = tail.last_seq
+        """The newest sequence that was minted."""
+        self.requests = OpenRequests(state)
+        self.recent = RecentAnswers(state.recent, RECENT_ANSWERS_MAX)
+        self.segment = OpenSegment(self.next_seq)
+        self._tables = dict(state.tables)
+        self._schemas = dict(schemas)
+        self._begun = dict(state.begun)
+        self._held = dict(state.held)
+        self._touched: set[str] = set()
+        self._resumed_at = tail.position
+        self._sealed = self.open_state()
+        self._sealed_from = self._resumed_at
+
+    # -- the place in the log ------------------------------------------------------------------
+
+    @property
+    def next_seq(self) -> int:
+        return self.last_seq + 1
+
+    def mint(self, count: int = 1) -> int:
+        """The first of ``count`` new sequences; the only place that makes any."""
+        if count < 0 or self.last_seq + count > SEQUENCE_MAX:
+            raise InvariantBroken(f"cannot mint {count} sequences after {self.last_seq}")
+        first = self.next_seq
+        self.last_seq += count
+        return first
+
+    def resume(self, position: SourcePosition) -> None:
+        """The log is read from ``position`` on, which its source chose."""
+        self.position = self._resumed_at = position
+
+    # -- tables --------------------------------------------------------------------------------
+
+    @property
+    def tables(self) -> Mapping[str, TableState]:
+        return MappingProxyType(self._tables)
+
+    @property
+    def schemas(self) -> Mapping[str, TableSchema]:
+        """By fingerprint."""
+        return MappingProxyType(self._schemas)
+
+    def set_table(self, table: str, state: TableState) -> None:
+        if self._tables.get(table) != state:
+            self._tables[table] = state
+            self._touched.add(table)
+
+    def change_table(self, table: str, **changes: Any) -> None:
+        """Change these fields of what is known of ``table``."""
+        self.set_table(table, replace(self._tables.get(table, TableState()), **changes))
+
+    def learn(self, schema: TableSchema) -> None:
+        """``schema`` is in force: it is written before the segment."""
+        self._schemas[schema.fingerprint] = schema
+        self.segment.schemas.append(schema)
+
+    def captures(self, table: str) -> bool:
+        """Whether rows of ``table`` go into segments."""
+        return table in self._tables and self.parked(table) is None
+
+    def cased(self, table: str) -> str:
+        """The name of a table as its source has it: a log may hold it in the letters of a
+        statement. ``table`` itself where that is one, or several would do."""
+        if table in self._tables:
+            return table
+        alike = [name for name in self._tables if name.lower() == table.lower()]
+        return alike[0] if len(alike) == 1 else table
+
+    def parked(self, table: str) -> str | None:
+        """The cause for which ``table`` is parked, None when it is not.
+
+        A blocked table that is parked stays blocked: its target must not pass the schema event.
+        """
+        state = self._tables.get(table)
+        return None if state is None else state.cause
+
+    def keyless(self, table: str) -> bool:
+        """Whether the rows of ``table`` are distinguished by nothing but themselves."""
+        schema = self.schema(table)
+        return schema is not None and not schema.key
+
+    def schema(self, table: str) -> TableSchema | None:
+        """The schema in force for ``table``."""
+        state = self._tables.get(table)
+        return self._schemas.get(state.schema) if state and state.schema else None
+
+    @property
+    def begun(self) -> Mapping[str, CapturedFrom]:
+        """Tables that a statement gave their name and whose columns are not known yet."""
+        return MappingProxyType(self._begun)
+
+    def begin(self, table: str, begun: CapturedFrom) -> None:
+        self._begun[table] = begun
+
+    def forget_begun(self, table: str) -> None:
+        """The name is another table's now, or rows of it were not taken: what comes later is not
+        all of them. Nothing where it has not begun."""
+        self._begun.pop(table, None)
+
+    @property
+    def held(self) -> Mapping[str, SourcePosition]:
+        """The prepared XA transactions that have not ended, and where the log has their rows."""
+        return MappingProxyType(self._held)
+
+    def hold(self, xid: str, position: SourcePosition | None) -> None:
+        """An XA transaction was prepared, with its rows at ``position``; None: it ended."""
+        if position is None:
+            self._held.pop(xid, None)
+        else:
+            self._held[xid] = position
+
+    # -- the segment ---------------------------------------------------------------------------
+
+    def emit(self, rows: Rows) -> None:
+        """Add sequenced rows."""
+        if rows.schema.fingerprint not in self._schemas:
+            raise InvariantBroken(f"rows of {rows.schema.table} came before their schema")
+        self.segment.add(rows)
+
+    def record(self, event: SchemaEvent | Truncate | Floor) -> None:
+        if isinstance(event, SchemaEvent):
+            self.segment.schema_events.append(event)
+        elif isinstance(event, Truncate):
+            self.segment.truncates.append(event)
+        else:
+            self.segment.floors.append(event)
+
+    def describe(self, description: Description) -> None:
+        self.segment.descriptions.append(description)
+
+    def verify(self, chunk: CheckRows) -> None:
+        """Add a chunk that was read to verify."""
+        self.segment.check(chunk)
+        self.segment.schemas.append(chunk.schema)
+
+    # -- requests ------------------------------------------------------------------------------
+
+    def accept(self, request: DumpRequest, tables: Iterable[str]) -> None:
+        self.requests.accept(request, tables, asked_seq=self.last_seq)
+        self.segment.accepted.append(request.request_id)
+
+    def reread(self, table: str, keys: tuple[tuple[str, ...], ...], new_id: str) -> None:
+        """Put ``keys`` on the table's re-read list; ``new_id`` is its request's if it is new."""
+        accepted = self.requests.reread(table, keys, new_id)
+        if accepted is not None:
+            self.segment.accepted.append(accepted)
+
+    def acknowledge(self, message_id: str, *, urgent: bool = False) -> None:
+        """An entry of the queue is done with once the segment is durable."""
+        self.segment.messages.append(message_id)
+        self.segment.urgent |= urgent
+
+    def refuse(self, answer: Answer, message_id: str) -> None:
+        self.segment.refused.append(answer)
+        self.acknowledge(message_id, urgent=True)
+
+    def finish(self, answer: Answer) -> None:
+        """A command was carried out."""
+        self.recent.remember(answer)
+        self.segment.finished.append(answer)
+        self.segment.urgent = True
+
+    def update_dump(self, request_id: str, dump: TableDump) -> None:
+        self.requests.update(request_id, dump)
+
+    def fail_table(self, table: str, error: str) -> None:
+        """End every open dump of ``table`` with ``error``."""
+        if self.requests.fail_table(table, error):
+            self.end()
+
+    def end(self) -> None:
+        """Hand requests whose dumps all ended to the segment."""
+        for answer in self.requests.take_ended():
+            self.recent.remember(answer)
+            self.segment.finished.append(answer)
+            self.segment.urgent = True
+
+    # -- what is written -----------------------------------------------------------------------
+
+    def open_state(self) -> OpenState:
+        requests = self.requests
+        return OpenState(
+            requests=requests.open,
+            tables=dict(self._tables),
+            recent=self.recent.all,
+            held=dict(self._held),
+            paused=requests.paused,
+            chunk_rows=requests.chunk_rows,
+            delay_ms=requests.delay_ms,
+            begun=dict(self._begun),
+        )
+
+    @property
+    def changed(self) -> bool:
+        """Whether the open state, or where the log is read from, differs from what the last segment
+        was sealed with."""
+        now, before = self.requests, self._sealed
+        return (
+            any(self._tables[one] != before.tables.get(one) for one in self._touched)
+            or now.open != before.requests
+            or self.recent.all != before.recent
+            or (now.paused, now.chunk_rows, now.delay_ms)
+            != (before.paused, before.chunk_rows, before.delay_ms)
+            or self._held != before.held
+            or self._begun != before.begun
+            or self._resumed_at != self._sealed_from
+        )
+
+    def has_content(self) -> bool:
+        """Whether a reader of the chain would miss something without the open segment."""
+        return self.segment.has_content() or self.changed
+
+    def seal(self) -> Segment:
+        """Close the segment, and open the next one."""
+        state, changed = self.open_state(), self.changed
+        sealed = self.segment.close(
+            last_seq=self.last_seq,
+            position=self.position,
+            identity=self.identity,
+            source_time_us=self.clock.time_us,
+            state=state,
+            state_changed=changed,
+        )
+        self.segment = OpenSegment(self.next_seq)
+        self._sealed, self._sealed_from = state, self._resumed_at
+        self._touched.clear()
+        return sealed
+
+    def durable(self, manifest: Manifest) -> None:
+        """``manifest``, and with it all that was sealed before it, is durable."""
+        self.durable_number = manifest.manifest_number
+        self.recent.durable(manifest.finished)
+        # The manifest's maker has numbered the answers in what was written, too.
+        numbered = {answer.request_id: answer for answer in manifest.finished}
+        recent = tuple(numbered.get(one.request_id, one) for one in self._sealed.recent)
+        self._sealed = replace(self._sealed, recent=recent)

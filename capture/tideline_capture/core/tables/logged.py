@@ -1,0 +1,122 @@
+"""What the log itself says of tables: their columns, statements, truncates, gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tideline.contract.manifest import SchemaEvent, TableCondition, Truncate
+from tideline.contract.schema import Verdict, is_reserved, parse_table
+from tideline_capture.core.effects import Disturbed, Effects, Joined
+from tideline_capture.core.events import GapSeen, SchemaSeen, StatementSeen, Truncated
+from tideline_capture.core.state import CATALOG, CoreState
+from tideline_capture.core.tables.beginnings import Beginnings
+from tideline_capture.core.tables.conditions import Conditions
+from tideline_capture.core.tables.notes import LogNotes
+from tideline_capture.core.tables.states import TableStates
+
+_STATEMENT_MAX = 10_000
+"""Characters of a DDL statement that are kept."""
+
+
+class LoggedTables:
+    """Judges the log's controls that are about tables."""
+
+    def __init__(
+        self,
+        state: CoreState,
+        tables: TableStates,
+        conditions: Conditions,
+        beginnings: Beginnings,
+        notes: LogNotes,
+    ) -> None:
+        self._state = state
+        self._tables = tables
+        self._conditions = conditions
+        self._beginnings = beginnings
+        self._notes = notes
+
+    def described(self, seen: SchemaSeen) -> Effects:
+        """The log describes a table."""
+        state, schema, table = self._state, seen.schema, seen.schema.table
+        self._notes.schema_seen(table, seen.xid)
+        reserved = [name for name in schema.column_names if is_reserved(name)]
+        known = state.schema(table)
+        lost = not schema.key and known is not None and bool(known.key)
+        if reserved or lost:
+            self._conditions.announced.pop(table, None)
+            state.forget_begun(table)
+            if state.captures(table):
+                reason = f"columns have names of ours: {', '.join(reserved)}"
+                reason = reason if reserved else "it lost its key"
+                yield from self._conditions.park(table, reason=reason, hint=None, cause=CATALOG)
+            return
+        self._conditions.announced[table] = schema
+        if not state.captures(table):
+            yield from self._beginnings.described(seen)
+        if state.captures(table):
+            another = self._tables.is_another(table, seen.oid)
+            yield from self._conditions.adopt(schema, seen.facts)
+            self._conditions.describe(seen.description)
+            if another:
+                yield from self._replaced(table)
+
+    def _replaced(self, table: str) -> Effects:
+        """The log has rows of another table by that name: of its own, so that older transactions
+        may have changed it that the log never reports."""
+        yield Joined(table)
+        self._state.change_table(table, numbers=None)  # The columns are not those that had them.
+        since, reason = self._state.last_seq, "the table was re-created"
+        yield from self._conditions.doubt(table, since=since, reason=reason)
+
+    def stated(self, seen: StatementSeen) -> Effects:
+        """The log holds a DDL statement: record it, and doubt what it may have changed."""
+        state = self._state
+        self._notes.stated((*seen.tables, *((seen.schema,) if seen.schema else ())))
+        self._beginnings.stated(seen)
+        named = {table.lower() for table in seen.tables}
+        for table in list(state.tables):
+            of_schema = seen.schema and parse_table(table).schema.lower() == seen.schema.lower()
+            if not of_schema and table.lower() not in named:
+                continue
+            self._notes.schema_changed(table)
+            if state.schema(table) is not None and state.captures(table):
+                yield from self._stated_of(table, seen)
+
+    def _stated_of(self, table: str, seen: StatementSeen) -> Effects:
+        """A statement named ``table``, which is captured."""
+        state = self._state
+        seq = state.mint()
+        told = self._tables.state_steps(table, seen.steps)
+        neutral = seen.neutral and told
+        verdict = Verdict.NEUTRAL if neutral else Verdict.UNPROVEN
+        text = seen.text if len(seen.text) <= _STATEMENT_MAX else seen.text[:_STATEMENT_MAX] + "…"
+        form = state.tables[table].schema or ""
+        state.record(SchemaEvent(seq, table, form, form, verdict.value, statement=text))
+        # The next look at the catalog is not compared with the one before the statement.
+        state.change_table(table, catalog=None)
+        yield Disturbed(table, "a DDL statement")
+        unproven = state.tables[table].condition is TableCondition.UNPROVEN
+        if not neutral or (unproven and not state.requests.dumps_all(table)):
+            reason = "a DDL statement may have changed its rows"
+            yield from self._conditions.doubt(table, since=seq, reason=reason)
+
+    def truncated(self, seen: Truncated) -> Effects:
+        """All rows of tables are gone."""
+        for named in seen.tables:
+            table = self._state.cased(named)
+            if self._state.captures(table):
+                self._state.record(Truncate(self._state.mint(), table))
+                yield Disturbed(table, "a truncate")
+                self._notes.truncated(table, seen.xid)
+
+    def missed(self, gap: GapSeen) -> Effects:
+        """Changes are missing from the log: what they may concern is dumped again."""
+        for table in list(self._state.begun) if gap.tables is None else gap.tables:
+            self._state.forget_begun(table)
+        tables = list(self._state.tables) if gap.tables is None else gap.tables
+        yield from self._conditions.follow_up(tables, gap.reason)
+
+    def cascaded(self, tables: Iterable[str]) -> Effects:
+        """Changes of other tables may have been carried over to ``tables``."""
+        reason = "a change of another table may have cascaded to it"
+        yield from self._conditions.follow_up(tables, reason)

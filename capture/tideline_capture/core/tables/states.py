@@ -1,0 +1,241 @@
+"""The transitions of a table's state: its condition, its schema, the catalog's view of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tideline.contract.description import Description
+from tideline.contract.manifest import GONE, CapturedFrom, TableCondition, TableState
+from tideline.contract.schema import TableSchema, Verdict
+from tideline.contract.steps import ColumnStep, Origin, StepKind, origins_after, steps_to
+from tideline_capture.core.catalog_identity import CatalogIdentity
+from tideline_capture.core.events import TableFacts
+from tideline_capture.core.state import CoreState
+from tideline_capture.core.tables.lineage import (
+    JudgedChange,
+    Lineage,
+    by_name,
+    by_numbers,
+    by_statement,
+    judge,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """A schema that came into force for a table. ``before`` is None for a table's first one."""
+
+    schema: TableSchema
+    before: str | None
+    verdict: Verdict
+    changes: tuple[str, ...]
+    steps: tuple[ColumnStep, ...] = ()
+    certain: bool = False
+
+
+class TableStates:
+    """Changes what the open state says of tables, one table at a time."""
+
+    def __init__(self, state: CoreState) -> None:
+        self._state = state
+
+    def adopt(self, schema: TableSchema, facts: TableFacts | None = None) -> Adopted | None:
+        """Put ``schema`` in force; None when it already is, with the very same columns.
+
+        ``facts``: what the catalog said of just this schema, if it was asked.
+        """
+        table = schema.table
+        old = self._state.schema(table)
+        if old is None:
+            self._take(schema, None)
+            return Adopted(schema, None, Verdict.NEUTRAL, ())
+        state = self._state.tables[table]
+        told = by_statement(old, schema, state.stated) or by_numbers(old, schema, state, facts)
+        lineage = told or by_name(old, schema)
+        judged = judge(old, schema, lineage)
+        if state.stated is not None and told is None:
+            words = "statements did other things to its columns"
+            judged = JudgedChange(
+                _at_least_unproven(judged), judged.steps, (*judged.changes, words)
+            )
+        elif old.fingerprint == schema.fingerprint and not judged.steps:
+            self._state.change_table(table, stated=None)
+            return None
+        self._take(schema, facts if told is not None else None)
+        self._drop(table, old, lineage)
+        return Adopted(
+            schema, old.fingerprint, judged.verdict, judged.changes, judged.steps, lineage.certain
+        )
+
+    def follows(self, facts: TableFacts) -> bool:
+        """Whether the catalog has another schema than is in force, and it is certain what became of
+        each column."""
+        old, new = self._state.schema(facts.table), facts.schema
+        if old is None or new is None or old == new:
+            return False
+        return by_numbers(old, new, self._state.tables[facts.table], facts) is not None
+
+    def _take(self, schema: TableSchema, facts: TableFacts | None) -> None:
+        """Note the schema. What else is known of its columns holds on only where that is certain:
+        the next look at the catalog would else take them for others."""
+        self._state.learn(schema)
+        state = self._state.tables.get(schema.table, TableState())
+        catalog = state.catalog
+        if facts is not None and catalog is not None:
+            catalog = CatalogIdentity.parse(catalog).with_columns_of(facts.identity).text
+        numbers = None if facts is None else facts.numbers
+        self._state.change_table(
+            schema.table, schema=schema.fingerprint, catalog=catalog, numbers=numbers, stated=None
+        )
+
+    def describe(self, description: Description) -> bool:
+        """Note what the catalog says of a table that is known; whether it is news."""
+        table, known = description.table, description.fingerprint
+        news = self._state.tables[table].description != known
+        self._state.change_table(table, description=known)
+        return news
+
+    def state_steps(self, table: str, steps: tuple[ColumnStep, ...] | None) -> bool:
+        """A statement did ``steps`` to the columns, in letters of its own. False: it is no longer
+        certain what they are, and what rows hold in them."""
+        state, schema = self._state.tables[table], self._state.schema(table)
+        now = None
+        if steps is not None and schema is not None:
+            columns = schema.column_names
+            now = _stated(origins_after(columns, state.stated or ()), steps)
+            stated = None if now is None else steps_to(columns, now)
+        self._state.change_table(table, stated=None if now is None else stated)
+        return now is not None or not (steps or state.stated)
+
+    def _drop(self, table: str, old: TableSchema, lineage: Lineage) -> None:
+        """Note which columns are no longer there: the target may keep them, up to where another one
+        takes the name (Delta's know no case)."""
+        state = self._state.tables[table]
+        kept = {origin.was for origin in lineage.origins.values()}
+        gone = {column.name: column.type for column in old.columns if column.name not in kept}
+        taken = {name.lower() for name in lineage.origins}
+        dropped = {**state.dropped, **gone}
+        dropped = {name: kind for name, kind in dropped.items() if name.lower() not in taken}
+        self._state.change_table(table, dropped=dropped)
+
+    def park(self, table: str, *, seq: int, reason: str, hint: str | None, cause: str) -> bool:
+        """Stop capturing ``table`` from ``seq`` on; whether that is news."""
+        state = self._state.tables.get(table, TableState())
+        if state.cause is not None and state.reason == reason:
+            return False
+        blocked = state.condition is TableCondition.BLOCKED
+        self._state.change_table(
+            table,
+            condition=state.condition if blocked else TableCondition.PARKED,
+            since_seq=state.since_seq if blocked else seq,
+            reason=reason,
+            hint=hint,
+            cause=cause,
+            was_gone=state.was_gone or reason == GONE,
+            numbers=None,
+            stated=None,
+        )
+        return True
+
+    def unprove(self, table: str, *, since: int, reason: str) -> None:
+        """Rows of ``table`` may differ since ``since``; a blocked table stays blocked."""
+        state = self._state.tables[table]
+        if state.condition is TableCondition.BLOCKED:
+            return
+        if state.condition is TableCondition.UNPROVEN and state.since_seq is not None:
+            since = min(since, state.since_seq)
+        self._state.change_table(
+            table,
+            condition=TableCondition.UNPROVEN,
+            doubts=state.doubts + 1,
+            since_seq=since,
+            reason=reason,
+            hint="a dump of the whole table makes it equal again; or `tideline verify` proves"
+            " that it is",
+            cause=None,
+        )
+
+    def block(self, table: str, *, since: int, reason: str, by: tuple[StepKind, ...] = ()) -> None:
+        """From the schema event at ``since`` on, the target cannot follow; without ``by``, because
+        it is of another table."""
+        self._state.change_table(table, blocked_seq=since, left_blocked=False)
+        state = self._state.tables[table]
+        blocked = state.condition is TableCondition.BLOCKED
+        if blocked and by:
+            if state.blocked_by:
+                kinds = tuple(dict.fromkeys((*state.blocked_by, *by)))
+                self._state.change_table(table, blocked_by=kinds)
+            return
+        self._state.change_table(
+            table,
+            condition=TableCondition.BLOCKED,
+            since_seq=state.since_seq if blocked else since,
+            reason=reason,
+            hint="dump the whole table: the target is then started anew with the new schema;"
+            " one that keeps the past waits for `tideline rebuild` to do that",
+            cause=None,
+            blocked_by=by,
+        )
+
+    def proven(self, table: str, *, first_low_seq: int, first_manifest: int, last_seq: int) -> None:
+        """A delete-complete dump finished, with ``last_seq``, that began after everything that was
+        in doubt."""
+        state = self._state.tables[table]
+        if state.condition is TableCondition.BLOCKED:
+            self._state.change_table(
+                table,
+                generation=state.generation + 1,
+                generation_seq=first_low_seq,
+                generation_manifest=first_manifest,
+                dropped={},
+                blocked_by=(),
+                blocked_seq=None,
+                left_blocked=False,
+            )
+        self._state.change_table(
+            table,
+            condition=TableCondition.LIVE,
+            since_seq=None,
+            reason=None,
+            hint=None,
+            cause=None,
+            complete_seq=last_seq,
+        )
+
+    def unpark(self, table: str, begun: CapturedFrom) -> None:
+        """Capture ``table`` again; the caller says what it missed."""
+        state = self._state.tables[table]
+        blocked = state.condition is TableCondition.BLOCKED
+        condition = state.condition if blocked else TableCondition.LIVE
+        self._state.change_table(
+            table, condition=condition, cause=None, was_gone=False, captured_from=begun
+        )
+
+    def is_another(self, table: str, oid: int) -> bool:
+        """Whether ``oid`` (0: not known) is another table than the one that was known so far."""
+        numbers = self._state.tables[table].numbers
+        return numbers is not None and oid not in (0, numbers.oid)
+
+
+def _at_least_unproven(judged: JudgedChange) -> Verdict:
+    return Verdict.UNPROVEN if judged.verdict is Verdict.NEUTRAL else judged.verdict
+
+
+def _stated(
+    now: Mapping[str, Origin], steps: tuple[ColumnStep, ...]
+) -> Mapping[str, Origin] | None:
+    """The origins of columns after a statement, all of whose names mean columns before it. What is
+    dropped though it is not there, and added though it is, was done only if it was not so already.
+    None where a rename is of no column that is known."""
+    cased = {name.lower(): name for name in now}
+    dropped = {cased.get(s.column.lower()) for s in steps if s.kind is StepKind.DROP}
+    renamed = {cased.get(s.was.lower()): s.column for s in steps if s.kind is StepKind.RENAME}
+    if None in renamed:
+        return None
+    found = {renamed.get(name, name): one for name, one in now.items() if name not in dropped}
+    taken = {name.lower() for name in found}
+    for step in steps:
+        if step.kind is StepKind.ADD and step.column.lower() not in taken:
+            found[step.column] = Origin(None, step.default)
+    return found

@@ -1,0 +1,67 @@
+"""The manifest of a segment says all that the core sealed."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from tests.fixtures.core import IDENTITY, TABLE, first_manifest
+from tideline.contract.manifest import Check, Floor, Manifest, OpenState, SchemaEvent, Truncate
+from tideline.contract.position import PostgresPosition
+from tideline.contract.request import Answer, RequestState
+from tideline.store.chain import Link
+from tideline_capture.core.segment import Segment
+from tideline_capture.manifests import Manifests
+
+OF_THE_CHAIN = {
+    "pipeline",
+    "incarnation",
+    "manifest_number",
+    "term",
+    "writer",
+    "previous_digest",
+    "kind",
+    "version",
+    "requires",
+    "written_at_us",
+    "parts",
+    "state_at",
+    "uploading",
+    "released",
+}
+"""Fields of a manifest that its place in the chain, or the upload, gives."""
+
+
+def test_what_the_core_decides_of_a_manifest_is_in_a_segment() -> None:
+    """A field that is new in one of them is to be decided on: here, or in a segment."""
+    decided = set(Manifest.__struct_fields__) - OF_THE_CHAIN
+    assert decided <= {one.name for one in fields(Segment)}
+
+
+def test_every_field_of_a_segment_arrives() -> None:
+    said: dict[str, Any] = {
+        "first_seq": 1,
+        "last_seq": 2,
+        "position": PostgresPosition(7),
+        "identity": IDENTITY,
+        "source_time_us": 9,
+        "schema_events": (SchemaEvent(1, TABLE, "f", None, "neutral"),),
+        "truncates": (Truncate(2, TABLE),),
+        "floors": (Floor(TABLE, 1, "r"),),
+        "accepted": ("r",),
+        "state": OpenState(),
+    }
+    segment = Segment(
+        **said,
+        state_changed=True,
+        finished=(Answer("r", RequestState.DONE),),
+        refused=(Answer("q", RequestState.REFUSED),),
+    )
+    check = Check("v", TABLE, "f", 0, 0, 0)
+    manifest = Manifests(Link(first_manifest(), b"", "d"), OpenState()).segment(
+        segment, (), (check,)
+    )
+    assert {name: getattr(manifest, name) for name in said} == said
+    assert manifest.checks == (check,)
+    ended = (*manifest.finished, *manifest.refused)
+    assert [(one.request_id, one.manifest_number) for one in ended] == [("r", 2), ("q", 2)]
