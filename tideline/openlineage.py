@@ -26,7 +26,7 @@ import msgspec
 from tideline.contract.plan import Plan, TablePlan
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
 from tideline.contract.schema import parse_table
-from tideline.settings import Openlineage, Settings, Source
+from tideline.settings import Openlineage, Settings, SourceSettings
 
 PRODUCER = "urn:tideline"
 _SPEC = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
@@ -118,13 +118,13 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 _OPENER = urllib.request.build_opener(_NoRedirects)
 
 
-def started(plan: Plan, source: Source, namespace: str, at: datetime) -> Event:
+def started(plan: Plan, source: SourceSettings, namespace: str, at: datetime) -> Event:
     """That the run of ``plan`` begins."""
     return _event("START", plan, source, namespace, at, {})
 
 
 def ended(
-    plan: Plan, source: Source, namespace: str, at: datetime, receipt: Receipt | None
+    plan: Plan, source: SourceSettings, namespace: str, at: datetime, receipt: Receipt | None
 ) -> Event:
     """How it ended: FAIL when a table failed or was refused, or when no ``receipt`` was left."""
     receipts = {} if receipt is None else {one.table: one for one in receipt.tables}
@@ -146,7 +146,7 @@ def run_id(pipeline: str, plan_id: str) -> str:
 def _event(
     kind: Kind,
     plan: Plan,
-    source: Source,
+    source: SourceSettings,
     namespace: str,
     at: datetime,
     receipts: Mapping[str, TableReceipt],
@@ -170,7 +170,9 @@ def _event(
     }
 
 
-def _output(source: Source, table: TablePlan, receipt: TableReceipt | None) -> dict[str, Any]:
+def _output(
+    source: SourceSettings, table: TablePlan, receipt: TableReceipt | None
+) -> dict[str, Any]:
     origin = _source(source, table.table)
     types = {column.name: column.type for column in table.schema.columns}
     if receipt is not None and receipt.lineage:
@@ -203,7 +205,7 @@ def _facet(name: str, version: str, content: Mapping[str, Any]) -> dict[str, Any
     return {"_producer": PRODUCER, "_schemaURL": url, **content}
 
 
-def _source(source: Source, table: str) -> dict[str, str]:
+def _source(source: SourceSettings, table: str) -> dict[str, str]:
     """A table of the source, named as OpenLineage names those of its kind."""
     parts = urlsplit(source.url.get_secret_value())
     named = parse_table(table)

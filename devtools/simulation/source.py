@@ -35,6 +35,8 @@ from tideline_capture.core.events import (
     Snapshot,
     SourceLoad,
 )
+from tideline_capture.sources.base import ChainEnd
+from tideline_capture.sources.finding import Finding
 from tideline_capture.sources.mark_key import MarkKey
 
 _MAKING = PostgresPosition(1)
@@ -96,6 +98,14 @@ class SimulatedSource:
             raise Unavailable("the source cannot be reached")
         return Connection(self.database, self.database.resets)
 
+    def check(self, chain_end: Callable[[], ChainEnd]) -> list[Finding]:
+        """See `Preflight.check`."""
+        return []
+
+    def check_url(self) -> list[Finding]:
+        """See `Preflight.check_url`."""
+        return []
+
     def identity(self) -> SourceIdentity:
         self.connect()
         return self.database_identity
@@ -149,11 +159,11 @@ class SimulatedSource:
             self.database.readers.append(self.process)
         return SimulatedReader(self, self.connect(), key, position, captures, held)
 
-    def chunk_reader(self, key: MarkKey) -> ChunkReader:
-        return ChunkReader(self, key)
+    def chunk_reader(self, key: MarkKey) -> SimulatedChunkReader:
+        return SimulatedChunkReader(self, key)
 
-    def watch(self, key: MarkKey) -> Watch:
-        return Watch(self, key)
+    def watch(self, key: MarkKey) -> SimulatedWatch:
+        return SimulatedWatch(self, key)
 
     def keep_copies(self, tokens: Collection[str]) -> None:
         """No table is copied in a snapshot that would be ended."""
@@ -172,7 +182,7 @@ class SimulatedSource:
         return self.database.snapshot()
 
 
-class ChunkReader:
+class SimulatedChunkReader:
     """A `ChunkReader` on two connections."""
 
     def __init__(self, source: SimulatedSource, key: MarkKey) -> None:
@@ -312,8 +322,8 @@ class Fetched:
         )
 
 
-class Watch:
-    """A `Watch` on one connection."""
+class SimulatedWatch:
+    """A `SourceWatch` on one connection."""
 
     def __init__(self, source: SimulatedSource, key: MarkKey) -> None:
         self._source = source
@@ -321,7 +331,7 @@ class Watch:
         self._connection = source.connect()
 
     def round(self, register: Callable[[CatalogRound], None]) -> None:
-        """See `Watch.round`."""
+        """See `SourceWatch.round`."""
         source, database = self._source, self._source.database
         token = f"{next(source.rounds):012d}.{source.world.random.getrandbits(64):016x}"
         source.write_mark(self._connection, self._key, MarkKind.CATALOG_LOW, token)

@@ -26,7 +26,7 @@ from tideline.contract.position import PostgresPosition, SourceIdentity
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 from tideline.contract.timeliness import Kept
 from tideline.control import WorkerStatus
-from tideline_console.doctor import check_clocks
+from tideline_capture.sources.finding import check_clocks
 from tideline_console.freshness import Lateness, Stage
 from tideline_console.status_document import (
     Beginning,

@@ -16,11 +16,11 @@ from tideline.contract.plan import Plan, TablePlan
 from tideline.contract.receipt import ColumnLineage, Outcome, Receipt, TableReceipt
 from tideline.contract.schema import Column, TableSchema
 from tideline.openlineage import Emitter, ended, run_id, started
-from tideline.settings import Openlineage, Source
+from tideline.settings import Openlineage, SourceSettings
 
 AT = datetime(2026, 1, 15, 12, 0, 0, 5000, tzinfo=UTC)
-POSTGRES = Source(url=SecretStr("postgresql://capture:hush@db.example/shop"))
-MARIADB = Source(url=SecretStr("mariadb://capture:hush@db.example:3307/"))
+POSTGRES = SourceSettings(url=SecretStr("postgresql://capture:hush@db.example/shop"))
+MARIADB = SourceSettings(url=SecretStr("mariadb://capture:hush@db.example:3307/"))
 
 
 def plan(*names: str, target: str = "file:///warehouse/public/orders") -> Plan:
