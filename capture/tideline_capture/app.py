@@ -1,4 +1,4 @@
-"""Builds the worker from settings and runs it: the only place that names a concrete source."""
+"""Builds the worker from settings and runs it."""
 
 from __future__ import annotations
 
@@ -29,12 +29,8 @@ from tideline_capture.points import OnPoint, pass_by
 from tideline_capture.queue import RequestQueue
 from tideline_capture.retries import tell_retries
 from tideline_capture.runtime import CaptureSession, Crew, Ended
-from tideline_capture.sources.administration import Administration
 from tideline_capture.sources.base import Source
-from tideline_capture.sources.mysql.administration import MysqlAdministration
-from tideline_capture.sources.mysql.source import MysqlSource
-from tideline_capture.sources.postgres.administration import PostgresAdministration
-from tideline_capture.sources.postgres.source import PostgresSource
+from tideline_capture.sources.registry import source_of
 from tideline_capture.stopping import stop_on_signals, unless_stopped
 from tideline_capture.upkeep import StoreUpkeep
 from tideline_capture.uploader import Restart, Uploader
@@ -90,7 +86,7 @@ def run_worker(
     desk.start()
     try:
         live = live or LiveSettings(settings)
-        source = _source(settings, on_point)
+        source = source_of(settings, on_point=on_point)
 
         def tell_passive(link: Link) -> None:
             live.changed()  # The first session begins with what is in force then.
@@ -112,7 +108,7 @@ def run_worker(
             return
         on_point("after-takeover")
         if live.current is not settings:
-            source = _source(live.current, on_point)  # They changed while it waited.
+            source = source_of(live.current, on_point=on_point)  # They changed while it waited.
         uploader = Uploader(
             store,
             chain,
@@ -136,19 +132,6 @@ def run_worker(
             upkeep.stop()
     finally:
         desk.stop(writer)
-
-
-def administration(settings: Settings) -> Administration:
-    """The source of ``settings``, for those who set a pipeline up and take it down."""
-    if settings.source.kind == "postgres":
-        return PostgresAdministration(settings)
-    return MysqlAdministration(settings)
-
-
-def _source(settings: Settings, on_point: OnPoint) -> Source:
-    if settings.source.kind == "postgres":
-        return PostgresSource(settings, on_point=on_point)
-    return MysqlSource(settings, on_point=on_point)
 
 
 def _lead(
@@ -179,7 +162,7 @@ def _lead(
                 if session.run() is not Ended.CHANGED:
                     break
                 log.info("the settings changed: the session begins anew with them")
-                source, pause = _source(live.current, crew.on_point), 0.0
+                source, pause = source_of(live.current, on_point=crew.on_point), 0.0
                 crew.health.limit_s = limit_of(live.current)
             except Unavailable as error:
                 log.warning(

@@ -19,8 +19,8 @@ from tideline.contract.layout import table_path
 from tideline.contract.planning.maker import unmergeable
 from tideline.contract.schema import Column
 from tideline.settings import Settings
-from tideline_capture.app import administration
 from tideline_capture.sources.administration import AssessedTable
+from tideline_capture.sources.registry import administration_of
 from tideline_console.output import say, write_document, write_text
 from tideline_console.tables import print_table
 from tideline_spark.schemas import spark_type
@@ -102,7 +102,7 @@ def run(settings: Settings, form: str) -> None:
 
 def assess(settings: Settings) -> Assessment:
     """What becomes of the source's tables under ``settings``."""
-    tables = [_outcome(settings, one) for one in administration(settings).assess()]
+    tables = [_outcome(settings, one) for one in administration_of(settings).assess()]
     return Assessment(
         settings.pipeline, settings.source.kind, tuple(tables), _cost(settings, tables)
     )

@@ -20,8 +20,8 @@ from tideline.redis_client import connect, redis_errors
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
-from tideline_capture.app import administration
 from tideline_capture.sources.administration import Removal
+from tideline_capture.sources.registry import administration_of
 from tideline_console.deleted_files import chain_removal, target_removals
 from tideline_console.errors import report
 from tideline_console.output import say
@@ -69,7 +69,7 @@ def find_steps(
 ) -> Iterator[Removal]:
     """What is there, in the order that it goes."""
     incarnation = None if tail is None else tail.incarnation
-    yield from administration(settings).removals(incarnation)
+    yield from administration_of(settings).removals(incarnation)
     yield from _queue_removal(settings)
     if targets:
         yield from target_removals(settings, incarnation)

@@ -20,14 +20,15 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import typer
 
 from tideline.contract.errors import Misconfigured
-from tideline.settings import Settings, Source, make_settings, settings_path
+from tideline.settings import Settings, SourceSettings, make_settings, settings_path
+from tideline.settings.source_kinds import SOURCE_KINDS, url_forms
 from tideline.settings.template import settings_text
 from tideline_console.output import write_text
 
 STORE = "file:///var/lib/tideline/store"
 WAREHOUSE = "file:///var/lib/tideline/warehouse"
 CONTROL = "redis://127.0.0.1:6379/0"
-_FORMS = "postgresql://user@host:port/database, mysql://user@host:port/, mariadb://user@host:port/"
+_FORMS = ", ".join(url_forms())
 _PASSWORD = (
     "leave it out: set TIDELINE_SOURCE__PASSWORD, or name a file that holds it with --password-file"
 )
@@ -68,9 +69,9 @@ def run(wanted: Wanted, path: Path, *, force: bool) -> None:
 
 def setup_sql(settings: Settings) -> str:
     """What an owner of the source runs."""
-    from tideline_capture.app import administration  # heavy
+    from tideline_capture.sources.registry import administration_of  # heavy
 
-    return administration(settings).setup_sql()
+    return administration_of(settings).setup_sql()
 
 
 def _values(wanted: Wanted, ask: Callable[[str, str | None, str | None], str]) -> dict[str, Any]:
@@ -78,7 +79,9 @@ def _values(wanted: Wanted, ask: Callable[[str, str | None, str | None], str]) -
     _check_url(url)
     parts = urlsplit(url)
     database = unquote(parts.path.strip("/"))
-    scope = "public.*" if _kind(url) == "postgres" else f"{database}.*" if database else None
+    scope: str | None = SOURCE_KINDS[_kind(url)].tables
+    if scope is not None and "{database}" in scope:
+        scope = scope.format(database=database) if database else None
     tables = wanted.tables or _split(ask("Tables, as shell patterns", None, scope))
     name = ask("A name for the pipeline", wanted.pipeline, database or _schema_of(tables) or "main")
     source: dict[str, Any] = {"url": url, "tables": list(tables)}
@@ -135,7 +138,7 @@ def _kind(url: str) -> str:
     """The kind of the source; Misconfigured for a url that is none."""
     values = {"source": {"url": url}, "pipeline": "p", "store": {"url": STORE}}
     values["warehouse"] = {"url": WAREHOUSE}
-    found: Source = make_settings(values, origin="what was given").source
+    found: SourceSettings = make_settings(values, origin="what was given").source
     return found.kind
 
 

@@ -102,7 +102,7 @@ class Rig(Stage):
             "open_store": lambda _: self.store(),
             "probe_store": lambda _, pipeline: self._probe(pipeline),
             "Chain": RecordedChain,
-            "_source": lambda *_: self.source(),
+            "source_of": lambda *_, **__: self.source(),
             "stop_on_signals": lambda event: setattr(self.shims.process, "stopping", event),
             "unless_stopped": lambda _, call: call(),
             "tell_retries": lambda: None,

@@ -32,6 +32,8 @@ from tideline_capture.core.events import (
     Snapshot,
     SourceLoad,
 )
+from tideline_capture.sources.base import ChainEnd
+from tideline_capture.sources.finding import Finding
 from tideline_capture.sources.mark_key import MarkKey
 
 _MAKING = PostgresPosition(1)
@@ -48,6 +50,14 @@ class SimulatedSource(SourceSide):
         if not self.database.up:
             raise Unavailable("the source cannot be reached")
         return Connection(self.database, self.database.resets)
+
+    def check(self, chain_end: Callable[[], ChainEnd]) -> list[Finding]:
+        """See `Preflight.check`."""
+        return []
+
+    def check_url(self) -> list[Finding]:
+        """See `Preflight.check_url`."""
+        return []
 
     def identity(self) -> SourceIdentity:
         self.connect()
@@ -126,7 +136,7 @@ class SimulatedSource(SourceSide):
 
 
 class SimulatedChunkReader:
-    """A `SimulatedChunkReader` on two connections."""
+    """A `ChunkReader` on two connections."""
 
     def __init__(self, source: SimulatedSource, key: MarkKey) -> None:
         self._source = source
@@ -266,7 +276,7 @@ class SimulatedFetch:
 
 
 class SimulatedWatch:
-    """A `SimulatedWatch` on one connection."""
+    """A `SourceWatch` on one connection."""
 
     def __init__(self, source: SimulatedSource, key: MarkKey) -> None:
         self._source = source
@@ -274,7 +284,7 @@ class SimulatedWatch:
         self._connection = source.connect()
 
     def round(self, register: Callable[[CatalogRound], None]) -> None:
-        """See `SimulatedWatch.round`."""
+        """See `SourceWatch.round`."""
         source, database = self._source, self._source.database
         token = f"{next(source.rounds):012d}.{source.world.random.getrandbits(64):016x}"
         source.write_mark(self._connection, self._key, MarkKind.CATALOG_LOW, token)

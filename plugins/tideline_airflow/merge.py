@@ -22,7 +22,7 @@ from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt, reread_requests
 from tideline.openlineage import run_with_lineage
-from tideline.settings import Source
+from tideline.settings import SourceSettings
 from tideline_airflow.assets import MERGED, event_extra, table_asset
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
@@ -43,7 +43,7 @@ class PlanJobOperator(SparkJobOperator):
     def __init__(self, *, config: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.config = config
-        self._lineage: list[tuple[Source, Plan, Receipt]] = []
+        self._lineage: list[tuple[SourceSettings, Plan, Receipt]] = []
 
     def run_plan(self, hook: TidelineHook, plan: Plan, context: Any) -> Receipt:
         """Its receipt. A plan is run again only where its receipt says that a table failed: what

@@ -8,9 +8,10 @@ import io
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 
 from tests.fixtures.capture import QUICK, Pipeline, PipelineFactory, poll
-from tests.fixtures.sources import ConformingSource
+from tests.fixtures.sources import EVERY_SOURCE, ConformingSource
 from tideline.contract.manifest import ManifestKind, OpenState, TableCondition
 from tideline.store.objects import open_store
 from tideline_console.status import read_status
@@ -78,6 +79,7 @@ def test_all_settings_of_tables_take_effect_live(
     assert ManifestKind.TAKEOVER not in kinds, "another worker has begun"
 
 
+@pytest.mark.parametrize("conforming", EVERY_SOURCE, indirect=True)
 def test_a_setting_that_needs_a_restart_is_named(
     conforming: ConformingSource, pipeline_of: PipelineFactory, capsys: Any
 ) -> None:

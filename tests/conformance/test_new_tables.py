@@ -11,7 +11,7 @@ import pytest
 from tests.conformance.test_live_tables import rows_of
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.settings import Section
-from tests.fixtures.sources import SOURCES, ConformingSource
+from tests.fixtures.sources import EVERY_SOURCE, SOURCES, ConformingSource
 from tideline_console.status import read_status
 from tideline_console.status.text import print_status
 from tideline_console.tables import moment
@@ -80,6 +80,7 @@ def test_rows_right_after_their_table_was_made_are_captured(
         assert (begun.created, changes == HAPPENED) == (certain, certain), name
 
 
+@pytest.mark.parametrize("conforming", EVERY_SOURCE, indirect=True)
 def test_log_only_says_from_where_on(
     conforming: ConformingSource, pipeline_of: PipelineFactory, capsys: Any
 ) -> None:

@@ -28,12 +28,12 @@ from tideline_capture.sources.mysql.binlog.gtid import GtidSet, MariadbGtids
 from tideline_capture.sources.mysql.binlog.log_events import parse_format_description
 from tideline_capture.sources.mysql.binlog.log_state import LogState
 from tideline_capture.sources.mysql.binlog.rare import RareEvents
-from tideline_capture.sources.mysql.binlog.rules import Rules
+from tideline_capture.sources.mysql.binlog.rules import LogRules
 from tideline_capture.sources.mysql.binlog.stream import BinlogStream
 from tideline_capture.sources.mysql.binlog.table_cache import Role, TableCache
 from tideline_capture.sources.mysql.binlog.table_map import parse_table_map
 from tideline_capture.sources.mysql.binlog.transactions import BinlogReader
-from tideline_capture.sources.mysql.board import Board
+from tideline_capture.sources.mysql.board import WatermarkRegistry
 from tideline_capture.sources.mysql.ddl.classify import classify
 from tideline_capture.sources.mysql.types.charsets import charset_of
 from tideline_capture.sources.mysql.types.images import PADDING
@@ -122,10 +122,10 @@ def _reader(stream: BinlogStream, flavour: str, held: dict[str, SourcePosition])
     def role(table: Any) -> Role:
         return Role.OURS if table.name == "watermark" else Role.CHOSEN
 
-    rules = Rules(True, True, captures, refuse, nothing, images=lambda table: True)
+    rules = LogRules(True, True, captures, refuse, nothing, images=lambda table: True)
     tables = TableCache(role, lambda table: {}, captures)
     state = LogState(stream, make_executed(flavour, ""))
-    rare = RareEvents(state, tables, Board(), key=MarkKey("i"), held=held, rules=rules)
+    rare = RareEvents(state, tables, WatermarkRegistry(), key=MarkKey("i"), held=held, rules=rules)
     return BinlogReader(state, tables, rare, rules)
 
 

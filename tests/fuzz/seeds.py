@@ -35,7 +35,7 @@ from tideline.contract.schema import encode_schema
 from tideline.control import WorkerStatus
 from tideline_capture.segments import write_part
 from tideline_capture.sources.mysql.binlog.gtid import GtidSet
-from tideline_capture.sources.mysql.binlog.table_map import parse_table_id, parse_table_map
+from tideline_capture.sources.mysql.binlog.table_map import parse_table_map
 
 _ROWS, _COLUMNS, _LONG = 3, 16, 100
 _KINDS = {23: 0, 24: 1, 25: 2, 30: 0, 31: 1, 32: 2}
@@ -103,13 +103,13 @@ def of_logs() -> None:
     paths = [*sorted((GOLDEN / "binlog").glob("*.bin")), *sorted((CORPUS / "binlog").glob("*.bin"))]
     for path in paths:
         family = next(number for name, number in _VERSIONS.items() if path.name.startswith(name))
-        maps: dict[int, bytes] = {}
+        maps: dict[bytes, bytes] = {}
         kinds = set()
         for event in read_events(path.read_bytes()):
             if event.code == 19:
-                maps[parse_table_id(event.body)] = event.body
+                maps[event.body[:6]] = event.body
             elif event.code in _KINDS and event.code not in kinds:
-                table_map = maps[parse_table_id(event.body)]
+                table_map = maps[event.body[:6]]
                 try:
                     images = _images(event.code, event.body, table_map, path)
                 except Misconfigured:  # Of a temporal format that is refused.

@@ -19,7 +19,7 @@ from tests.fixtures.mysql_servers import MysqlDatabase
 from tests.fixtures.services import Database
 from tideline.contract.errors import Misconfigured
 from tideline.contract.manifest import TableCondition
-from tideline_capture.app import administration
+from tideline_capture.sources.registry import administration_of
 from tideline_console.app import app
 
 PASSWORD = "canary-6f01"
@@ -70,7 +70,7 @@ def document(pipeline: Pipeline[Any]) -> dict[str, dict[str, Any]]:
 
 def check_against_capture(pipeline: Pipeline[Any]) -> None:
     """The assessment first, then a worker: schema by schema and reason by reason the same."""
-    before = list(administration(pipeline.settings).assess())
+    before = list(administration_of(pipeline.settings).assess())
     pipeline.drain()
     states = pipeline.state().tables
     assert {str(one.table) for one in before} == set(states)

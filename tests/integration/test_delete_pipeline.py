@@ -24,7 +24,7 @@ from tests.fixtures.mysql_servers import WATERMARK_DATABASE, MysqlDatabase
 from tests.fixtures.services import Database
 from tideline.contract.errors import Misconfigured
 from tideline.redis_client import connect
-from tideline_capture.app import administration
+from tideline_capture.sources.registry import administration_of
 from tideline_console.delete_pipeline import EXIT_LEFT, run
 
 PASSWORD = "canary-d3f7"
@@ -276,7 +276,7 @@ def test_mysql_killed_between_any_two_steps(
 def test_rows_of_other_pipelines_stay(sea: Pipeline[MysqlDatabase]) -> None:
     name = f"{sea.settings.source.watermark_database}.watermark"
     sea.database.run(f"INSERT INTO {name} VALUES ('{'f' * 32}', 'h', 't', 1)")  # noqa: S608
-    (step,) = administration(sea.settings).removals(sea.manifest().incarnation)
+    (step,) = administration_of(sea.settings).removals(sea.manifest().incarnation)
     assert "which others use too" in step.what
     assert delete(sea) == 0
     assert sea.database.rows(f"SELECT incarnation FROM {name}") == [("f" * 32,)]  # noqa: S608

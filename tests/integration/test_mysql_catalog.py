@@ -16,8 +16,8 @@ from tests.fixtures.mysql_cases import cases_of, create_statement
 from tests.fixtures.mysql_servers import MysqlDatabase, ServerFactory, make_mysql_database
 from tideline.contract.schema import TableId
 from tideline_capture.sources.mysql.catalog.tables import (
-    CatalogTable,
     Flavour,
+    MysqlCatalogTable,
     list_tables,
     natives,
     read_tables,
@@ -39,13 +39,13 @@ def cursor_of(database: MysqlDatabase) -> Iterator[Any]:
         yield cursor
 
 
-def read(database: MysqlDatabase, *names: str, cascades: Any = "refuse") -> list[CatalogTable]:
+def read(database: MysqlDatabase, *names: str, cascades: Any = "refuse") -> list[MysqlCatalogTable]:
     with cursor_of(database) as cursor:
         tables = [TableId(database.name, name) for name in names]
         return read_tables(cursor, tables, flavour=kind(database), cascades=cascades)
 
 
-def one(database: MysqlDatabase, name: str = "t", cascades: Any = "refuse") -> CatalogTable:
+def one(database: MysqlDatabase, name: str = "t", cascades: Any = "refuse") -> MysqlCatalogTable:
     (found,) = read(database, name, cascades=cascades)
     return found
 

@@ -23,11 +23,16 @@ from tideline.contract.steps import StepKind
 from tideline_capture.sources.mysql.binlog.event_codes import EventCode
 from tideline_capture.sources.mysql.binlog.log_events import Query, parse_query
 from tideline_capture.sources.mysql.ddl.logged import read_statement
-from tideline_capture.sources.mysql.ddl.statement import Kind, Statement, names_begun, names_ended
+from tideline_capture.sources.mysql.ddl.statement import (
+    DdlStatement,
+    StatementKind,
+    names_begun,
+    names_ended,
+)
 from tideline_capture.sources.mysql.names import quoted
 
 PARTS = 12
-_FRAMES = (Kind.BEGIN, Kind.COMMIT)
+_FRAMES = (StatementKind.BEGIN, StatementKind.COMMIT)
 _BYTES = ("blob", "tinyblob", "mediumblob", "longblob", "bit", "geometry", "point",
           "geometrycollection", "geomcollection", "vector")  # fmt: skip
 
@@ -145,9 +150,9 @@ def _first_event(data: bytes) -> bytes:
     return data[4 : 4 + int.from_bytes(data[13:17], "little")]
 
 
-def mistakes(found: Statement, query: Query, before: Tables, after: Tables) -> Iterator[str]:
+def mistakes(found: DdlStatement, query: Query, before: Tables, after: Tables) -> Iterator[str]:
     """What the reading says that is not so."""
-    if found.kind in (Kind.DML, Kind.UNKNOWN):
+    if found.kind in (StatementKind.DML, StatementKind.UNKNOWN):
         # Whoever may make a table somewhere could stop the worker with it.
         yield "it is not known for DDL"
         return
@@ -156,21 +161,21 @@ def mistakes(found: Statement, query: Query, before: Tables, after: Tables) -> I
         unchanged = before.get(name) == after.get(name) or name.lower() in map(str.lower, tables)
         if not unchanged and name.partition(".")[0] != found.schema:
             yield f"{name} is another table now"
-    if found.kind is Kind.TRUNCATE:
+    if found.kind is StatementKind.TRUNCATE:
         yield from (f"{name} has rows" for name in tables if after[name].rows)
     begun, ended = names_begun(found), names_ended(found)
     # What was not there to be renamed may be taken for renamed: a dump too many.
     if b"IF EXISTS" not in query.text.upper():
         yield from (f"{table} is not there" for table in begun if str(table) not in after)
-    if found.kind is not Kind.CREATE_TABLE:
+    if found.kind is not StatementKind.CREATE_TABLE:
         gone = {str(table) for table in ended} - {str(table) for table in begun}
         yield from (f"{name} is still there" for name in gone & after.keys())
-    if found.kind is Kind.ALTER_TABLE and not found.renames:
+    if found.kind is StatementKind.ALTER_TABLE and not found.renames:
         for name in {str(found.tables[0])} & before.keys():
             yield from mistaken_columns(found, query, before[name], after[name])
 
 
-def mistaken_columns(found: Statement, query: Query, old: Table, new: Table) -> Iterator[str]:
+def mistaken_columns(found: DdlStatement, query: Query, old: Table, new: Table) -> Iterator[str]:
     """What it says of columns and of rows that exist."""
     if found.neutral and _filled(old, new, {}) != list(new.rows):
         yield "rows are not as they were"

@@ -15,6 +15,7 @@ from tests.fixtures.settings import ConfigFactory, SettingsFactory
 from tideline.contract.manifest import TableCondition
 from tideline.contract.position import MysqlPosition, PostgresPosition, SourceIdentity
 from tideline.settings import Settings
+from tideline_capture.sources.base import ChainEnd
 from tideline_capture.sources.mysql.source import MysqlSource
 from tideline_capture.sources.nothing import nothing_chosen
 from tideline_console import doctor as module
@@ -64,27 +65,22 @@ def test_a_wrong_password(shop: MysqlDatabase, config_for: ConfigFactory) -> Non
     assert "ok      store" in text
 
 
-def identity(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, system_id: str, gtids: str
-) -> tuple[str, str]:
+def identity(settings: Settings, system_id: str, gtids: str) -> tuple[str, str]:
     """The finding about a chain that ends at these GTIDs on that server."""
     found = MysqlSource(settings).identity()
     ours = SourceIdentity(found.kind, system_id or found.system_id, 0, "")
     tail = first_manifest(identity=ours, position=MysqlPosition("binlog.000001", 4, gtids))
-    monkeypatch.setattr(module, "_tail", lambda _: (True, tail))
-    (finding,) = module.check_identity(settings)
+    finding = module.check_identity(MysqlSource(settings), ChainEnd(True, tail))
     return finding.name, finding.level
 
 
-def test_the_chain_is_of_another_server(
-    shop: MysqlDatabase, settings_for: SettingsFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_chain_is_of_another_server(shop: MysqlDatabase, settings_for: SettingsFactory) -> None:
     """By GTID another server may stand in, by file it may not."""
     settings = settings_for(shop)
-    assert identity(settings, monkeypatch, "", "") == ("identity", "ok")
-    assert identity(settings, monkeypatch, "another", "") == ("identity", "error")
+    assert identity(settings, "", "") == ("identity", "ok")
+    assert identity(settings, "another", "") == ("identity", "error")
     gtids = "0-1-1" if shop.flavour == "mariadb" else f"{uuid.uuid4()}:1-5"
-    assert identity(settings, monkeypatch, "another", gtids) == ("identity", "warning")
+    assert identity(settings, "another", gtids) == ("identity", "warning")
 
 
 @pytest.mark.parametrize("position", [BEGINNING, PostgresPosition(16)])
@@ -96,7 +92,7 @@ def test_a_chain_that_holds_nothing_of_a_log(
 ) -> None:
     settings = settings_for(shop)
     tail = first_manifest(position=position)
-    monkeypatch.setattr(module, "_tail", lambda _: (True, tail))
+    monkeypatch.setattr(module, "_tail", lambda _: ChainEnd(True, tail))
     assert "position" not in {finding.name for finding in module.check_source(settings)}
 
 

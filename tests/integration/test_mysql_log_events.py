@@ -15,12 +15,19 @@ from tests.fixtures.mysql_servers import (
     MysqlDatabase,
     start_new,
 )
-from tests.fixtures.odd_events import FOLDER, SCENARIOS, Scenario, read_events, run_scenario
+from tests.fixtures.odd_events import (
+    FOLDER,
+    SCENARIOS,
+    Scenario,
+    plain_query_body,
+    read_events,
+    run_scenario,
+)
 from tideline_capture.sources.mysql.binlog.event_codes import EventCode
 from tideline_capture.sources.mysql.binlog.gtid import GtidSet, MariadbGtids
-from tideline_capture.sources.mysql.binlog.log_events import parse_query, parse_query_compressed
+from tideline_capture.sources.mysql.binlog.log_events import parse_query
 from tideline_capture.sources.mysql.ddl.classify import classify
-from tideline_capture.sources.mysql.ddl.statement import Kind, Statement
+from tideline_capture.sources.mysql.ddl.statement import DdlStatement, StatementKind
 
 _VARYING = {EventCode.STOP, EventCode.ROTATE, 161}
 """Events that come as the server's own housekeeping has it."""
@@ -70,7 +77,7 @@ def _family(flavour: Flavour) -> str:
     return {"mariadb": "mariadb-", "mysql8": "mysql-8", "mysql9": "mysql-9"}[flavour]
 
 
-def _logged(database: MysqlDatabase, *statements: str | bytes) -> list[tuple[bytes, Statement]]:
+def _logged(database: MysqlDatabase, *statements: str | bytes) -> list[tuple[bytes, DdlStatement]]:
     """What the log says of ``statements``, run in one session."""
     server = database.server
     server.run("FLUSH BINARY LOGS")
@@ -81,7 +88,7 @@ def _logged(database: MysqlDatabase, *statements: str | bytes) -> list[tuple[byt
     found = []
     for event in read_events((server.data / name).read_bytes()):
         if event.code == EventCode.QUERY_COMPRESSED:
-            query = parse_query_compressed(event.body, expanded_bytes_max=1 << 20)
+            query = parse_query(plain_query_body(event.body, 1 << 20))
         elif event.code == EventCode.QUERY:
             query = parse_query(event.body)
         else:
@@ -172,29 +179,33 @@ def test_statements_that_concern_no_rows(mysql_database: MysqlDatabase) -> None:
         "FLUSH TABLES",
     )
     kinds = [one.kind for _, one in logged]
-    assert kinds.count(Kind.OTHER) == len(logged) - 1 == 15
-    assert kinds[11] is Kind.CREATE_TABLE
+    assert kinds.count(StatementKind.OTHER) == len(logged) - 1 == 15
+    assert kinds[11] is StatementKind.CREATE_TABLE
 
 
 def test_dropping_truncating_and_selecting(mysql_database: MysqlDatabase, flavour: Flavour) -> None:
     statements = ["CREATE TABLE t (a INT)", "TRUNCATE t", "DROP TABLE IF EXISTS t, nothing"]
     if flavour != "mysql8":  # which refuses it under GTIDs
         statements.append("CREATE TABLE u AS SELECT 1 AS a")
-    logged = [one for one in _logged(mysql_database, *statements) if one[1].kind is not Kind.BEGIN]
+    logged = [
+        one
+        for one in _logged(mysql_database, *statements)
+        if one[1].kind is not StatementKind.BEGIN
+    ]
     here = mysql_database.name
     told = [
         (one.kind, [str(table) for table in one.tables])
         for _, one in logged
-        if one.kind is not Kind.COMMIT
+        if one.kind is not StatementKind.COMMIT
     ]
-    assert told[0] == (Kind.CREATE_TABLE, [f"{here}.t"])
-    assert told[1] == (Kind.TRUNCATE, [f"{here}.t"])
+    assert told[0] == (StatementKind.CREATE_TABLE, [f"{here}.t"])
+    assert told[1] == (StatementKind.TRUNCATE, [f"{here}.t"])
     # MySQL logs tables that exist apart from those that do not.
     drops = told[2:-1] if flavour != "mysql8" else told[2:]
-    assert {kind for kind, _ in drops} == {Kind.DROP_TABLE}
+    assert {kind for kind, _ in drops} == {StatementKind.DROP_TABLE}
     assert sorted(name for _, names in drops for name in names) == [f"{here}.nothing", f"{here}.t"]
     if flavour != "mysql8":
-        assert told[-1] == (Kind.CREATE_TABLE, [f"{here}.u"])
+        assert told[-1] == (StatementKind.CREATE_TABLE, [f"{here}.u"])
 
 
 @pytest.mark.parametrize("flavour", ["mysql8", "mysql9"])

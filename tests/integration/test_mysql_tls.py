@@ -13,8 +13,8 @@ from devtools.services.binlog_server import BinlogServer
 from tests.fixtures.certificates import Authority, make_authority, serve_tls
 from tests.fixtures.mysql_servers import Flavour, ServerFactory
 from tideline.contract.errors import Misconfigured
-from tideline.settings import Source
-from tideline_capture.sources.finding import Session
+from tideline.settings import SourceSettings
+from tideline_capture.sources.finding import SecuredSession
 from tideline_capture.sources.mysql.checks.facts import read_server
 from tideline_capture.sources.mysql.connect import connect
 
@@ -22,7 +22,7 @@ from tideline_capture.sources.mysql.connect import connect
 def cipher(server: BinlogServer, query: str) -> str:
     """The cipher of a connection made with ``query`` behind the url; empty when it has none."""
     url = server.url().partition("?")[0]
-    source = Source(url=SecretStr(f"{url}?{query}" if query else url))
+    source = SourceSettings(url=SecretStr(f"{url}?{query}" if query else url))
     connection = connect(source, application_name="test")
     try:
         with connection.cursor() as cursor:
@@ -104,13 +104,13 @@ def test_passwords_in_any_charset(
     other = mysql_server.url(name, "another")
     try:
         for source in (
-            Source(url=SecretStr(in_url)),
-            Source(url=SecretStr(other), password=SecretStr(password)),
-            Source(url=SecretStr(other), password_file=file),
+            SourceSettings(url=SecretStr(in_url)),
+            SourceSettings(url=SecretStr(other), password=SecretStr(password)),
+            SourceSettings(url=SecretStr(other), password_file=file),
         ):
             connect(source, application_name="test").close()
         with pytest.raises(Misconfigured, match="refuses us"):
-            connect(Source(url=SecretStr(other)), application_name="test")
+            connect(SourceSettings(url=SecretStr(other)), application_name="test")
     finally:
         mysql_server.run(f"DROP USER '{name}'@'127.0.0.1'")
 
@@ -124,9 +124,9 @@ def test_doctor_knows_how_the_session_is_secured(
 ) -> None:
     if verified:
         query = f"ssl-mode=VERIFY_CA&ssl-ca={quote(str(mysql8.data / 'ca.pem'), safe='')}"
-    source = Source(url=SecretStr(f"{mysql8.url().partition('?')[0]}?{query}"))
+    source = SourceSettings(url=SecretStr(f"{mysql8.url().partition('?')[0]}?{query}"))
     connection = connect(source, application_name="test")
     try:
-        assert read_server(connection).session == Session(True, encrypted, verified)
+        assert read_server(connection).session == SecuredSession(True, encrypted, verified)
     finally:
         connection.close()

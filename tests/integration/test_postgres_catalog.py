@@ -17,7 +17,7 @@ from tideline.contract.schema import TableId
 from tideline_capture.core.events import CatalogRound, TableFacts
 from tideline_capture.sources.mark_key import MarkKey
 from tideline_capture.sources.postgres.catalog.tables import list_tables
-from tideline_capture.sources.postgres.catalog.watch import CatalogWatch
+from tideline_capture.sources.postgres.catalog.watch import PostgresWatch
 from tideline_capture.sources.postgres.publication import OPTIONS, ensure_publication
 from tideline_capture.sources.postgres.types import PINNED
 
@@ -25,21 +25,21 @@ TABLE = "public.t"
 
 
 @pytest.fixture
-def watch(database: Database) -> Iterator[CatalogWatch]:
+def watch(database: Database) -> Iterator[PostgresWatch]:
     settings = {**PINNED, "statement_timeout": "60000", "lock_timeout": "300"}
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
     connection = psycopg2.connect(database.dsn, options=options)
     connection.autocommit = True
     with connection.cursor() as cursor:
         ensure_publication(cursor, "p")
-    made = CatalogWatch(
+    made = PostgresWatch(
         connection, key=MarkKey("inc"), publication="p", slot="s", include=("*.*",), exclude=()
     )
     yield made
     made.close()
 
 
-def look(watch: CatalogWatch) -> dict[str, TableFacts]:
+def look(watch: PostgresWatch) -> dict[str, TableFacts]:
     rounds: list[CatalogRound] = []
     watch.round(rounds.append)
     return {facts.table: facts for facts in rounds[0].tables}
@@ -76,7 +76,7 @@ class TestLocks:
         ],
     )
     def test_a_round_waits_for_none(
-        self, database: Database, watch: CatalogWatch, statement: str
+        self, database: Database, watch: PostgresWatch, statement: str
     ) -> None:
         database.run(
             "CREATE TABLE t (id int PRIMARY KEY, v int)",
@@ -88,7 +88,7 @@ class TestLocks:
             assert look(watch) == before
 
     def test_a_new_table_that_is_locked_waits_for_the_next_round(
-        self, database: Database, watch: CatalogWatch
+        self, database: Database, watch: PostgresWatch
     ) -> None:
         database.run("CREATE TABLE t (id int PRIMARY KEY)")
         with held(database, "LOCK TABLE t IN ACCESS EXCLUSIVE MODE"):
@@ -99,7 +99,7 @@ class TestLocks:
 
 class TestPublication:
     def test_a_table_is_added_and_known_as_added(
-        self, database: Database, watch: CatalogWatch
+        self, database: Database, watch: PostgresWatch
     ) -> None:
         database.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE keyless (v int)")
         found = look(watch)
@@ -111,7 +111,7 @@ class TestPublication:
         assert look(watch)[TABLE] == found[TABLE], "another one that joins changes nothing here"
 
     def test_one_that_was_out_of_it_is_not_the_same_afterwards(
-        self, database: Database, watch: CatalogWatch
+        self, database: Database, watch: PostgresWatch
     ) -> None:
         database.run("CREATE TABLE t (id int PRIMARY KEY)")
         before = look(watch)[TABLE]
@@ -120,7 +120,7 @@ class TestPublication:
         assert after.membership and after.catalog != before.catalog
 
     def test_a_publication_that_was_made_anew_is_another(
-        self, database: Database, watch: CatalogWatch
+        self, database: Database, watch: PostgresWatch
     ) -> None:
         database.run("CREATE TABLE t (id int PRIMARY KEY)")
         before = look(watch)[TABLE]
@@ -128,14 +128,14 @@ class TestPublication:
         assert look(watch)[TABLE].catalog != before.catalog
 
     def test_one_that_is_gone_begins_the_session_anew(
-        self, database: Database, watch: CatalogWatch
+        self, database: Database, watch: PostgresWatch
     ) -> None:
         database.run("CREATE TABLE t (id int PRIMARY KEY)", "DROP PUBLICATION p")
         with pytest.raises(Unavailable, match="dropped"):
             look(watch)
 
     def test_one_that_published_less_for_a_while_is_stopped_and_remembered(
-        self, database: Database, watch: CatalogWatch
+        self, database: Database, watch: PostgresWatch
     ) -> None:
         database.run("CREATE TABLE t (id int PRIMARY KEY)")
         before = look(watch)[TABLE]
@@ -145,7 +145,7 @@ class TestPublication:
         database.run(str(raised.value.hint))
         assert look(watch)[TABLE].catalog != before.catalog
 
-    def test_whole_schemas(self, database: Database, watch: CatalogWatch) -> None:
+    def test_whole_schemas(self, database: Database, watch: PostgresWatch) -> None:
         database.run(
             "CREATE TABLE t (id int PRIMARY KEY)",
             "ALTER PUBLICATION p ADD TABLES IN SCHEMA public",
@@ -157,7 +157,7 @@ class TestPublication:
 
     @pytest.mark.parametrize("narrow", ["t (id)", "t WHERE (id > 5)"])
     def test_one_that_leaves_something_out_is_not_good_enough(
-        self, database: Database, watch: CatalogWatch, narrow: str
+        self, database: Database, watch: PostgresWatch, narrow: str
     ) -> None:
         database.run(
             "CREATE TABLE t (id int PRIMARY KEY, v int)", f"ALTER PUBLICATION p ADD TABLE {narrow}"
@@ -165,7 +165,7 @@ class TestPublication:
         assert "leaves out" in str(look(watch)[TABLE].problem)
 
     def test_tables_that_inherit_are_not_added_with_their_parent(
-        self, database: Database, watch: CatalogWatch
+        self, database: Database, watch: PostgresWatch
     ) -> None:
         """They have no key: the application's own updates of them would fail."""
         database.run(
@@ -177,7 +177,7 @@ class TestPublication:
         assert published(database) == {"t"}
         database.run("UPDATE child SET id = 2")
 
-    def test_partitions_are(self, database: Database, watch: CatalogWatch) -> None:
+    def test_partitions_are(self, database: Database, watch: PostgresWatch) -> None:
         database.run(
             "CREATE TABLE t (id int PRIMARY KEY) PARTITION BY RANGE (id)",
             "CREATE TABLE low PARTITION OF t FOR VALUES FROM (0) TO (10)",
@@ -186,7 +186,7 @@ class TestPublication:
         assert published(database) == {"t"}
 
     def test_a_problem_of_one_table_is_not_lost_when_another_joins(
-        self, database: Database, watch: CatalogWatch
+        self, database: Database, watch: PostgresWatch
     ) -> None:
         database.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE z (id int PRIMARY KEY)")
         with held(database, "LOCK TABLE t IN ACCESS EXCLUSIVE MODE"):
@@ -223,7 +223,7 @@ IDENTITIES: dict[str, tuple[str, tuple[str, ...] | None]] = {
 
 @pytest.mark.parametrize("name", IDENTITIES)
 def test_the_key_is_the_replica_identity(
-    database: Database, watch: CatalogWatch, name: str
+    database: Database, watch: PostgresWatch, name: str
 ) -> None:
     statement, key = IDENTITIES[name]
     database.run(statement)
@@ -241,7 +241,7 @@ def test_the_key_is_the_replica_identity(
     ],
 )
 def test_partitions_are_logged_by_the_key_of_the_whole_table(
-    database: Database, watch: CatalogWatch, statements: str, captured: bool
+    database: Database, watch: PostgresWatch, statements: str, captured: bool
 ) -> None:
     database.run(*statements.split("; "))
     facts = look(watch)[TABLE]
@@ -252,7 +252,9 @@ def test_partitions_are_logged_by_the_key_of_the_whole_table(
 @pytest.mark.parametrize(
     "kind", ["mood[]", "moods", "moody", "mood_range", "mood_multirange", "mood_range[]"]
 )
-def test_labels_count_wherever_they_are(database: Database, watch: CatalogWatch, kind: str) -> None:
+def test_labels_count_wherever_they_are(
+    database: Database, watch: PostgresWatch, kind: str
+) -> None:
     """A renamed label changes values of arrays, ranges and rows of it too, and no row event."""
     database.run(
         "CREATE TYPE mood AS ENUM ('sad', 'ok')",
@@ -268,7 +270,7 @@ def test_labels_count_wherever_they_are(database: Database, watch: CatalogWatch,
     assert before.members != after.members
 
 
-def test_every_partition_counts(database: Database, watch: CatalogWatch) -> None:
+def test_every_partition_counts(database: Database, watch: PostgresWatch) -> None:
     database.run(
         "CREATE TABLE t (id int PRIMARY KEY) PARTITION BY RANGE (id)",
         "CREATE TABLE low PARTITION OF t FOR VALUES FROM (0) TO (10)",
@@ -290,7 +292,7 @@ def test_every_partition_counts(database: Database, watch: CatalogWatch) -> None
 
 
 def test_what_a_truncating_transaction_does_to_columns_is_told(
-    database: Database, watch: CatalogWatch
+    database: Database, watch: PostgresWatch
 ) -> None:
     """Its new rows may have been stored anew with other values, without row events."""
     database.run("CREATE TABLE t (id int PRIMARY KEY, v int)")
@@ -311,7 +313,7 @@ def test_what_a_truncating_transaction_does_to_columns_is_told(
 
 
 def test_a_round_sees_one_moment(
-    database: Database, watch: CatalogWatch, monkeypatch: pytest.MonkeyPatch
+    database: Database, watch: PostgresWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An ALTER that commits while it reads is seen as a whole, or not at all."""
     database.run("CREATE TABLE t (id int PRIMARY KEY, v int)")
@@ -332,7 +334,7 @@ def test_a_round_sees_one_moment(
     assert after.storage != before.storage and after.columns != before.columns
 
 
-def test_a_round_reports_a_snapshot_of_its_time(database: Database, watch: CatalogWatch) -> None:
+def test_a_round_reports_a_snapshot_of_its_time(database: Database, watch: PostgresWatch) -> None:
     rounds: list[CatalogRound] = []
     with held(database, "SELECT pg_current_xact_id()"):
         watch.round(rounds.append)

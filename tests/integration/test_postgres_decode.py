@@ -9,21 +9,18 @@ import pytest
 
 from tests.fixtures.services import Database
 from tideline.contract.schema import Column, TableSchema
+from tideline_capture.sources.decoded import Decoded
 from tideline_capture.sources.postgres.replication import decode
-from tideline_capture.sources.postgres.replication.decode import (
-    Decoded,
-    decode_rows,
-    decode_rows_loop,
-)
+from tideline_capture.sources.postgres.replication.decode import decode_rows, decode_rows_loop
 from tideline_capture.sources.postgres.replication.pgoutput import (
-    ROW_KINDS,
     Begin,
-    Commit,
+    CommitMessage,
     Relation,
-    Truncate,
+    TruncateMessage,
     parse_message,
 )
 
+ROW_KINDS = b"IUD"
 KEY = ("region", "id")
 COLUMNS = (
     Column("note", "string", "text"),
@@ -148,16 +145,16 @@ def test_rare_messages(database: Database) -> None:
     messages = logged(database, CHANGES[0], "TRUNCATE t RESTART IDENTITY")
     rare = [parse_message(m) for m in messages if m[0] not in ROW_KINDS]
     assert [type(message) for message in rare] == [
-        *(Begin, Relation, Commit),
-        *(Begin, Relation, Truncate, Commit),
+        *(Begin, Relation, CommitMessage),
+        *(Begin, Relation, TruncateMessage, CommitMessage),
     ]
     begin, relation, commit, *_, truncate, _ = rare
     assert isinstance(begin, Begin)
-    assert isinstance(commit, Commit)
+    assert isinstance(commit, CommitMessage)
     assert begin.final_lsn == commit.commit_lsn < commit.end_lsn
     ((server_us,),) = database.rows("SELECT (extract(epoch FROM now()) * 1000000)::bigint")
     assert 0 <= server_us - begin.commit_time_us < 60_000_000
     assert isinstance(relation, Relation)
     assert [column.name for column in relation.columns if column.key] == ["id", "region"]
     assert relation.identity == "d"
-    assert truncate == Truncate((relation.oid,), cascade=False, restart_identity=True)
+    assert truncate == TruncateMessage((relation.oid,), cascade=False, restart_identity=True)

@@ -18,8 +18,8 @@ from tests.fixtures.certificates import Authority, make_authority
 from tests.fixtures.services import Database
 from tests.fixtures.tls_front import TlsFront
 from tideline.contract.errors import Misconfigured
-from tideline.settings import Source
-from tideline_capture.sources.finding import Session
+from tideline.settings import SourceSettings
+from tideline_capture.sources.finding import SecuredSession
 from tideline_capture.sources.postgres.checks.facts import read_server
 from tideline_capture.sources.postgres.connect import connect
 
@@ -50,9 +50,9 @@ def through(database: Database, port: int, query: str) -> str:
     return parts._replace(netloc=f"{login}@127.0.0.1:{port}", query=query).geturl()
 
 
-def session(database: Database, port: int, query: str) -> Session:
+def session(database: Database, port: int, query: str) -> SecuredSession:
     """How a connection with ``query`` behind the url is secured."""
-    source = Source(url=SecretStr(through(database, port, query)))
+    source = SourceSettings(url=SecretStr(through(database, port, query)))
     with closing(connect(source, application_name="test")) as connection:
         return read_server(connection).session
 
@@ -72,13 +72,13 @@ def ca(authority: Authority) -> str:
 
 def test_the_modes(database: Database, front: TlsFront, own: Authority, tmp_path: Path) -> None:
     other = make_authority(tmp_path, "other")
-    verified, unverified = Session(True, True, True), Session(True, True, False)
+    verified, unverified = SecuredSession(True, True, True), SecuredSession(True, True, False)
     assert session(database, front.port, ca(own)) == verified, "verified is the default"
     assert session(database, front.port, f"sslmode=verify-ca&{ca(own)}") == verified
     for mode in ("require", "prefer"):
         assert session(database, front.port, f"sslmode={mode}") == unverified
     assert front.encrypted == 4
-    assert session(database, front.port, "sslmode=disable") == Session(True, False, False)
+    assert session(database, front.port, "sslmode=disable") == SecuredSession(True, False, False)
     assert front.encrypted == 4
     refused(database, front.port, "", "certificate verify failed", "sslrootcert=")
     for mode in ("verify-ca", "verify-full"):
@@ -194,7 +194,7 @@ def test_passwords_in_any_charset(
         else:
             values["password_file"] = tmp_path / "password"
             values["password_file"].write_bytes(f"{password}\n".encode())
-        connect(Source(**values), application_name="test").close()
+        connect(SourceSettings(**values), application_name="test").close()
     finally:
         database.run(f"DROP ROLE {role}")
 

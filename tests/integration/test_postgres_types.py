@@ -25,17 +25,9 @@ from tests.fixtures.postgres_values import CASES, SETUP, TypeCase
 from tests.fixtures.services import drop_database, make_database
 from tests.fixtures.source_text import column_texts
 from tideline.contract.schema import Column, TableSchema
-from tideline_capture.sources.postgres.replication.decode import (
-    Decoded,
-    decode_rows,
-    decode_rows_loop,
-)
-from tideline_capture.sources.postgres.replication.pgoutput import (
-    ROW_KINDS,
-    Relation,
-    parse_message,
-    relation_oid,
-)
+from tideline_capture.sources.decoded import Decoded
+from tideline_capture.sources.postgres.replication.decode import decode_rows, decode_rows_loop
+from tideline_capture.sources.postgres.replication.pgoutput import Relation, parse_message
 from tideline_capture.sources.postgres.snapshot.copy import chunk_from_csv
 from tideline_capture.sources.postgres.types import PINNED, PgType, logical_type
 
@@ -105,8 +97,8 @@ class Source:
         )
         for (data,) in self.cursor:
             payload = bytes(data)
-            if payload[0] in ROW_KINDS:
-                self.payloads[relation_oid(payload)].append(payload)
+            if payload[0] in b"IUD":
+                self.payloads[int.from_bytes(payload[1:5], "big")].append(payload)
             elif isinstance(message := parse_message(payload), Relation):
                 self.relations[message.oid] = message
 

@@ -20,12 +20,9 @@ from tideline.contract.errors import CorruptData
 from tideline.contract.schema import Column, TableSchema
 from tideline_capture.arrow_types import IMAGE, IMAGE_OVERFLOW, OVERFLOW, UNCHANGED, part_schema
 from tideline_capture.core.events import WHOLE_ROW
+from tideline_capture.sources.decoded import Decoded
 from tideline_capture.sources.postgres.replication import decode
-from tideline_capture.sources.postgres.replication.decode import (
-    Decoded,
-    decode_rows,
-    decode_rows_loop,
-)
+from tideline_capture.sources.postgres.replication.decode import decode_rows, decode_rows_loop
 
 TEXTS: dict[str, st.SearchStrategy[str]] = {
     "int64": st.integers(-(2**63), 2**63 - 1).map(str),

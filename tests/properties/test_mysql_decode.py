@@ -21,10 +21,11 @@ from tests.fixtures.mysql_text import column_texts, mysql_text
 from tideline.contract.errors import CorruptData
 from tideline.contract.schema import TableId
 from tideline_capture.arrow_types import part_schema
-from tideline_capture.sources.mysql.binlog.decode import Decoded, walk_events
+from tideline_capture.sources.decoded import Decoded
+from tideline_capture.sources.mysql.binlog.decode import walk_events
 from tideline_capture.sources.mysql.types import images
 from tideline_capture.sources.mysql.types.columns import BYTES, Code, MysqlColumn, MysqlTable
-from tideline_capture.sources.mysql.types.images import Shape, image_starts, image_starts_loop
+from tideline_capture.sources.mysql.types.images import ImageShape, image_starts, image_starts_loop
 from tideline_capture.sources.mysql.types.values import slot
 
 Value = tuple[bytes, str]
@@ -205,7 +206,7 @@ def test_every_walk_equals_the_model(data: st.DataObject) -> None:
     repeated = [event for event in events for _ in range(data.draw(st.integers(1, 5)))]
     areas = [area_of(table[0], event) for event in repeated]
     packed, starts, ends = joined(areas)
-    shape = Shape(tuple(slot(column) for column in table[0].columns))
+    shape = ImageShape(tuple(slot(column) for column in table[0].columns))
     places, counts = image_starts_loop(packed, starts, ends, shape)
     assert counts.tolist() == [len(event.rows) for event in repeated]
     for lanes_min in (1, 3, images.LANES_MIN, 1 << 30):
@@ -230,7 +231,7 @@ def test_an_event_cut_short_is_named_and_never_read_as_data(data: st.DataObject)
         at += len(area_of(table, Event("c", (row,))))
     keep = data.draw(st.integers(1, len(area) - 1).filter(lambda size: size not in boundaries))
     packed, starts, ends = joined([area])
-    shape = Shape(tuple(slot(column) for column in table.columns))
+    shape = ImageShape(tuple(slot(column) for column in table.columns))
     for walk in (image_starts, image_starts_loop):
         with pytest.raises(CorruptData):
             walk(packed, starts, ends - (len(area) - keep), shape)
@@ -241,7 +242,7 @@ def test_damage_of_any_kind_is_refused_or_decoded(data: st.DataObject, areas: li
     """No bytes lead to another error than CorruptData, and both walks see the same rows."""
     table, _ = data.draw(tables())
     packed, starts, ends = joined(areas)
-    shape = Shape(tuple(slot(column) for column in table.columns))
+    shape = ImageShape(tuple(slot(column) for column in table.columns))
     kinds = np.full(len(areas), ord("c"), np.uint8)
     try:
         places, _ = image_starts_loop(packed, starts, ends, shape)

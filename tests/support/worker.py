@@ -23,6 +23,7 @@ from typing import Any
 
 from tideline.contract.errors import TidelineError
 from tideline.settings import Store, load_settings
+from tideline.settings.source_kinds import SOURCE_KINDS, SourceKind
 from tideline.store.objects import ObjectStore, open_store
 from tideline_capture import app
 from tideline_capture.app import run_worker
@@ -31,7 +32,7 @@ from tideline_capture.sources.mysql import source
 from tideline_capture.sources.mysql.board import PlacedMarks
 from tideline_capture.sources.mysql.snapshot.chunks import RowChunkReader
 from tideline_capture.sources.mysql.snapshot.row_packets import _Reader
-from tideline_capture.sources.postgres.snapshot.chunks import _Rows
+from tideline_capture.sources.postgres.snapshot.copy import CopiedRows
 from tideline_capture.sources.postgres.snapshot.fence import Fence
 from tideline_console.capture import followed
 from tideline_console.errors import exit_code, report
@@ -46,7 +47,8 @@ class Errand:
     a point, at which it sends itself that one when it next gets there; or `HANG` and a point, at
     which the thread that gets there stays for ever. ``put_s``: how long each
     write to the store takes. ``blind``: without the rule that a chunk must see all that the log had
-    before its low mark, which shows what that rule is for."""
+    before its low mark, which shows what that rule is for. ``kinds``: the sources that the test
+    knows."""
 
     config: Path
     points: Path
@@ -56,6 +58,7 @@ class Errand:
     deadly: Mapping[tuple[str, int], signal.Signals] = field(default_factory=dict)
     blind: bool = False
     put_s: float = 0.0
+    kinds: tuple[SourceKind, ...] = ()
 
 
 class Points:
@@ -101,6 +104,7 @@ def work(errand: Errand) -> None:
     faulthandler.register(signal.SIGUSR1)
     if errand.blind:
         _go_blind()
+    SOURCE_KINDS.update({kind.name: kind for kind in errand.kinds})
     points = Points(errand)
     _tell_inside_select(points)
     vars(app)["open_store"] = lambda store: _WatchedStore(store, points, errand.put_s)
@@ -144,10 +148,10 @@ class _WatchedStore(ObjectStore):
 
 def _tell_inside_select(points: Points) -> None:
     """A point at the first row of each chunk."""
-    write, begin = _Rows.write, _Reader.begin
+    write, begin = CopiedRows.write, _Reader.begin
 
-    def told_write(rows: _Rows, row: bytes) -> None:
-        if rows.count == 0:
+    def told_write(rows: CopiedRows, row: bytes) -> None:
+        if not len(rows):
             points("inside-select")
         write(rows, row)
 
@@ -155,7 +159,7 @@ def _tell_inside_select(points: Points) -> None:
         begin(reader, head)
         points("inside-select")
 
-    _Rows.write = told_write  # type: ignore[method-assign, assignment]
+    CopiedRows.write = told_write  # type: ignore[method-assign, assignment]
     _Reader.begin = told_begin  # type: ignore[method-assign, assignment]
 
 

@@ -20,6 +20,11 @@ class PostgresPosition(msgspec.Struct, frozen=True, tag="postgres", order=True):
 
     end_lsn: int
 
+    @property
+    def portable(self) -> bool:
+        """Whether the place can be found in the log of another server."""
+        return False
+
     def __str__(self) -> str:
         return format_lsn(self.end_lsn)
 
@@ -41,6 +46,11 @@ class MysqlPosition(msgspec.Struct, frozen=True, tag="mysql"):
     offset: int
     gtids: str = ""
     by_gtid: bool = False
+
+    @property
+    def portable(self) -> bool:
+        """Whether the place can be found in the log of another server."""
+        return bool(self.file and self.gtids)
 
     @property
     def order(self) -> tuple[int, int]:
@@ -78,6 +88,11 @@ class SourceIdentity(msgspec.Struct, frozen=True):
     system_id: str
     timeline: int
     database: str
+
+    def __str__(self) -> str:
+        if not self.database:
+            return f"{self.kind} {self.system_id}"
+        return f"{self.system_id}, timeline {self.timeline}, database {self.database}"
 
 
 def format_lsn(lsn: int) -> str:

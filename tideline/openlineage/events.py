@@ -15,7 +15,7 @@ from openlineage.client.facet_v2 import output_statistics_output_dataset as stat
 from tideline.contract.plan import Plan, TablePlan
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
 from tideline.contract.schema import parse_table
-from tideline.settings import Settings, Source
+from tideline.settings import Settings, SourceSettings
 
 PRODUCER = "urn:tideline"
 _RUNS = uuid.UUID("5b6b1c0e-5d4e-5f0e-9a55-0f7f3d6a2c11")
@@ -59,7 +59,7 @@ def run_id(pipeline: str, plan_id: str) -> str:
 
 
 def datasets(
-    source: Source, plan: Plan, receipt: Receipt | None
+    source: SourceSettings, plan: Plan, receipt: Receipt | None
 ) -> tuple[list[InputDataset], list[OutputDataset]]:
     """The tables that a run reads and writes; of a ``receipt`` that names tables, those written."""
     receipts = {} if receipt is None else {one.table: one for one in receipt.tables}
@@ -70,7 +70,7 @@ def datasets(
     return inputs, [_output(origin, table, receipts.get(table.table)) for origin, table in pairs]
 
 
-def _input(source: Source, table: TablePlan) -> InputDataset:
+def _input(source: SourceSettings, table: TablePlan) -> InputDataset:
     """A table of the source, by the name that OpenLineage gives those of its kind."""
     parts, named = urlsplit(source.url.get_secret_value()), parse_table(table.table)
     scheme, port, name = "mysql", 3306, f"{named.schema}.{named.name}"

@@ -28,7 +28,7 @@ from tideline.settings.addresses import MysqlAddress, PostgresTls
 from tideline.settings.base import Effect
 from tideline.settings.nearest import nearest_key
 from tideline.settings.sections import Capture, Control, Merge, Retention, Store, Warehouse
-from tideline.settings.source import Source
+from tideline.settings.source import SourceSettings
 from tideline.settings.tables import OnChange, TableSettings, settings_of
 from tideline.settings.upkeep import Maintain, Openlineage, Slo
 
@@ -45,7 +45,7 @@ __all__ = [
     "Retention",
     "Settings",
     "Slo",
-    "Source",
+    "SourceSettings",
     "Store",
     "TableSettings",
     "Warehouse",
@@ -72,7 +72,7 @@ class Settings(BaseSettings):
 
     pipeline: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"), Effect.RESTART]
     """The name of the pipeline: of its folder in the store, and of what it makes at the source."""
-    source: Source
+    source: SourceSettings
     store: Store
     control: Control = Control()
     warehouse: Warehouse

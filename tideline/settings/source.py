@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import unquote, urlsplit
@@ -13,26 +12,16 @@ from tideline.contract.errors import InvariantBroken
 from tideline.settings.addresses import (
     MysqlAddress,
     PostgresTls,
-    check_mysql,
-    check_postgres,
     mysql_address,
     postgres_tls,
     split_url,
 )
 from tideline.settings.base import Effect, Seconds, Section
 from tideline.settings.secrets import hidden, known, secret_of, with_password
-
-SourceKind = Literal["postgres", "mysql", "mariadb"]
-
-_KINDS: Mapping[str, SourceKind] = {
-    "postgresql": "postgres",
-    "postgres": "postgres",
-    "mysql": "mysql",
-    "mariadb": "mariadb",
-}
+from tideline.settings.source_kinds import kind_of_scheme, kinds_with, url_forms
 
 
-class Source(Section):
+class SourceSettings(Section):
     """The database that is captured: PostgreSQL, MySQL or MariaDB, by the url's scheme."""
 
     effect = Effect.LIVE
@@ -84,32 +73,26 @@ class Source(Section):
     @classmethod
     def _known_scheme(cls, url: SecretStr) -> SecretStr:
         text = url.get_secret_value()
-        kind = _KINDS.get(split_url(text).scheme)
+        kind = kind_of_scheme(split_url(text).scheme)
         if kind is None:
-            raise ValueError(
-                "must be postgresql://user@host:port/database, mysql://user@host:port/ or "
-                "mariadb://user@host:port/"
-            )
-        if kind == "postgres":
-            check_postgres(text)
-        else:
-            check_mysql(text)
+            *others, last = url_forms()
+            raise ValueError(f"must be {', '.join(others)} or {last}")
+        kind.check_url(text)
         return url
 
-    @field_validator("slot", "publication")
+    @field_validator("*")
     @classmethod
-    def _postgres_only(cls, value: object, info: ValidationInfo) -> object:
-        return _only_of(("postgres",), "PostgreSQL", value, info)
-
-    @field_validator("read_only", "watermark_database", "xa", "cascades", "on_gap")
-    @classmethod
-    def _mysql_only(cls, value: object, info: ValidationInfo) -> object:
-        return _only_of(("mysql", "mariadb"), "MySQL and MariaDB", value, info)
+    def _of_its_kind(cls, value: object, info: ValidationInfo) -> object:
+        url = info.data.get("url")  # missing when it is a mistake itself
+        kinds = kinds_with(info.field_name or "")
+        if kinds and url is not None and _kind_of(url) not in {kind.name for kind in kinds}:
+            raise ValueError(f"belongs to {' and '.join(kind.title for kind in kinds)} only")
+        return value
 
     @property
-    def kind(self) -> SourceKind:
-        """Which kind of server the url names."""
-        return _KINDS[urlsplit(self.url.get_secret_value()).scheme]
+    def kind(self) -> str:
+        """The name of the kind of server that the url is of, in `SOURCE_KINDS`."""
+        return _kind_of(self.url)
 
     @property
     def user(self) -> str:
@@ -147,10 +130,9 @@ class Source(Section):
         return secret_of(self.password, self.password_file, key="source.password")
 
 
-def _only_of(
-    kinds: tuple[SourceKind, ...], names: str, value: object, info: ValidationInfo
-) -> object:
-    url = info.data.get("url")  # missing when it is a mistake itself
-    if url is not None and _KINDS[urlsplit(url.get_secret_value()).scheme] not in kinds:
-        raise ValueError(f"belongs to {names} only")
-    return value
+def _kind_of(url: SecretStr) -> str:
+    scheme = urlsplit(url.get_secret_value()).scheme
+    kind = kind_of_scheme(scheme)
+    if kind is None:
+        raise InvariantBroken(f"the settings have a source of an unknown scheme, {scheme}")
+    return kind.name

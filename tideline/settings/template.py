@@ -18,6 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from tideline.settings import Settings
 from tideline.settings.base import Section
+from tideline.settings.source_kinds import SOURCE_KINDS
 
 _HEAD = """\
 # Settings of the Tideline pipeline {pipeline}. What is commented out has the value that it shows.
@@ -31,8 +32,6 @@ _TABLES = """\
 _WIDTH = 98
 _SECRET = ("password", "access_key_id", "secret_access_key", "api_key")
 """Keys that belong into the environment."""
-_FOREIGN = {"postgres": "MySQL, MariaDB:", "mysql": "PostgreSQL:", "mariadb": "PostgreSQL:"}
-"""How the words begin of keys that a source of this kind may not have."""
 
 
 def settings_text(values: Mapping[str, Any], *, kind: str) -> str:
@@ -53,13 +52,20 @@ def _section(
     yield from _comment(inspect.getdoc(section))
     yield f"[{name}]"
     for key, field in section.model_fields.items():
-        if key in _SECRET or (field.description or "").startswith(_FOREIGN[kind]):
+        if key in _SECRET or _of_others(field, kind):
             continue
         yield from _comment(field.description)
         if key in given:
             yield f"{key} = {_toml(given[key])}"
         else:
             yield f"# {key} ={_default(field)}"
+
+
+def _of_others(field: FieldInfo, kind: str) -> bool:
+    """Whether the words of a key begin with the titles of other kinds of source."""
+    titles = {one.title for one in SOURCE_KINDS.values()}
+    named = set((field.description or "").partition(":")[0].split(", "))
+    return named <= titles and SOURCE_KINDS[kind].title not in named
 
 
 def _default(field: FieldInfo) -> str:

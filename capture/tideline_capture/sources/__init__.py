@@ -1,1 +1,1 @@
-"""Log sources. Only `tideline_capture.app` names a concrete one."""
+"""Log sources. Only the registry knows of concrete ones."""

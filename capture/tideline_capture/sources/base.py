@@ -7,7 +7,7 @@ All methods may raise `Unavailable` (the runtime starts the session anew from wh
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tideline.contract.manifest import Manifest
 from tideline.contract.position import SourceIdentity, SourcePosition
@@ -21,6 +21,7 @@ from tideline_capture.core.events import (
     Snapshot,
     SourceLoad,
 )
+from tideline_capture.sources.finding import Finding
 from tideline_capture.sources.mark_key import MarkKey
 
 
@@ -81,7 +82,7 @@ class ChunkReader(Protocol):
     def close(self) -> None: ...
 
 
-class Watch(Protocol):
+class SourceWatch(Protocol):
     """Looks at the catalog between two marks, and writes the heartbeat that ends each round."""
 
     def round(self, register: Callable[[CatalogRound], None]) -> None:
@@ -96,8 +97,25 @@ class Watch(Protocol):
     def close(self) -> None: ...
 
 
+class ChainEnd(NamedTuple):
+    """The end of the pipeline's chain, None of an empty one; or that it is not ``known``, since the
+    store does not answer."""
+
+    known: bool
+    manifest: Manifest | None
+
+
 class Preflight(Protocol):
-    """What stands between a source and its capture."""
+    """What stands between a source and its capture: looked at, and prepared."""
+
+    def check(self, chain_end: Callable[[], ChainEnd]) -> list[Finding]:
+        """Everything about the source, its log and its tables that capture needs or lacks, each
+        with its fix. Changes nothing. ``chain_end`` may be read at any moment, as a worker may run
+        meanwhile. Raises Unavailable and Misconfigured where no session comes about, or it ends.
+        """
+
+    def check_url(self) -> list[Finding]:
+        """Warnings about the url alone, for when no session has come about to look at."""
 
     def resume(self, tail: Manifest, on_waiting: Callable[[str], None]) -> SourcePosition:
         """Where to go on after ``tail``. Raises SourceLost naming the gap, Misconfigured with the
@@ -130,7 +148,7 @@ class Source(Preflight, Protocol):
 
     def chunk_reader(self, key: MarkKey) -> ChunkReader: ...
 
-    def watch(self, key: MarkKey) -> Watch: ...
+    def watch(self, key: MarkKey) -> SourceWatch: ...
 
     def keep_copies(self, tokens: Collection[str]) -> None:
         """The snapshots that chunks with ``tokens`` took (`ChunkOrder.keyless`) are still to be

@@ -18,7 +18,7 @@ from tideline.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class KeyChoice:
     """``key``: columns that tell rows apart, whatever the source declares; () for its own key.
     ``keyless``: without any key the table is captured all the same; ``counted``: and its equal rows
     are counted, so that a copy of it must be exact. ``image``: rows of the log come with the row
@@ -34,23 +34,23 @@ class Choice:
         return self.key or declared
 
 
-Choices = Callable[[TableId], Choice]
+Choices = Callable[[TableId], KeyChoice]
 
 
-def no_choice(table: TableId) -> Choice:
+def no_choice(table: TableId) -> KeyChoice:
     """What holds for every table unless the settings say otherwise."""
-    return Choice()
+    return KeyChoice()
 
 
 def choices_of(settings: Settings) -> Choices:
     """What ``settings`` say."""
 
     @functools.lru_cache(maxsize=4096)
-    def of(table: TableId) -> Choice:
+    def of(table: TableId) -> KeyChoice:
         said = settings.of_table(table)
         counted = said.keyless == "counted" and said.mode is Mode.CURRENT
         keyless = counted or said.mode is Mode.APPEND
-        return Choice(said.key, keyless, said.before_image == "full", counted)
+        return KeyChoice(said.key, keyless, said.before_image == "full", counted)
 
     return of
 

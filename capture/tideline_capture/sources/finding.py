@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
+
+from tideline.contract.clocks import apart
 
 Level = Literal["ok", "warning", "error"]
 
@@ -24,7 +27,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class SecuredSession:
     """How a connection to a source is secured: ``here``, it does not leave this machine;
     ``encrypted``; ``verified``, the server has proven who it is."""
 
@@ -33,7 +36,7 @@ class Session:
     verified: bool
 
 
-def check_session(session: Session, *, mode: str, verifies: str) -> Iterator[Finding]:
+def check_session(session: SecuredSession, *, mode: str, verifies: str) -> Iterator[Finding]:
     """A warning for a session with another machine that somebody could read or stand in for.
     ``mode`` is the name of the url's key, ``verifies`` the value of it that verifies."""
     if session.here or (session.encrypted and session.verified):
@@ -44,6 +47,15 @@ def check_session(session: Session, *, mode: str, verifies: str) -> Iterator[Fin
         return
     text = "the source has not proven who it is: another could read along, or stand in for it"
     yield warning("encryption", text, fix)
+
+
+def check_clocks(source_us: int) -> Finding:
+    """The source's clock (µs UTC) by this machine's."""
+    words = apart(source_us, time.time_ns() // 1000)
+    if words is None:
+        return ok("clocks", "the source's clock and this machine's agree")
+    fix = "keep both by NTP: of freshness no more is claimed than both clocks allow"
+    return warning("clocks", words, fix)
 
 
 def ok(name: str, message: str) -> Finding:

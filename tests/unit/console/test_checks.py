@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tideline.settings import make_settings
+from tideline_capture.sources.registry import source_of
 from tideline_console import checks
 from tideline_console.checks import check_control, check_control_tls, check_store, check_store_tls
-from tideline_console.doctor import check_source_tls
 
 
 def names(found: Iterable[Any]) -> list[tuple[str, str]]:
@@ -66,7 +66,7 @@ def test_the_queue(url: str, warned: bool, monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_a_source_that_cannot_be_reached(url: str, warned: bool) -> None:
-    found = check_source_tls(settings(source={"url": url, "tables": ["*.*"]}))
+    found = source_of(settings(source={"url": url, "tables": ["*.*"]})).check_url()
     assert names(found) == [("encryption", "warning")] * warned
 
 

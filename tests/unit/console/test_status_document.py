@@ -28,7 +28,7 @@ from tideline.contract.request import Answer, DumpRequest, RequestState, TablePr
 from tideline.contract.timeliness import Kept
 from tideline.control import WorkerStatus
 from tideline.planner import MergeProgress
-from tideline_console.doctor import check_clocks
+from tideline_capture.sources.finding import check_clocks
 from tideline_console.freshness import Lateness, Stage
 from tideline_console.status.document import (
     Beginning,

@@ -27,7 +27,7 @@ from devtools.services.valkey import binary
 from tests.fixtures.capture import poll
 from tests.fixtures.mysql_servers import GRANTS
 from tideline.delta_jars import VERSION
-from tideline.settings import Capture, Merge, Source, make_settings
+from tideline.settings import Capture, Merge, SourceSettings, make_settings
 from tideline_capture.health import Health
 from tideline_capture.sources.postgres.setup import setup_sql
 from tideline_capture.web import serve
@@ -139,7 +139,7 @@ def test_a_source_of_the_mysql_kind_logs_all_that_capture_needs(
 def test_the_urls_of_the_example_are_ones_that_settings_accept() -> None:
     lines = (ROOT / ".env.example").read_text().splitlines()
     urls = {word[11:] for line in lines for word in line.split() if word.startswith("SOURCE_URL=")}
-    found = {Source(url=SecretStr(url)).kind for url in urls}
+    found = {SourceSettings(url=SecretStr(url)).kind for url in urls}
     assert found == {"postgres", "mysql", "mariadb"}
 
 

@@ -16,7 +16,7 @@ from tideline.settings import (
     MysqlAddress,
     PostgresTls,
     Settings,
-    Source,
+    SourceSettings,
     Store,
     load_settings,
     make_settings,
@@ -122,33 +122,33 @@ MYSQL_KEYS: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", ["mysql", "mariadb"])
 def test_a_mysql_source_with_all_its_keys(kind: str) -> None:
-    source = Source(url=SecretStr(f"{kind}://tide@db"), **MYSQL_KEYS)
+    source = SourceSettings(url=SecretStr(f"{kind}://tide@db"), **MYSQL_KEYS)
     assert source.kind == kind
     assert {key: getattr(source, key) for key in MYSQL_KEYS} == MYSQL_KEYS
-    plain = Source(url=SecretStr(f"{kind}://tide@db/"))
+    plain = SourceSettings(url=SecretStr(f"{kind}://tide@db/"))
     assert (plain.read_only, plain.watermark_database) == (False, "tideline")
     assert (plain.xa, plain.cascades, plain.on_gap) == ("hold", "refuse", "stop")
 
 
 def test_the_least_of_a_mysql_address() -> None:
-    address = Source(url=SecretStr("mysql://tide@db.example")).mysql_address()
+    address = SourceSettings(url=SecretStr("mysql://tide@db.example")).mysql_address()
     assert address == MysqlAddress("db.example", 3306, "tide", "", "VERIFY_IDENTITY", None)
 
 
 def test_all_of_a_mysql_address(tmp_path: Path) -> None:
     url = "mariadb://a%40b:p%2F%3F%C3%B6@[::1]:3307/any?ssl-mode=verify_ca&ssl-ca=%2Fetc%2Fca.pem"
-    address = Source(url=SecretStr(url)).mysql_address()
+    address = SourceSettings(url=SecretStr(url)).mysql_address()
     assert address == MysqlAddress("::1", 3307, "a@b", "p/?ö", "VERIFY_CA", Path("/etc/ca.pem"))
     file = tmp_path / "password"
     file.write_text(f"{SECRET}\n", encoding="utf-8")
-    source = Source(url=SecretStr(url), password_file=file)
+    source = SourceSettings(url=SecretStr(url), password_file=file)
     assert source.mysql_address().password == SECRET
     assert SECRET not in repr(source.mysql_address())
     assert source.dsn().startswith("mariadb://a%40b:hunter2-%C3%B6%C3%9F%25%40@[::1]:3307/any?ssl")
 
 
 def test_a_postgres_source_has_no_mysql_address() -> None:
-    source = Source(url=SecretStr("postgresql://tide@db/shop"))
+    source = SourceSettings(url=SecretStr("postgresql://tide@db/shop"))
     assert source.kind == "postgres"
     with pytest.raises(InvariantBroken):
         source.mysql_address()
@@ -204,13 +204,15 @@ def test_what_a_postgres_url_refuses(url: str, reason: str) -> None:
 
 def test_tls_of_postgres_is_verified_unless_the_url_says_otherwise() -> None:
     def asked(query: str) -> PostgresTls:
-        return Source(url=SecretStr(f"postgresql://tide@127.0.0.1/shop{query}")).postgres_tls()
+        return SourceSettings(
+            url=SecretStr(f"postgresql://tide@127.0.0.1/shop{query}")
+        ).postgres_tls()
 
     assert asked("") == PostgresTls("verify-full", None)
     assert asked("?sslrootcert=%2Fca.pem") == PostgresTls("verify-full", "/ca.pem")
     assert asked("?sslmode=disable&application_name=x") == PostgresTls("disable", None)
     with pytest.raises(InvariantBroken):
-        Source(url=SecretStr("mysql://tide@db")).postgres_tls()
+        SourceSettings(url=SecretStr("mysql://tide@db")).postgres_tls()
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ class _Wanted:
     position: MysqlPosition | None = None
 
 
-class Board:
+class WatermarkRegistry:
     """Where other threads ask the reader for marks; thread-safe."""
 
     def __init__(self) -> None:
@@ -85,9 +85,10 @@ class Board:
 
 
 class PlacedMarks:
-    """`Marks` through a `Board`. ``connection`` is one in autocommit, to ask the server by."""
+    """`Marks` through a `WatermarkRegistry`. ``connection`` is one in autocommit, to ask the
+    server by."""
 
-    def __init__(self, connection: Any, board: Board, *, flavour: str) -> None:
+    def __init__(self, connection: Any, board: WatermarkRegistry, *, flavour: str) -> None:
         self._connection = connection
         self._board = board
         self._flavour = flavour

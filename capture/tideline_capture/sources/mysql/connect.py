@@ -22,7 +22,7 @@ from tideline.contract.errors import (
     TidelineError,
     Unavailable,
 )
-from tideline.settings import MysqlAddress, Source
+from tideline.settings import MysqlAddress, SourceSettings
 from tideline_capture.sources.sockets import watch
 
 SESSION: Mapping[str, str] = {
@@ -88,7 +88,7 @@ _INSECURE = "authority, ?ssl-mode=DISABLED goes without encryption on a trusted 
 
 
 def connect(
-    source: Source,
+    source: SourceSettings,
     *,
     application_name: str,
     settings: Mapping[str, str] | None = None,

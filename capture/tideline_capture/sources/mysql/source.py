@@ -16,16 +16,18 @@ from tideline.contract.position import MysqlPosition, SourceIdentity, SourcePosi
 from tideline.contract.schema import TableId
 from tideline.settings import Settings
 from tideline_capture.points import OnPoint, pass_by
+from tideline_capture.sources.base import ChainEnd
 from tideline_capture.sources.choices import choices_of
+from tideline_capture.sources.finding import Finding
 from tideline_capture.sources.mark_key import MarkKey
 from tideline_capture.sources.mysql.binlog.executed import make_executed
 from tideline_capture.sources.mysql.binlog.log_state import LogState
 from tideline_capture.sources.mysql.binlog.rare import RareEvents
-from tideline_capture.sources.mysql.binlog.rules import Rules
+from tideline_capture.sources.mysql.binlog.rules import LogRules
 from tideline_capture.sources.mysql.binlog.stream import OFFSET_MAX, BinlogStream, open_stream
 from tideline_capture.sources.mysql.binlog.table_cache import Role, TableCache
 from tideline_capture.sources.mysql.binlog.transactions import BinlogReader
-from tideline_capture.sources.mysql.board import Board, PlacedMarks
+from tideline_capture.sources.mysql.board import PlacedMarks, WatermarkRegistry
 from tideline_capture.sources.mysql.catalog.tables import (
     Flavour,
     has_generated_columns,
@@ -34,7 +36,8 @@ from tideline_capture.sources.mysql.catalog.tables import (
     natives,
     read_tables,
 )
-from tideline_capture.sources.mysql.catalog.watch import Cascades, CatalogWatch
+from tideline_capture.sources.mysql.catalog.watch import Cascades, MysqlWatch
+from tideline_capture.sources.mysql.check import check, check_url
 from tideline_capture.sources.mysql.checks.preflight import require_settings
 from tideline_capture.sources.mysql.checks.server_log import (
     ANEW,
@@ -46,9 +49,9 @@ from tideline_capture.sources.mysql.connect import ANSWER_S, connect, flavour, q
 from tideline_capture.sources.mysql.marks import Marks
 from tideline_capture.sources.mysql.names import qualified, quoted
 from tideline_capture.sources.mysql.server_ids import free_server_id, server_name
-from tideline_capture.sources.mysql.snapshot.chunks import RowChunkReader
+from tideline_capture.sources.mysql.snapshot.chunks import CopyAccess, RowChunkReader
 from tideline_capture.sources.mysql.snapshot.pulses import Pulses
-from tideline_capture.sources.mysql.snapshot.snapshot_copy import Copies, SnapshotCopy
+from tideline_capture.sources.mysql.snapshot.snapshot_copy import StatementCopy
 from tideline_capture.sources.mysql.watermarks import (
     CREATE_DATABASE,
     CREATE_TABLE,
@@ -76,10 +79,10 @@ class MysqlSource:
         self._on_point = on_point
         self._source = settings.source
         self._choices = choices_of(settings)
-        self._streams: Streams[SnapshotCopy] = Streams()
+        self._streams: Streams[StatementCopy] = Streams()
         self._application = f"tideline {settings.pipeline}"
         self._ours = watermark_table(self._source.watermark_database)
-        self._board = Board()
+        self._board = WatermarkRegistry()
         self._cascades = Cascades()
         self._flavour: Flavour = "mysql"
         self._folds = False
@@ -93,6 +96,14 @@ class MysqlSource:
         """The server, by its own name for itself."""
         with self._asking("identify") as connection:
             return self._identify(connection)
+
+    def check(self, chain_end: Callable[[], ChainEnd]) -> list[Finding]:
+        """See `Preflight.check`."""
+        return check(self._settings, chain_end)
+
+    def check_url(self) -> list[Finding]:
+        """See `Preflight.check_url`."""
+        return check_url(self._settings)
 
     def begin(self) -> MysqlPosition:
         return MysqlPosition("", 0)
@@ -174,13 +185,13 @@ class MysqlSource:
         """See `Source.log_reader`."""
         begin = _binlog(position)
         self._learn_cascades()
-        self._board = Board()
+        self._board = WatermarkRegistry()
         far = begin.offset > OFFSET_MAX and bool(begin.gtids)
         stream = self._open(begin, key.incarnation, by_gtid=begin.by_gtid or far)
         least = replace(begin, by_gtid=begin.by_gtid or far)
         state = LogState(stream, make_executed(self._flavour, begin.gtids), least=least)
         tables = TableCache(self._role, self._natives, captures, self._choices)
-        rules = Rules(
+        rules = LogRules(
             goes_on=self._source.on_gap == "dump",
             holds_xa=self._source.xa == "hold",
             captures=captures,
@@ -205,10 +216,11 @@ class MysqlSource:
             holds_xa=self._source.xa == "hold",
             on_point=self._on_point,
             choices=self._choices,
-            copies=self._copies(key),
+            copies=self._streams,
+            access=self._copy_access(key),
         )
 
-    def _copies(self, key: MarkKey) -> Copies:
+    def _copy_access(self, key: MarkKey) -> CopyAccess:
         def connect() -> Any:
             return self._connect("copies")
 
@@ -220,11 +232,11 @@ class MysqlSource:
                 token=token,
             )
 
-        return Copies(self._streams, connect, None if self._source.read_only else pulses)
+        return CopyAccess(connect, None if self._source.read_only else pulses)
 
-    def watch(self, key: MarkKey) -> CatalogWatch:
+    def watch(self, key: MarkKey) -> MysqlWatch:
         """See `Source.watch`."""
-        return CatalogWatch(
+        return MysqlWatch(
             self._connect("catalog"),
             self._marks(key),
             flavour=self._flavour,

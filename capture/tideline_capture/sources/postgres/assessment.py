@@ -14,12 +14,16 @@ from tideline.settings import Settings
 from tideline_capture.core.events import TableFacts
 from tideline_capture.sources.administration import AssessedTable
 from tideline_capture.sources.choices import choices_of
-from tideline_capture.sources.postgres.catalog.tables import CatalogTable, list_tables, read_tables
+from tideline_capture.sources.postgres.catalog.tables import (
+    PostgresCatalogTable,
+    list_tables,
+    read_tables,
+)
 from tideline_capture.sources.postgres.catalog.type_names import TypeNames
 from tideline_capture.sources.postgres.checks.facts import (
+    PostgresServerFacts,
     PublicationFacts,
     RelationFacts,
-    ServerFacts,
     read_publication,
     read_relations,
     read_server,
@@ -104,11 +108,11 @@ def _assessed(
 class _Access:
     """What the role may do with the publication (None: it is still to be made)."""
 
-    def __init__(self, server: ServerFacts, publication: PublicationFacts | None) -> None:
+    def __init__(self, server: PostgresServerFacts, publication: PublicationFacts | None) -> None:
         self._server = server
         self._publication = publication
 
-    def publishes(self, table: CatalogTable, relation: RelationFacts) -> bool:
+    def publishes(self, table: PostgresCatalogTable, relation: RelationFacts) -> bool:
         """Whether the table is published, or will be: the worker adds it, or whoever makes the
         publication, without which capture does not begin (`setup_sql`)."""
         if table.facts.membership or self._server.superuser or self._publication is None:

@@ -22,7 +22,7 @@ from tideline.contract.errors import (
     TidelineError,
     Unavailable,
 )
-from tideline.settings import Source
+from tideline.settings import SourceSettings
 from tideline_capture.sources.postgres.tls import arguments, no_tls
 from tideline_capture.sources.postgres.types import PINNED
 from tideline_capture.sources.sockets import (
@@ -90,7 +90,7 @@ class _PromptCursor(psycopg2.extensions.cursor):
 
 
 def connect(
-    source: Source,
+    source: SourceSettings,
     *,
     application_name: str,
     settings: Mapping[str, str] = PINNED,

@@ -27,18 +27,21 @@ from tideline.contract.position import (
 from tideline.contract.schema import TableId, parse_table
 from tideline.settings import Settings
 from tideline_capture.points import OnPoint, pass_by
+from tideline_capture.sources.base import ChainEnd
 from tideline_capture.sources.choices import choices_of
+from tideline_capture.sources.finding import Finding
 from tideline_capture.sources.mark_key import MarkKey
-from tideline_capture.sources.postgres.catalog.watch import CatalogWatch
+from tideline_capture.sources.postgres.catalog.watch import PostgresWatch
+from tideline_capture.sources.postgres.check import check, check_url
 from tideline_capture.sources.postgres.connect import connect, query_failed, replication_failed
 from tideline_capture.sources.postgres.names import publication_name, quoted, slot_name
 from tideline_capture.sources.postgres.publication import ensure_publication
 from tideline_capture.sources.postgres.replication.relations import Relations
 from tideline_capture.sources.postgres.replication.same_log import a_transaction_ends_at
 from tideline_capture.sources.postgres.replication.transactions import TransactionReader
-from tideline_capture.sources.postgres.snapshot.chunks import Copies, CopyChunkReader
+from tideline_capture.sources.postgres.snapshot.chunks import CopyChunkReader
 from tideline_capture.sources.postgres.snapshot.fence import blocker
-from tideline_capture.sources.postgres.snapshot.snapshot_copy import SnapshotCopy
+from tideline_capture.sources.postgres.snapshot.snapshot_copy import PageCopy
 from tideline_capture.sources.postgres.types import PINNED
 from tideline_capture.sources.sockets import Opened, answered, end
 from tideline_capture.sources.streams import Streams
@@ -76,7 +79,7 @@ class PostgresSource:
         self._settings = settings
         self._on_point = on_point
         self._choices = choices_of(settings)
-        self._streams: Streams[SnapshotCopy] = Streams()
+        self._streams: Streams[PageCopy] = Streams()
         self._slot = slot_name(settings)
         self._publication = publication_name(settings)
         self._application = f"tideline {settings.pipeline}"
@@ -87,6 +90,14 @@ class PostgresSource:
         """The server and database, as the replication protocol names them."""
         identity, _ = self._identify()
         return identity
+
+    def check(self, chain_end: Callable[[], ChainEnd]) -> list[Finding]:
+        """See `Preflight.check`."""
+        return check(self._settings, chain_end)
+
+    def check_url(self) -> list[Finding]:
+        """See `Preflight.check_url`."""
+        return check_url(self._settings)
 
     def begin(self) -> PostgresPosition:
         return PostgresPosition(0)
@@ -176,14 +187,15 @@ class PostgresSource:
             fence_timeout_s=limits.fence_timeout_s,
             on_point=self._on_point,
             choices=self._choices,
-            copies=Copies(self._streams, lambda: self._connect("copies")),
+            copies=self._streams,
+            connect=lambda: self._connect("copies"),
         )
 
-    def watch(self, key: MarkKey) -> CatalogWatch:
+    def watch(self, key: MarkKey) -> PostgresWatch:
         """See `Source.watch`."""
         timeout = round(self._settings.capture.lock_timeout_s * 1000)
         settings = {**_WRITER_SETTINGS, "lock_timeout": str(timeout)}
-        return CatalogWatch(
+        return PostgresWatch(
             self._connect("catalog", settings),
             key=key,
             publication=self._publication,

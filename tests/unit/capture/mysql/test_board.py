@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tideline.contract.position import MysqlPosition
 from tideline_capture.core.events import Mark, MarkKind
-from tideline_capture.sources.mysql.board import Board
+from tideline_capture.sources.mysql.board import WatermarkRegistry
 
 
 def at(offset: int) -> MysqlPosition:
@@ -15,7 +15,7 @@ LOW, HIGH = Mark(MarkKind.LOW, "a", 0), Mark(MarkKind.HIGH, "a", 5)
 
 
 def test_a_mark_is_placed_once_and_only_where_it_may_be() -> None:
-    board = Board()
+    board = WatermarkRegistry()
     low = board.ask(LOW, lambda position: True)
     high = board.ask(HIGH, lambda position: position.order >= at(500).order)
     assert board.has_place(at(100))
@@ -29,7 +29,7 @@ def test_a_mark_is_placed_once_and_only_where_it_may_be() -> None:
 
 
 def test_marks_of_one_place_keep_their_order() -> None:
-    board = Board()
+    board = WatermarkRegistry()
     marks = [Mark(MarkKind.LOW, str(number), 0) for number in range(5)]
     for mark in marks:
         board.ask(mark, lambda position: True)

@@ -10,23 +10,22 @@ from tideline.contract.errors import CorruptData
 from tideline_capture.sources.postgres.replication.pgoutput import (
     POSTGRES_EPOCH_US,
     Begin,
-    Commit,
-    Message,
-    Origin,
+    CommitMessage,
+    LogicalMessage,
+    OriginMessage,
     Relation,
     RelationColumn,
-    Truncate,
+    TruncateMessage,
     Type,
     parse_message,
-    relation_oid,
 )
 
 MESSAGES = {
     b"B" + struct.pack(">QqI", 0x1_0000_0002, 5, 4_294_967_295): Begin(
         0x1_0000_0002, POSTGRES_EPOCH_US + 5, 4_294_967_295
     ),
-    b"C" + struct.pack(">BQQq", 0, 100, 140, -1): Commit(100, 140, POSTGRES_EPOCH_US - 1),
-    b"O" + struct.pack(">Q", 7) + b"other\0": Origin(7, "other"),
+    b"C" + struct.pack(">BQQq", 0, 100, 140, -1): CommitMessage(100, 140, POSTGRES_EPOCH_US - 1),
+    b"O" + struct.pack(">Q", 7) + b"other\0": OriginMessage(7, "other"),
     b"R"
     + struct.pack(">I", 16_400)
     + "shöp\0orders\0f".encode()
@@ -45,12 +44,16 @@ MESSAGES = {
         1, "pg_catalog", "empty", "d", ()
     ),
     b"Y" + struct.pack(">I", 16_500) + b"public\0mood\0": Type(16_500, "public", "mood"),
-    b"T" + struct.pack(">IBII", 2, 3, 10, 11): Truncate((10, 11), True, True),
-    b"T" + struct.pack(">IBI", 1, 2, 10): Truncate((10,), False, True),
-    b"M" + struct.pack(">BQ", 1, 9) + b"tideline\0" + struct.pack(">I", 3) + b"a\0b": Message(
-        True, 9, "tideline", b"a\0b"
+    b"T" + struct.pack(">IBII", 2, 3, 10, 11): TruncateMessage((10, 11), True, True),
+    b"T" + struct.pack(">IBI", 1, 2, 10): TruncateMessage((10,), False, True),
+    b"M"
+    + struct.pack(">BQ", 1, 9)
+    + b"tideline\0"
+    + struct.pack(">I", 3)
+    + b"a\0b": LogicalMessage(True, 9, "tideline", b"a\0b"),
+    b"M" + struct.pack(">BQ", 0, 9) + b"\0" + struct.pack(">I", 0): LogicalMessage(
+        False, 9, "", b""
     ),
-    b"M" + struct.pack(">BQ", 0, 9) + b"\0" + struct.pack(">I", 0): Message(False, 9, "", b""),
 }
 
 
@@ -71,7 +74,3 @@ def test_another_kind_is_named(payload: bytes) -> None:
     """Streamed and row messages too: they never belong here."""
     with pytest.raises(CorruptData, match="protocol version 1: kind"):
         parse_message(payload)
-
-
-def test_the_relation_of_a_row_message() -> None:
-    assert relation_oid(b"I" + struct.pack(">I", 4_000_000_000) + b"N\0\0") == 4_000_000_000

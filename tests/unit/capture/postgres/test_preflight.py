@@ -9,15 +9,15 @@ import pytest
 from tideline.contract.errors import Misconfigured
 from tideline.contract.schema import TableId
 from tideline.settings import Settings, make_settings
-from tideline_capture.sources.finding import Finding, Session
+from tideline_capture.sources.finding import Finding, SecuredSession
 from tideline_capture.sources.postgres.checks.facts import (
+    PostgresServerFacts,
     PublicationFacts,
     RelationFacts,
-    ServerFacts,
     SlotFacts,
 )
 from tideline_capture.sources.postgres.checks.preflight import (
-    Names,
+    PreflightNames,
     check_capacity,
     check_publication,
     check_server,
@@ -25,7 +25,7 @@ from tideline_capture.sources.postgres.checks.preflight import (
 )
 from tideline_capture.sources.postgres.names import publication_name, qualified, quoted, slot_name
 
-GOOD = ServerFacts(
+GOOD = PostgresServerFacts(
     version_num=180000,
     version="18.0",
     wal_level="logical",
@@ -44,7 +44,7 @@ GOOD = ServerFacts(
     slot_keep_mb=1024,
     synchronous_commit="on",
     prepared=(),
-    session=Session(here=False, encrypted=True, verified=True),
+    session=SecuredSession(here=False, encrypted=True, verified=True),
 )
 SLOT = SlotFacts(
     plugin="pgoutput",
@@ -75,7 +75,7 @@ TABLE = RelationFacts(
 PUBLICATION = PublicationFacts(
     frozenset(("insert", "update", "delete", "truncate")), True, False, True, {TABLE.table: False}
 )
-NAMES = Names("tideline_shop", '"p"', '"tideline"')
+NAMES = PreflightNames("tideline_shop", '"p"', '"tideline"')
 
 
 def bad(findings: list[Finding]) -> list[tuple[str, str]]:
@@ -100,8 +100,8 @@ def test_a_good_server() -> None:
         ({"encoding": "LATIN1"}, ("encoding", "warning")),
         ({"encoding": "SQL_ASCII"}, ("encoding", "error")),
         ({"replication": False}, ("replication", "error")),
-        ({"session": Session(False, False, False)}, ("encryption", "warning")),
-        ({"session": Session(False, True, False)}, ("encryption", "warning")),
+        ({"session": SecuredSession(False, False, False)}, ("encryption", "warning")),
+        ({"session": SecuredSession(False, True, False)}, ("encryption", "warning")),
         ({"slots_used": 10}, ("slots", "error")),
         ({"senders_used": 10}, ("senders", "error")),
         ({"slot_keep_mb": -1}, ("slot_keep", "warning")),
@@ -115,7 +115,7 @@ def test_one_thing_wrong(changed: dict[str, object], expected: tuple[str, str]) 
 @pytest.mark.parametrize(
     "changed",
     [
-        {"session": Session(True, False, False)},
+        {"session": SecuredSession(True, False, False)},
         {"replication": False, "rds": True},
         {"replication": False, "superuser": True},
     ],

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tideline.contract.schema import TableId
-from tideline_capture.sources.choices import Choice
+from tideline_capture.sources.choices import KeyChoice
 from tideline_capture.sources.mysql.catalog.column_types import ColumnRow
 from tideline_capture.sources.mysql.catalog.problems import Key, Suspect, problem_of
 from tideline_capture.sources.mysql.types.columns import Code, MysqlColumn, MysqlTable
-from tideline_capture.sources.postgres.catalog.problems import Parts, with_named_key
+from tideline_capture.sources.postgres.catalog.problems import TableParts, with_named_key
 
 INDEX, PRIMARY = 50, 40
 
@@ -22,11 +22,11 @@ def postgres(
     identity: str = "i",
     unique: tuple[tuple[int, bool, tuple[int, ...]], ...] = ((INDEX, True, (2, 1)),),
     firm: tuple[int, ...] = (1, 2),
-) -> Parts:
+) -> TableParts:
     row: list[Any] = [16384, "public", "t", "r", "p", identity, 1, PRIMARY, "m", False, 10]
     columns = [(1, "a", 23, -1, False, 0, "int", "int"), (2, "b", 23, -1, False, 0, "int", "int")]
     return with_named_key(
-        Parts(row, columns, [], []), key, list(unique), [(number,) for number in firm]
+        TableParts(row, columns, [], []), key, list(unique), [(number,) for number in firm]
     )
 
 
@@ -66,7 +66,7 @@ def mysql(key: tuple[str, ...], *keys: Key, nullable: str = "NO") -> str | None:
     columns = tuple(MysqlColumn(name, Code.LONG, nullable=False) for name in "ab")
     rows = [ColumnRow(name, "int", "int", None, 10, 0, None, None, None, nullable) for name in "ab"]
     table = MysqlTable(TableId("shop", "t"), columns, key)
-    problem = problem_of(Suspect(table, rows, "BASE TABLE", "InnoDB", keys, (), Choice(key=key)))
+    problem = problem_of(Suspect(table, rows, "BASE TABLE", "InnoDB", keys, (), KeyChoice(key=key)))
     return None if problem is None else problem[0]
 
 
@@ -89,6 +89,6 @@ def test_what_no_snapshot_shows_is_not_counted(engine: str, counted: bool, refus
     columns = (MysqlColumn("a", Code.LONG, nullable=True),)
     rows = [ColumnRow("a", "int", "int", None, 10, 0, None, None, None, "YES")]
     table = MysqlTable(TableId("shop", "bag"), columns, ())
-    choice = Choice(keyless=True, counted=counted)
+    choice = KeyChoice(keyless=True, counted=counted)
     problem = problem_of(Suspect(table, rows, "BASE TABLE", engine, (), (), choice))
     assert (problem is not None and "no snapshots" in problem[0]) is refused

@@ -24,7 +24,7 @@ from tideline_capture.sources.mysql.binlog.decode import Walked, walk_events
 from tideline_capture.sources.mysql.binlog.event_codes import EventCode
 from tideline_capture.sources.mysql.binlog.framing import HEADER_BYTES
 from tideline_capture.sources.mysql.binlog.log_state import LogState
-from tideline_capture.sources.mysql.binlog.rules import Rules
+from tideline_capture.sources.mysql.binlog.rules import LogRules
 from tideline_capture.sources.mysql.binlog.table_cache import Known, Role, TableCache, table_ids
 
 _NONE: Int64Array = np.empty(0, np.int64)
@@ -45,7 +45,7 @@ class Taken:
 class BulkRows:
     """Decodes the events that come in numbers, and moves `LogState` over their transactions."""
 
-    def __init__(self, state: LogState, tables: TableCache, rules: Rules) -> None:
+    def __init__(self, state: LogState, tables: TableCache, rules: LogRules) -> None:
         self._state = state
         self._tables = tables
         self._rules = rules

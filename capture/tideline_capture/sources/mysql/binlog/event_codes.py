@@ -172,12 +172,6 @@ _GAPS = _LOADS | {
 }
 
 
-def event_name(code: int) -> str:
-    """The event's name for messages; its number when it is not known."""
-    kind = EVENT_KINDS.get(code)
-    return f"event {code}" if kind is None else kind.name
-
-
 def is_gap(code: int) -> bool:
     """Whether such an event stands for changes that are not in the log, which can be read on
     behind it. Of others it is not known what they, or what follows them, would mean."""

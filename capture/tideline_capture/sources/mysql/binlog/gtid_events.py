@@ -1,4 +1,4 @@
-"""The events that name transactions, MySQL's and MariaDB's, and those that list them.
+"""The events that name transactions: MySQL's with a tag, and MariaDB's.
 
 As in `log_events`, ``body`` is an event without header and checksum. Layouts: MySQL's
 ``libs/mysql/binlog/event/control_events.h``, MariaDB's ``sql/log_event.cc``.
@@ -12,19 +12,13 @@ from dataclasses import dataclass
 
 from tideline.contract.errors import CorruptData
 from tideline_capture.sources.mysql.binlog.event_body import (
-    length_encoded,
     reads,
     signed_trailing_ones,
     trailing_ones,
 )
-from tideline_capture.sources.mysql.binlog.gtid import GtidSet, MariadbGtids
 from tideline_capture.sources.mysql.binlog.xid import Xid, read_xid
 
-_GTID = struct.Struct("<B16sQ")
-_COMMIT_ORDER = struct.Struct("<BQQ")
-_COMMIT_ORDER_TYPE = 2
 _MARIADB_GTID = struct.Struct("<QIB")
-_LIST_ENTRY = struct.Struct("<IIQ")
 _U32 = struct.Struct("<I")
 
 
@@ -44,24 +38,6 @@ class MysqlGtid:
     commit_time_us: int | None = None
     original_time_us: int | None = None
     transaction_bytes: int | None = None
-
-
-@reads("GTID")
-def parse_mysql_gtid(body: bytes) -> MysqlGtid:
-    """GTID and ANONYMOUS_GTID."""
-    flags, source, number = _GTID.unpack_from(body)
-    gtid = uuid.UUID(bytes=source)
-    at = _GTID.size + _COMMIT_ORDER.size
-    if len(body) < at + 7 or body[_GTID.size] != _COMMIT_ORDER_TYPE:
-        return MysqlGtid(gtid, "", number, flags)
-    stamp = int.from_bytes(body[at : at + 7], "little")
-    at += 7
-    commit_us = original_us = stamp & ~(1 << 55)
-    if stamp >> 55:
-        original_us = int.from_bytes(body[at : at + 7], "little")
-        at += 7
-    size = length_encoded(body, at)[0] if at < len(body) else None
-    return MysqlGtid(gtid, "", number, flags, commit_us, original_us, size)
 
 
 _VERSION = 1
@@ -201,23 +177,3 @@ def parse_mariadb_gtid(body: bytes) -> MariadbGtid:
     if extra & ~_KNOWN_EXTRA:
         raise CorruptData(f"a GTID event of the binlog has unknown flags: {extra:#x}")
     return MariadbGtid(domain, sequence, flags, xid, extra)
-
-
-@reads("MARIADB_GTID_LIST")
-def parse_mariadb_gtid_list(body: bytes) -> MariadbGtids:
-    """What the log holds before this file: the last GTID of every domain.
-
-    A domain that several servers wrote has several entries; the server puts its last one last.
-    """
-    (count,) = _U32.unpack_from(body)
-    gtids = MariadbGtids()
-    for index in range(count & 0x0FFF_FFFF):
-        domain, server, sequence = _LIST_ENTRY.unpack_from(body, 4 + index * _LIST_ENTRY.size)
-        gtids.advance(domain, server, sequence)
-    return gtids
-
-
-@reads("PREVIOUS_GTIDS")
-def parse_previous_gtids(body: bytes) -> GtidSet:
-    """What the log holds before this file."""
-    return GtidSet.decode(body)

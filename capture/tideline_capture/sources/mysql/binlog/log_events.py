@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from tideline.contract.errors import CorruptData
 from tideline_capture.sources.mysql.binlog.checksums import CHECKSUM_BYTES
-from tideline_capture.sources.mysql.binlog.compressed import inflate
 from tideline_capture.sources.mysql.binlog.event_body import length_encoded, reads
 from tideline_capture.sources.mysql.binlog.framing import HEADER_BYTES
 from tideline_capture.sources.mysql.binlog.xid import Xid, read_xid
@@ -114,27 +113,14 @@ class Query:
 
 @reads("QUERY")
 def parse_query(body: bytes) -> Query:
-    return _query(body, None)
-
-
-@reads("QUERY_COMPRESSED")
-def parse_query_compressed(body: bytes, *, expanded_bytes_max: int) -> Query:
-    """MariaDB's, of ``log_bin_compress``. CorruptData when the text is longer than the limit."""
-    return _query(body, expanded_bytes_max)
-
-
-def _query(body: bytes, expanded_bytes_max: int | None) -> Query:
     _, _, schema_bytes, error, status_bytes = _QUERY.unpack_from(body)
     schema_at = _QUERY.size + status_bytes
     text_at = schema_at + schema_bytes + 1
     if body[text_at - 1] != 0:
         raise CorruptData("a QUERY event of the binlog is broken: its schema does not end")
     sql_mode, collation = _statement_context(body[_QUERY.size : schema_at])
-    text = body[text_at:]
-    if expanded_bytes_max is not None:
-        text = b"".join(inflate(text, expanded_bytes_max=expanded_bytes_max))
     schema = body[schema_at : text_at - 1].decode()
-    return Query(text, schema, sql_mode, collation, error)
+    return Query(body[text_at:], schema, sql_mode, collation, error)
 
 
 _SQL_MODE = 1
@@ -237,23 +223,6 @@ def parse_xa_prepare(body: bytes) -> XaPrepare:
         bqual_bytes=bqual_bytes,
     )
     return XaPrepare(bool(one_phase), xid)
-
-
-@dataclass(frozen=True, slots=True)
-class Incident:
-    """The server lost changes before they reached its log. ``number`` 1 is LOST_EVENTS."""
-
-    number: int
-    message: str
-
-
-@reads("INCIDENT")
-def parse_incident(body: bytes) -> Incident:
-    """What follows the message is passed over: MySQL puts a second checksum there."""
-    number = body[0] | body[1] << 8
-    if len(body) < 3 + body[2]:
-        raise IndexError
-    return Incident(number, body[3 : 3 + body[2]].decode(errors="replace"))
 
 
 @dataclass(frozen=True, slots=True)

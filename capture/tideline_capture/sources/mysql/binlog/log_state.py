@@ -20,7 +20,7 @@ _NOWHERE = MysqlPosition("", 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class LogTransaction:
     """The transaction that is open. ``tx`` and ``ts`` are what its rows say of it; ``start`` is
     where its first event begins. ``standalone``: one statement, and no commit after it (only
     ``mariadb`` says so); ``framed``: a commit will come, whatever comes before it."""
@@ -44,7 +44,7 @@ class LogState:
 
     stream: BinlogStream
     executed: Executed
-    open: Transaction | None = None
+    open: LogTransaction | None = None
     preparing: str | None = None
     replay: BinlogStream | None = None
     least: MysqlPosition = _NOWHERE
@@ -81,7 +81,7 @@ class LogState:
             mariadb = bool(events.codes[last] == EventCode.MARIADB_GTID)
             standalone = mariadb and bool(flags & STANDALONE)
             start = self._start_of(events, last)
-            self.open = Transaction(tx, ts, start, mariadb, standalone)
+            self.open = LogTransaction(tx, ts, start, mariadb, standalone)
 
     def framed(self, begun: Int64Array, last_end: int) -> None:
         """MySQL's statement BEGIN came at these places: whatever is inside of it, only an end ends

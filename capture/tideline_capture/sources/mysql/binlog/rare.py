@@ -28,10 +28,10 @@ from tideline_capture.sources.mysql.binlog.log_events import (
     parse_rotate,
 )
 from tideline_capture.sources.mysql.binlog.log_state import LogState
-from tideline_capture.sources.mysql.binlog.rules import Rules
+from tideline_capture.sources.mysql.binlog.rules import LogRules
 from tideline_capture.sources.mysql.binlog.table_cache import Role, TableCache
 from tideline_capture.sources.mysql.binlog.xa import XaTransactions
-from tideline_capture.sources.mysql.board import Board
+from tideline_capture.sources.mysql.board import WatermarkRegistry
 from tideline_capture.sources.mysql.ddl.logged import LoggedStatements
 from tideline_capture.sources.mysql.watermarks import parse_mark
 
@@ -46,11 +46,11 @@ class RareEvents:
         self,
         state: LogState,
         tables: TableCache,
-        board: Board,
+        board: WatermarkRegistry,
         *,
         key: MarkKey,
         held: Mapping[str, SourcePosition],
-        rules: Rules,
+        rules: LogRules,
     ) -> None:
         self._state = state
         self._tables = tables

@@ -19,7 +19,7 @@ from tideline_capture.sources.mysql.binlog.stream import BinlogStream
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class LogRules:
     """What the reader may do. ``goes_on``: after a gap everything it may concern is dumped anew;
     otherwise it is a stop. ``holds_xa``: prepared transactions wait for their end; otherwise the
     first one is a stop. ``open_replay`` reads the log once more from a place in it.

@@ -19,7 +19,7 @@ from pymysqlreplication import BinLogStreamReader
 
 from tideline.contract.errors import InvariantBroken, SourceLost
 from tideline.contract.position import MysqlPosition
-from tideline.settings import Source
+from tideline.settings import SourceSettings
 from tideline_capture.core.events import Int64Array
 from tideline_capture.sources.large import EVENT_BYTES_MAX
 from tideline_capture.sources.mysql.binlog.framing import EventBuffer
@@ -109,7 +109,7 @@ class BinlogStream:
 
 
 def open_stream(
-    source: Source,
+    source: SourceSettings,
     position: MysqlPosition,
     *,
     flavour: str,
@@ -167,7 +167,7 @@ def over(connection: Any, position: MysqlPosition) -> BinlogStream:
 
 
 def _prepared(
-    source: Source, application_name: str, statements: Mapping[str, tuple[str, ...]]
+    source: SourceSettings, application_name: str, statements: Mapping[str, tuple[str, ...]]
 ) -> Any:
     connection = connect(source, application_name=application_name)
     try:

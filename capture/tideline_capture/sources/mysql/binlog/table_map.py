@@ -85,11 +85,6 @@ _Fields = Mapping[int, bytes]
 _Columns = list[MysqlColumn]
 
 
-def parse_table_id(body: bytes) -> int:
-    """The table id at the head of a TABLE_MAP's or a row event's body."""
-    return int.from_bytes(body[:6], "little")
-
-
 def parse_table_name(body: bytes) -> TableId:
     """The table that a TABLE_MAP's body names, without parsing the rest."""
     reader = BodyReader(body, "TABLE_MAP")

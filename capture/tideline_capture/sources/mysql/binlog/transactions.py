@@ -23,7 +23,7 @@ from tideline_capture.sources.mysql.binlog.bulk_rows import BulkRows, Taken
 from tideline_capture.sources.mysql.binlog.log_state import LogState
 from tideline_capture.sources.mysql.binlog.polling import Polled, Poller
 from tideline_capture.sources.mysql.binlog.rare import RareEvents
-from tideline_capture.sources.mysql.binlog.rules import Rules
+from tideline_capture.sources.mysql.binlog.rules import LogRules
 from tideline_capture.sources.mysql.binlog.table_cache import TableCache
 from tideline_capture.sources.mysql.binlog.xa import replays
 
@@ -38,7 +38,7 @@ class BinlogReader:
         state: LogState,
         tables: TableCache,
         rare: RareEvents,
-        rules: Rules,
+        rules: LogRules,
     ) -> None:
         self._state = state
         self._rare = rare

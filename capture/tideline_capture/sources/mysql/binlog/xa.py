@@ -18,7 +18,7 @@ from tideline_capture.sources.mysql.binlog.event_codes import EventCode
 from tideline_capture.sources.mysql.binlog.gtid_events import parse_mariadb_gtid
 from tideline_capture.sources.mysql.binlog.log_events import parse_xa_prepare
 from tideline_capture.sources.mysql.binlog.log_state import LogState
-from tideline_capture.sources.mysql.binlog.rules import Rules
+from tideline_capture.sources.mysql.binlog.rules import LogRules
 from tideline_capture.sources.mysql.binlog.xa_buffer import KeptTransactions
 
 HELD_MAX = 1_000
@@ -28,7 +28,7 @@ class XaTransactions:
     """Follows them through `LogState`. ``held`` is where prepared transactions are in the log."""
 
     def __init__(
-        self, state: LogState, rules: Rules, *, held: Mapping[str, SourcePosition]
+        self, state: LogState, rules: LogRules, *, held: Mapping[str, SourcePosition]
     ) -> None:
         self._state = state
         self._rules = rules

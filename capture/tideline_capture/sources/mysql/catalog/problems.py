@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tideline.contract.schema import RESERVED_PREFIX, TableId, is_reserved
-from tideline_capture.sources.choices import Choice, ways_on
+from tideline_capture.sources.choices import KeyChoice, ways_on
 from tideline_capture.sources.mysql.catalog.column_types import ColumnRow
 from tideline_capture.sources.mysql.names import qualified, quoted
 from tideline_capture.sources.mysql.types.charsets import is_known
@@ -53,7 +53,7 @@ class Suspect:
     engine: str
     keys: Sequence[Key]
     parents: Sequence[TableId]
-    choice: Choice
+    choice: KeyChoice
     asterisk: bool = False
     """Whether it has a column `ASTERISK`, and its server reads that as all columns."""
 

@@ -23,7 +23,7 @@ from tideline.contract.description import describe
 from tideline.contract.patterns import matches
 from tideline.contract.schema import TableId
 from tideline_capture.core.events import TableFacts
-from tideline_capture.sources.choices import Choice, Choices, no_choice
+from tideline_capture.sources.choices import Choices, KeyChoice, no_choice
 from tideline_capture.sources.mysql.catalog.cascades import read_cascades
 from tideline_capture.sources.mysql.catalog.column_types import ColumnRow, read_column
 from tideline_capture.sources.mysql.catalog.problems import (
@@ -87,7 +87,7 @@ WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogTable:
+class MysqlCatalogTable:
     """A table's facts with what only this source needs.
 
     ``table`` lacks the columns of types that are not known; ``facts.problem`` then names them. The
@@ -137,7 +137,7 @@ def read_tables(
     flavour: Flavour,
     cascades: Policy = "refuse",
     choices: Choices = no_choice,
-) -> list[CatalogTable]:
+) -> list[MysqlCatalogTable]:
     """The facts of ``tables``, in the order of their names; those that do not exist are left out.
 
     ``cascades`` says whether tables that others' changes cascade to unlogged are a problem,
@@ -168,7 +168,7 @@ def read_tables(
         )
         above = parents.get(table, ())
         facts, described, index = _table(table, parts, above, cascades, choices(table))
-        found.append(CatalogTable(facts, described, estimate or 0, parts.engine, above, index))
+        found.append(MysqlCatalogTable(facts, described, estimate or 0, parts.engine, above, index))
     return sorted(found, key=lambda one: one.table.table)
 
 
@@ -233,7 +233,7 @@ class _Parts:
 
 @functools.lru_cache(maxsize=4096)
 def _table(
-    table: TableId, parts: _Parts, parents: tuple[TableId, ...], policy: Policy, choice: Choice
+    table: TableId, parts: _Parts, parents: tuple[TableId, ...], policy: Policy, choice: KeyChoice
 ) -> tuple[TableFacts, MysqlTable, str]:
     rows = [ColumnRow(*row) for row in parts.columns]
     columns = [read_column(row) for row in rows]

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import pymysql
-import structlog
 
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.position import MysqlPosition, SourcePosition
 from tideline.contract.schema import TableId
-from tideline.settings import Source
-from tideline_capture.core.events import CatalogRound, MarkKind, Snapshot, SourceLoad, TableFacts
+from tideline.settings import SourceSettings
+from tideline_capture.core.events import MarkKind, Snapshot, SourceLoad, TableFacts
 from tideline_capture.sources.choices import Choices, no_choice
-from tideline_capture.sources.mark_key import round_token
 from tideline_capture.sources.mysql.catalog.tables import (
-    CatalogTable,
     Flavour,
+    MysqlCatalogTable,
     list_tables,
     read_tables,
 )
 from tideline_capture.sources.mysql.connect import query_failed
 from tideline_capture.sources.mysql.load import read_load
 from tideline_capture.sources.mysql.marks import Marks
-from tideline_capture.sources.nothing import nothing_chosen
+from tideline_capture.sources.rounds import CatalogRounds
 
 EVERYTHING = Snapshot(0, 0, ())
 """What the log holds is visible in the log's order, so nothing of it is ever unseen."""
-
-log = structlog.get_logger("tideline.mysql")
 
 
 class Cascades:
@@ -39,7 +35,7 @@ class Cascades:
     def __init__(self) -> None:
         self._children: Mapping[TableId, frozenset[str]] = {}
 
-    def learn(self, found: Iterable[CatalogTable]) -> None:
+    def learn(self, found: Iterable[MysqlCatalogTable]) -> None:
         children: dict[TableId, set[str]] = {}
         for one in found:
             for parent in one.cascades_from:
@@ -51,8 +47,8 @@ class Cascades:
         return self._children.get(parent, frozenset())
 
 
-class CatalogWatch:
-    """A `Watch`. ``connection`` is one in autocommit."""
+class MysqlWatch(CatalogRounds):
+    """A `SourceWatch`. ``connection`` is one in autocommit."""
 
     def __init__(
         self,
@@ -60,11 +56,12 @@ class CatalogWatch:
         marks: Marks,
         *,
         flavour: Flavour,
-        settings: Source,
+        settings: SourceSettings,
         ours: Collection[TableId],
         cascades: Cascades,
         choices: Choices = no_choice,
     ) -> None:
+        super().__init__(settings.tables)
         self._connection = connection
         self._marks = marks
         self._flavour = flavour
@@ -72,26 +69,26 @@ class CatalogWatch:
         self._ours = ours
         self._cascades = cascades
         self._choices = choices
-        self._told_empty = False
 
-    def round(self, register: Callable[[CatalogRound], None]) -> None:
-        """See `Watch.round`."""
-        token = round_token()
-        self._marks.write(MarkKind.CATALOG_LOW, token)
+    def write_mark(self, kind: MarkKind, token: str) -> None:
+        """See `CatalogRounds.write_mark`."""
+        self._marks.write(kind, token)
+
+    def look(self) -> tuple[Snapshot, list[TableFacts]]:
+        """See `CatalogRounds.look`."""
         try:
             with self._connection.cursor() as cursor:
                 self._marks.check(cursor)
-                register(CatalogRound(token, tuple(self._look(cursor)), EVERYTHING))
+                return EVERYTHING, self._look(cursor)
         except pymysql.Error as error:
             raise query_failed(error) from None
-        self._marks.write(MarkKind.HEARTBEAT, token)
 
     def snapshot(self) -> Snapshot:
-        """See `Watch.snapshot`."""
+        """See `SourceWatch.snapshot`."""
         return EVERYTHING
 
     def load(self, position: SourcePosition, source_time_us: int | None) -> SourceLoad:
-        """See `Watch.load`."""
+        """See `SourceWatch.load`."""
         if not isinstance(position, MysqlPosition):
             raise InvariantBroken(f"{position} is no position of a binlog")
         try:
@@ -118,8 +115,5 @@ class CatalogWatch:
             cascades=settings.cascades,
             choices=self._choices,
         )
-        if not found and not self._told_empty:
-            log.warning(nothing_chosen().message, tables=settings.tables)
-        self._told_empty = not found
         self._cascades.learn(found)
         return [one.facts for one in found]

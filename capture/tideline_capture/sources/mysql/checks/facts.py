@@ -15,7 +15,7 @@ from typing import Any
 from tideline.contract.position import MysqlPosition
 from tideline.contract.schema import TableId
 from tideline_capture.sources.choices import Choices, no_choice
-from tideline_capture.sources.finding import Session
+from tideline_capture.sources.finding import SecuredSession
 from tideline_capture.sources.mysql.catalog.problems import Policy
 from tideline_capture.sources.mysql.catalog.tables import Flavour, list_tables, read_tables
 from tideline_capture.sources.mysql.checks.probes import may, rows_if_allowed
@@ -71,7 +71,7 @@ _ALL_DATABASES = re.compile(r"GRANT (.+) ON \*\.\* TO ")
 
 
 @dataclass(frozen=True, slots=True)
-class ServerFacts:
+class MysqlServerFacts:
     """The server and the user that is logged in.
 
     ``variables`` are the global `VARIABLES` that it has. ``user`` is SQL. ``do_db`` and
@@ -84,7 +84,7 @@ class ServerFacts:
     version_text: str
     variables: Mapping[str, str]
     user: str
-    session: Session
+    session: SecuredSession
     replica: bool
     may_stream: bool
     may_see_log: bool
@@ -142,7 +142,7 @@ class TableReport:
         return qualified(self.table)
 
 
-def read_server(connection: Any) -> ServerFacts:
+def read_server(connection: Any) -> MysqlServerFacts:
     """The facts of the server behind ``connection``; needs no grant."""
     kind = _flavour(connection)
     with connection.cursor() as cursor:
@@ -151,7 +151,7 @@ def read_server(connection: Any) -> ServerFacts:
         version = version_of(text)
         variables = _variables(cursor)
         status = _status(cursor, version, kind)
-        return ServerFacts(
+        return MysqlServerFacts(
             flavour=kind,
             version=version,
             version_text=text,
@@ -167,9 +167,9 @@ def read_server(connection: Any) -> ServerFacts:
         )
 
 
-def _session(connection: Any) -> Session:
+def _session(connection: Any) -> SecuredSession:
     tls = connection._sock if isinstance(connection._sock, ssl.SSLSocket) else None
-    return Session(
+    return SecuredSession(
         here=stays_here(connection._sock.fileno()),
         encrypted=tls is not None,
         verified=tls is not None and tls.context.verify_mode is ssl.CERT_REQUIRED,

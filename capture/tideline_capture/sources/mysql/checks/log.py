@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tideline_capture.sources.finding import Finding, error, ok, warning
-from tideline_capture.sources.mysql.checks.facts import ServerFacts
+from tideline_capture.sources.mysql.checks.facts import MysqlServerFacts
 
 RETENTION_MIN_S = 86_400
 """A weekend without a worker is longer, but it is the least that a night's outage leaves."""
@@ -48,7 +48,7 @@ _RULES: Mapping[str, _Rule] = {
 }
 
 
-def check_log(server: ServerFacts, *, read_only: bool) -> Iterator[Finding]:
+def check_log(server: MysqlServerFacts, *, read_only: bool) -> Iterator[Finding]:
     """The log is on, in rows, whole, in the order of commits, and kept long enough."""
     if not server.on("log_bin"):
         yield error("log_bin", "the server writes no binary log", f"set log_bin {_RESTART}")
@@ -67,7 +67,7 @@ def check_log(server: ServerFacts, *, read_only: bool) -> Iterator[Finding]:
     yield from _check_retention(server)
 
 
-def _judge(server: ServerFacts, name: str, rule: _Rule) -> Iterator[Finding]:
+def _judge(server: MysqlServerFacts, name: str, rule: _Rule) -> Iterator[Finding]:
     value = server.variables.get(name)
     if value is None:
         if rule.required:
@@ -80,7 +80,7 @@ def _judge(server: ServerFacts, name: str, rule: _Rule) -> Iterator[Finding]:
         yield level(name, f"{name} is {value}: {rule.why}", fix)
 
 
-def assign(server: ServerFacts, name: str, value: str) -> str:
+def assign(server: MysqlServerFacts, name: str, value: str) -> str:
     """The statement that sets a global variable for good, as far as one can."""
     text = value if value.isdecimal() or value in ("ON", "OFF") else f"'{value}'"
     if server.flavour == "mysql":
@@ -88,7 +88,7 @@ def assign(server: ServerFacts, name: str, value: str) -> str:
     return f"SET GLOBAL {name} = {text}; -- and {name} = {value} in the server's configuration"
 
 
-def _check_gtids(server: ServerFacts, *, read_only: bool) -> Iterator[Finding]:
+def _check_gtids(server: MysqlServerFacts, *, read_only: bool) -> Iterator[Finding]:
     if server.flavour == "mariadb":
         if not server.on("gtid_strict_mode"):
             text = "gtid_strict_mode is OFF: positions by GTID are no order if two servers write"
@@ -113,7 +113,7 @@ def _check_gtids(server: ServerFacts, *, read_only: bool) -> Iterator[Finding]:
         yield warning("gtid", text, fix)
 
 
-def _check_retention(server: ServerFacts) -> Iterator[Finding]:
+def _check_retention(server: MysqlServerFacts) -> Iterator[Finding]:
     size = int(server.variables.get("max_binlog_total_size", "0"))
     if size:
         text = f"the log is removed above {size} bytes in all, whoever still has to read it"
@@ -132,7 +132,7 @@ def _check_retention(server: ServerFacts) -> Iterator[Finding]:
         yield ok("retention", f"the log is kept for {kept_s / 3600:.0f} hours")
 
 
-def _kept_s(server: ServerFacts) -> int:
+def _kept_s(server: MysqlServerFacts) -> int:
     """0: for ever."""
     if server.variables.get("binlog_expire_logs_auto_purge", "ON").upper() == "OFF":
         return 0
@@ -140,11 +140,11 @@ def _kept_s(server: ServerFacts) -> int:
     return seconds or round(float(server.variables.get("expire_logs_days", "0")) * 86_400)
 
 
-def _retention_fix(server: ServerFacts) -> str:
+def _retention_fix(server: MysqlServerFacts) -> str:
     return assign(server, "binlog_expire_logs_seconds", str(RETENTION_ADVISED_S))
 
 
-def check_replica(server: ServerFacts) -> Iterator[Finding]:
+def check_replica(server: MysqlServerFacts) -> Iterator[Finding]:
     """A server that replicates: it logs what it applies, in the order of its source."""
     if not server.replica:
         return

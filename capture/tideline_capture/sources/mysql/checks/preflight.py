@@ -20,8 +20,8 @@ from tideline_capture.sources.finding import Finding, check_session, error, ok, 
 from tideline_capture.sources.mysql.catalog.problems import Policy
 from tideline_capture.sources.mysql.catalog.tables import Flavour
 from tideline_capture.sources.mysql.checks.facts import (
+    MysqlServerFacts,
     PlaceFacts,
-    ServerFacts,
     read_mark_table,
     read_names,
     read_place,
@@ -39,7 +39,7 @@ _ANEW = "start the pipeline anew under another name, which dumps every table (do
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PreflightPlan:
     """What the pipeline is to do with the source.
 
     ``tables`` and ``exclude`` are the settings' patterns. ``marks`` is our table of watermarks,
@@ -58,7 +58,7 @@ class Plan:
     choices: Choices = no_choice
 
 
-def run_preflight(connection: Any, plan: Plan) -> list[Finding]:
+def run_preflight(connection: Any, plan: PreflightPlan) -> list[Finding]:
     """All findings about the server behind ``connection`` (PyMySQL, autocommit).
 
     Raises Misconfigured for a pattern that is none, and what PyMySQL raises when the connection
@@ -102,7 +102,7 @@ def require_settings(
             raise Misconfigured(finding.message, hint=finding.fix)
 
 
-def check_server(server: ServerFacts, plan: Plan) -> Iterator[Finding]:
+def check_server(server: MysqlServerFacts, plan: PreflightPlan) -> Iterator[Finding]:
     """Version, kind, encryption, and the grants to read the log."""
     name = f"{_NAMES[server.flavour]} {server.version_text}"
     least = VERSION_MIN[server.flavour]
@@ -119,7 +119,7 @@ def check_server(server: ServerFacts, plan: Plan) -> Iterator[Finding]:
     yield _grant(server, "REPLICATION CLIENT", "see where the log stands", server.may_see_log)
 
 
-def _grant(server: ServerFacts, grant: str, purpose: str, granted: bool) -> Finding:
+def _grant(server: MysqlServerFacts, grant: str, purpose: str, granted: bool) -> Finding:
     name = grant.lower().replace(" ", "_")
     if granted:
         return ok(name, f"the user {server.user} may {purpose}")
@@ -127,7 +127,7 @@ def _grant(server: ServerFacts, grant: str, purpose: str, granted: bool) -> Find
     return error(name, text, f"GRANT {grant} ON *.* TO {server.user};")
 
 
-def _check_filters(server: ServerFacts, databases: AbstractSet[str]) -> Iterator[Finding]:
+def _check_filters(server: MysqlServerFacts, databases: AbstractSet[str]) -> Iterator[Finding]:
     """Databases that the log leaves out: ours, and those of captured tables, must be in it."""
     if server.do_db or server.ignore_db:
         logged = set(server.do_db) if server.do_db else databases - set(server.ignore_db)

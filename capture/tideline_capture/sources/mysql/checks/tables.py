@@ -13,7 +13,11 @@ from tideline.contract.patterns import matches
 from tideline.contract.schema import TableId
 from tideline_capture.sources.finding import Finding, error, ok, warning
 from tideline_capture.sources.mysql.catalog.problems import UNTRANSACTIONAL, Policy
-from tideline_capture.sources.mysql.checks.facts import MarkTableFacts, ServerFacts, TableReport
+from tideline_capture.sources.mysql.checks.facts import (
+    MarkTableFacts,
+    MysqlServerFacts,
+    TableReport,
+)
 from tideline_capture.sources.mysql.names import qualified, quoted
 from tideline_capture.sources.mysql.watermarks import CREATE_DATABASE, CREATE_TABLE
 from tideline_capture.sources.nothing import how_many, nothing_chosen
@@ -95,7 +99,7 @@ def _check_names(captured: Sequence[TableReport]) -> Iterator[Finding]:
             yield warning("table_case", text, "rename one, or add it to source.exclude")
 
 
-def check_mark_table(marks: MarkTableFacts, server: ServerFacts) -> Iterator[Finding]:
+def check_mark_table(marks: MarkTableFacts, server: MysqlServerFacts) -> Iterator[Finding]:
     """Our table of watermarks can be written, and is there or can be made.
 
     Without any grant on it one cannot see whether it is there: so the grants come first.

@@ -17,7 +17,7 @@ from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 
 from tideline.contract.steps import ColumnStep, StepKind
-from tideline_capture.sources.mysql.ddl.tokens import NOTHING, Shape, Token, Unclear, Words
+from tideline_capture.sources.mysql.ddl.tokens import NOTHING, DdlWords, Token, TokenShape, Unclear
 
 # A clause is matched as one text, in which a space ends every token: a word in capitals, ` for a
 # quoted name, ' for a string, and marks as they are.
@@ -116,7 +116,7 @@ class AlterTableReader:
         if self._is_unclear or _is_harmless(tokens):
             return
         try:
-            found, kind = _read_clause(Words(tokens, schema))
+            found, kind = _read_clause(DdlWords(tokens, schema))
         except Unclear:
             self._is_unclear = True
             return
@@ -140,14 +140,14 @@ def _is_harmless(clause: Sequence[Token]) -> bool:
 
 
 def _written(token: Token) -> str:
-    if token.shape is Shape.STRING:
+    if token.shape is TokenShape.STRING:
         return "'"
-    if token.shape is Shape.NAME:
+    if token.shape is TokenShape.NAME:
         return "PRIMARY" if token.text.upper() == "PRIMARY" else "`"
     return token.upper
 
 
-def _read_clause(clause: Words) -> tuple[list[ColumnStep], str]:
+def _read_clause(clause: DdlWords) -> tuple[list[ColumnStep], str]:
     """Return what it does to columns, and the type (one word) of the one that it defines again."""
     if clause.accept("RENAME", "COLUMN"):
         return [_read_rename(clause)], ""
@@ -167,7 +167,7 @@ def _read_clause(clause: Words) -> tuple[list[ColumnStep], str]:
     return [step] if changes and defined.name != was else [], defined.kind
 
 
-def _read_rename(clause: Words) -> ColumnStep:
+def _read_rename(clause: DdlWords) -> ColumnStep:
     was = clause.name()
     if not clause.accept("TO"):
         raise Unclear
@@ -176,7 +176,7 @@ def _read_rename(clause: Words) -> ColumnStep:
     return step
 
 
-def _read_drop(clause: Words) -> ColumnStep:
+def _read_drop(clause: DdlWords) -> ColumnStep:
     clause.accept("COLUMN")
     clause.accept("IF", "EXISTS")
     if clause.peek().upper in ("SYSTEM", "PERIOD"):
@@ -187,7 +187,7 @@ def _read_drop(clause: Words) -> ColumnStep:
     return step
 
 
-def _read_added(clause: Words) -> Iterator[ColumnStep]:
+def _read_added(clause: DdlWords) -> Iterator[ColumnStep]:
     listed = clause.accept("(")
     while True:
         defined = _Definition.read(clause, listed=listed)
@@ -201,20 +201,20 @@ def _read_added(clause: Words) -> Iterator[ColumnStep]:
             raise Unclear
 
 
-def _column_name(words: Words) -> str:
+def _column_name(words: DdlWords) -> str:
     if words.peek().upper in _NO_NAMES:
         raise Unclear
     return words.name()
 
 
-def _value(words: Words) -> Token:
+def _value(words: DdlWords) -> Token:
     token = words.next()
     if token is NOTHING:
         raise Unclear
     return token
 
 
-def _end(clause: Words) -> None:
+def _end(clause: DdlWords) -> None:
     if clause:
         raise Unclear
 
@@ -236,7 +236,7 @@ class _Definition:
     quoted: bool = False
 
     @classmethod
-    def read(cls, words: Words, *, listed: bool = False) -> _Definition:
+    def read(cls, words: DdlWords, *, listed: bool = False) -> _Definition:
         """Read up to the end of the clause, or of the column in a list. Raises Unclear."""
         defined = cls(_column_name(words), words.next().upper)
         if _TYPE.fullmatch(defined.kind) is None:
@@ -251,7 +251,7 @@ class _Definition:
             raise Unclear  # It may be NOT NULL without saying so.
         return defined
 
-    def _take(self, words: Words) -> None:
+    def _take(self, words: DdlWords) -> None:
         if words.accept("NOT", "NULL"):
             self.not_null = True
         elif words.accept("DEFAULT"):
@@ -270,7 +270,7 @@ class _Definition:
             self.unsigned |= flag in ("UNSIGNED", "ZEROFILL")
             self.null |= flag == "NULL"
 
-    def _take_default(self, words: Words) -> None:
+    def _take_default(self, words: DdlWords) -> None:
         if self.has_default:
             raise Unclear
         self.has_default = True
@@ -280,7 +280,7 @@ class _Definition:
         if not sign:
             words.accept("+")
         token = words.next()
-        self.quoted = token.shape is Shape.STRING
+        self.quoted = token.shape is TokenShape.STRING
         if self.quoted and not sign:
             self.default = token.text
             return
@@ -288,7 +288,7 @@ class _Definition:
         if words.accept("."):
             text += f".{words.next().text}"
         self.default = sign + text
-        if token.shape is not Shape.WORD or not _NUMBER.fullmatch(self.default):
+        if token.shape is not TokenShape.WORD or not _NUMBER.fullmatch(self.default):
             raise Unclear
 
     def filled(self) -> str | None:
@@ -355,11 +355,11 @@ class _Definition:
         return default
 
 
-def _read_sizes(words: Words) -> Iterator[int]:
+def _read_sizes(words: DdlWords) -> Iterator[int]:
     """Yield what stands in a type's parentheses, as far as it is a number."""
     while not words.accept(")"):
         token = words.next()
         if token is NOTHING or token.upper == "(":
             raise Unclear
-        if token.text.isdecimal() and token.shape is Shape.WORD:
+        if token.text.isdecimal() and token.shape is TokenShape.WORD:
             yield int(token.text)

@@ -2,7 +2,7 @@
 
 Schemas are never made from a statement: it only says that something happened, to which tables, and
 whether rows that exist can have changed by it. Words are read up to where the matter is clear, and
-what is not clearly one thing is `Kind.UNKNOWN`, at which the caller stops.
+what is not clearly one thing is `StatementKind.UNKNOWN`, at which the caller stops.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from tideline_capture.sources.mysql.ddl.definitions import (
     read_repair,
     read_truncate,
 )
-from tideline_capture.sources.mysql.ddl.statement import Kind, Statement
+from tideline_capture.sources.mysql.ddl.statement import DdlStatement, StatementKind
 from tideline_capture.sources.mysql.ddl.tokens import (
+    DdlWords,
     NotTokens,
-    Shape,
     Token,
+    TokenShape,
     Unclear,
-    Words,
     tokens,
 )
 
 _FREQUENT = {
-    b"BEGIN": Statement(Kind.BEGIN, "BEGIN"),
-    b"COMMIT": Statement(Kind.COMMIT, "COMMIT"),
-    b"ROLLBACK": Statement(Kind.ROLLBACK, "ROLLBACK"),
+    b"BEGIN": DdlStatement(StatementKind.BEGIN, "BEGIN"),
+    b"COMMIT": DdlStatement(StatementKind.COMMIT, "COMMIT"),
+    b"ROLLBACK": DdlStatement(StatementKind.ROLLBACK, "ROLLBACK"),
 }
 
 
@@ -45,12 +45,12 @@ def classify(
     charset: str,
     ansi_quotes: bool = False,
     no_backslash_escapes: bool = False,
-) -> Statement:
+) -> DdlStatement:
     """Return what the statement ``text``, in the client's ``charset``, does.
 
     ``mariadb`` is whether the log is of a MariaDB; tables without a schema are in
     ``default_schema``; the two switches are those of the statement's sql_mode. A text that cannot
-    be read is `Kind.UNKNOWN`.
+    be read is `StatementKind.UNKNOWN`.
     """
     frequent = _FREQUENT.get(text)
     if frequent is not None:
@@ -62,14 +62,14 @@ def classify(
         ansi_quotes=ansi_quotes,
         no_backslash_escapes=no_backslash_escapes,
     )
-    words = Words(_without_end(found), default_schema)
+    words = DdlWords(_without_end(found), default_schema)
     try:
         statement = _read(words)
-        if statement.kind not in (Kind.OTHER, Kind.DML):
+        if statement.kind not in (StatementKind.OTHER, StatementKind.DML):
             # In what is no table's, texts of the users' own may follow, in any form.
             deque(words.rest(), maxlen=0)
     except (NotTokens, Unclear):
-        return Statement(Kind.UNKNOWN, words.keywords)
+        return DdlStatement(StatementKind.UNKNOWN, words.keywords)
     return statement
 
 
@@ -84,81 +84,81 @@ def _without_end(found: Iterator[Token]) -> Iterator[Token]:
             yield token
 
 
-def _read(words: Words) -> Statement:
+def _read(words: DdlWords) -> DdlStatement:
     _skip_settings(words)
     if not words:
-        return Statement(Kind.OTHER)
+        return DdlStatement(StatementKind.OTHER)
     first = words.peek().upper
     if _DATA.fullmatch(first):
-        return Statement(Kind.DML, first)
+        return DdlStatement(StatementKind.DML, first)
     if _NO_ROWS.fullmatch(first):
-        return Statement(Kind.OTHER, first)
+        return DdlStatement(StatementKind.OTHER, first)
     reader = _READERS.get(first)
     if reader is None:
-        return Statement(Kind.UNKNOWN, first if first.isalpha() else "")
+        return DdlStatement(StatementKind.UNKNOWN, first if first.isalpha() else "")
     words.accept(first)
     return reader(words)
 
 
-def _skip_settings(words: Words) -> None:
+def _skip_settings(words: DdlWords) -> None:
     """Skip MariaDB's ``SET STATEMENT … FOR``, which is in effect for what stands after it."""
     while words.accept("SET", "STATEMENT"):
         words.skip_past("FOR")
         words.begin()
 
 
-def _read_begin(words: Words) -> Statement:
+def _read_begin(words: DdlWords) -> DdlStatement:
     words.any_of("WORK")
-    return Statement(Kind.UNKNOWN if words else Kind.BEGIN, words.keywords)
+    return DdlStatement(StatementKind.UNKNOWN if words else StatementKind.BEGIN, words.keywords)
 
 
-def _read_start(words: Words) -> Statement:
-    kind = Kind.BEGIN if words.accept("TRANSACTION") else Kind.UNKNOWN
-    return Statement(kind, words.keywords)
+def _read_start(words: DdlWords) -> DdlStatement:
+    kind = StatementKind.BEGIN if words.accept("TRANSACTION") else StatementKind.UNKNOWN
+    return DdlStatement(kind, words.keywords)
 
 
-def _read_commit(words: Words) -> Statement:
+def _read_commit(words: DdlWords) -> DdlStatement:
     words.any_of("WORK")
-    return Statement(_unless_more(words, Kind.COMMIT), words.keywords)
+    return DdlStatement(_unless_more(words, StatementKind.COMMIT), words.keywords)
 
 
-def _read_rollback(words: Words) -> Statement:
+def _read_rollback(words: DdlWords) -> DdlStatement:
     words.any_of("WORK")
     if words.accept("TO"):
         words.any_of("SAVEPOINT")
-        return Statement(Kind.ROLLBACK_TO, words.keywords, savepoint=words.name())
-    return Statement(_unless_more(words, Kind.ROLLBACK), words.keywords)
+        return DdlStatement(StatementKind.ROLLBACK_TO, words.keywords, savepoint=words.name())
+    return DdlStatement(_unless_more(words, StatementKind.ROLLBACK), words.keywords)
 
 
-def _unless_more(words: Words, kind: Kind) -> Kind:
+def _unless_more(words: DdlWords, kind: StatementKind) -> StatementKind:
     """Return ``kind`` if only the options of COMMIT and ROLLBACK are left."""
     chained = words.any_of("AND", "RELEASE", "NO")
-    return Kind.UNKNOWN if words and not chained else kind
+    return StatementKind.UNKNOWN if words and not chained else kind
 
 
-def _read_savepoint(words: Words) -> Statement:
-    return Statement(Kind.SAVEPOINT, words.keywords)
+def _read_savepoint(words: DdlWords) -> DdlStatement:
+    return DdlStatement(StatementKind.SAVEPOINT, words.keywords)
 
 
-def _read_release(words: Words) -> Statement:
-    kind = Kind.SAVEPOINT if words.accept("SAVEPOINT") else Kind.UNKNOWN
-    return Statement(kind, words.keywords)
+def _read_release(words: DdlWords) -> DdlStatement:
+    kind = StatementKind.SAVEPOINT if words.accept("SAVEPOINT") else StatementKind.UNKNOWN
+    return DdlStatement(kind, words.keywords)
 
 
 _XA = {
-    "START": Kind.XA_START,
-    "BEGIN": Kind.XA_START,
-    "END": Kind.XA_END,
-    "PREPARE": Kind.XA_PREPARE,
-    "COMMIT": Kind.XA_COMMIT,
-    "ROLLBACK": Kind.XA_ROLLBACK,
+    "START": StatementKind.XA_START,
+    "BEGIN": StatementKind.XA_START,
+    "END": StatementKind.XA_END,
+    "PREPARE": StatementKind.XA_PREPARE,
+    "COMMIT": StatementKind.XA_COMMIT,
+    "ROLLBACK": StatementKind.XA_ROLLBACK,
 }
 
 
-def _read_xa(words: Words) -> Statement:
+def _read_xa(words: DdlWords) -> DdlStatement:
     kind = _XA.get(words.any_of(*_XA))
     if kind is None:
-        return Statement(Kind.UNKNOWN, words.keywords)
+        return DdlStatement(StatementKind.UNKNOWN, words.keywords)
     gtrid = _read_xid_part(words)
     bqual = _read_xid_part(words) if words.accept(",") else b""
     format_id = words.name() if words.accept(",") else "1"
@@ -166,14 +166,14 @@ def _read_xa(words: Words) -> Statement:
         raise Unclear
     xid = Xid(int(format_id), gtrid, bqual)
     one_phase = words.accept("ONE", "PHASE")
-    return Statement(kind, words.keywords, xid=xid, one_phase=one_phase)
+    return DdlStatement(kind, words.keywords, xid=xid, one_phase=one_phase)
 
 
-def _read_xid_part(words: Words) -> bytes:
+def _read_xid_part(words: DdlWords) -> bytes:
     """Take a part as the servers write it, ``X'…'``; other forms are not in a log."""
     token = words.next()
     digits = words.next()
-    if token.upper != "X" or digits.shape is not Shape.STRING:
+    if token.upper != "X" or digits.shape is not TokenShape.STRING:
         raise Unclear
     try:
         return bytes.fromhex(digits.text)
@@ -181,24 +181,24 @@ def _read_xid_part(words: Words) -> bytes:
         raise Unclear from None
 
 
-def _read_analyze(words: Words) -> Statement:
+def _read_analyze(words: DdlWords) -> DdlStatement:
     """Read ANALYZE TABLE; MariaDB's ANALYZE of a statement executes it."""
     words.any_of("NO_WRITE_TO_BINLOG", "LOCAL")
-    kind = Kind.OTHER if words.any_of("TABLE", "TABLES") else Kind.DML
-    return Statement(kind, words.keywords)
+    kind = StatementKind.OTHER if words.any_of("TABLE", "TABLES") else StatementKind.DML
+    return DdlStatement(kind, words.keywords)
 
 
-def _read_set(words: Words) -> Statement:
+def _read_set(words: DdlWords) -> DdlStatement:
     """Read SET PASSWORD and SET DEFAULT ROLE."""
     known = words.accept("PASSWORD") or words.accept("DEFAULT", "ROLE")
-    return Statement(Kind.OTHER if known else Kind.UNKNOWN, words.keywords)
+    return DdlStatement(StatementKind.OTHER if known else StatementKind.UNKNOWN, words.keywords)
 
 
 _DATA = re.compile(
     r"\(|CALL|DELETE|DO|EXECUTE|HANDLER|INSERT|LOAD|REPLACE|SELECT|TABLE|UPDATE|VALUES|WITH"
 )
 _NO_ROWS = re.compile("GRANT|REVOKE|FLUSH|OPTIMIZE|CHECK|CHECKSUM|INSTALL|UNINSTALL")
-_READERS: Mapping[str, Callable[[Words], Statement]] = {
+_READERS: Mapping[str, Callable[[DdlWords], DdlStatement]] = {
     "BEGIN": _read_begin,
     "START": _read_start,
     "COMMIT": _read_commit,

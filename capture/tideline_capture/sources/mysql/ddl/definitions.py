@@ -7,27 +7,27 @@ from collections.abc import Iterator
 
 from tideline.contract.schema import TableId
 from tideline_capture.sources.mysql.ddl.alterations import AlterTableReader
-from tideline_capture.sources.mysql.ddl.statement import Kind, Statement
-from tideline_capture.sources.mysql.ddl.tokens import Unclear, Words
+from tideline_capture.sources.mysql.ddl.statement import DdlStatement, StatementKind
+from tideline_capture.sources.mysql.ddl.tokens import DdlWords, Unclear
 
 
-def read_truncate(words: Words) -> Statement:
+def read_truncate(words: DdlWords) -> DdlStatement:
     """Read ``TRUNCATE [TABLE] table``."""
     words.any_of("TABLE")
-    return Statement(Kind.TRUNCATE, words.keywords, tables=(words.table(),))
+    return DdlStatement(StatementKind.TRUNCATE, words.keywords, tables=(words.table(),))
 
 
-def read_create(words: Words) -> Statement:
+def read_create(words: DdlWords) -> DdlStatement:
     """Read CREATE of a table, of an index, or of something else."""
     replaces = words.accept("OR", "REPLACE")
     if words.any_of("TEMPORARY"):
-        kind = Kind.OTHER if words.accept("TABLE") else Kind.UNKNOWN
-        return Statement(kind, words.keywords)
+        kind = StatementKind.OTHER if words.accept("TABLE") else StatementKind.UNKNOWN
+        return DdlStatement(kind, words.keywords)
     if words.accept("TABLE"):
         perhaps = words.accept("IF", "NOT", "EXISTS")
         table = words.table()
-        kind = Kind.DML if _selects(words) else Kind.CREATE_TABLE
-        return Statement(kind, words.keywords, (table,), replaces=replaces, perhaps=perhaps)
+        kind = StatementKind.DML if _selects(words) else StatementKind.CREATE_TABLE
+        return DdlStatement(kind, words.keywords, (table,), replaces=replaces, perhaps=perhaps)
     words.any_of("ONLINE", "OFFLINE")
     if words.accept("SPATIAL", "INDEX"):
         return _read_index(words)
@@ -35,7 +35,7 @@ def read_create(words: Words) -> Statement:
     return _read_index(words) if words.accept("INDEX") else read_other(words)
 
 
-def _selects(words: Words) -> bool:
+def _selects(words: DdlWords) -> bool:
     """Tell whether a CREATE TABLE takes its rows from a query, which is logged so in statement form
     only: in row form the servers log the bare table, then rows."""
     depth = 0
@@ -46,7 +46,7 @@ def _selects(words: Words) -> bool:
     return False
 
 
-def _read_index(words: Words) -> Statement:
+def _read_index(words: DdlWords) -> DdlStatement:
     """Read CREATE INDEX or DROP INDEX, from the index's name up to its table."""
     if not words.accept("IF", "NOT", "EXISTS"):
         words.accept("IF", "EXISTS")
@@ -54,10 +54,12 @@ def _read_index(words: Words) -> Statement:
     words.skip_past("ON")
     steps = None if is_key else ()
     tables = (words.table(),)
-    return Statement(Kind.ALTER_TABLE, words.keywords, tables, neutral=not is_key, steps=steps)
+    return DdlStatement(
+        StatementKind.ALTER_TABLE, words.keywords, tables, neutral=not is_key, steps=steps
+    )
 
 
-def read_alter(words: Words) -> Statement:
+def read_alter(words: DdlWords) -> DdlStatement:
     """Read ALTER of a table, or of something else."""
     words.any_of("ONLINE", "OFFLINE")
     ignores = words.accept("IGNORE")
@@ -76,8 +78,8 @@ def read_alter(words: Words) -> Statement:
     read = alteration.end()
     # Rows that do not fit are thrown away by a statement that ignores errors.
     known = None if ignores else read.columns
-    return Statement(
-        Kind.ALTER_TABLE,
+    return DdlStatement(
+        StatementKind.ALTER_TABLE,
         words.keywords,
         tables=(table, *others),
         renames=tuple((table, new) for new in news),
@@ -88,7 +90,7 @@ def read_alter(words: Words) -> Statement:
     )
 
 
-def _new_name(clause: Words) -> Iterator[TableId]:
+def _new_name(clause: DdlWords) -> Iterator[TableId]:
     """Take ``RENAME [TO] table``; yield the table."""
     if clause.peek().upper != "RENAME" or clause.peek(1).upper in ("COLUMN", "INDEX", "KEY"):
         return
@@ -97,7 +99,7 @@ def _new_name(clause: Words) -> Iterator[TableId]:
     yield clause.table()
 
 
-def _exchanged(clause: Words) -> Iterator[TableId]:
+def _exchanged(clause: DdlWords) -> Iterator[TableId]:
     """Take ``EXCHANGE PARTITION … WITH TABLE`` or ``CONVERT … TABLE``; yield the other table."""
     if clause.any_of("EXCHANGE", "CONVERT"):
         while clause:
@@ -107,7 +109,7 @@ def _exchanged(clause: Words) -> Iterator[TableId]:
                 clause.next()
 
 
-def _skip_waiting(words: Words) -> None:
+def _skip_waiting(words: DdlWords) -> None:
     """Take MariaDB's ``WAIT n`` or ``NOWAIT`` after a table's name."""
     if words.accept("WAIT"):
         words.next()
@@ -115,29 +117,31 @@ def _skip_waiting(words: Words) -> None:
         words.accept("NOWAIT")
 
 
-def read_drop(words: Words) -> Statement:
+def read_drop(words: DdlWords) -> DdlStatement:
     """Read DROP of tables, of a database, of an index, or of something else."""
     if words.accept("TEMPORARY"):
-        return Statement(Kind.OTHER, words.keywords)
+        return DdlStatement(StatementKind.OTHER, words.keywords)
     if words.any_of("TABLE", "TABLES"):
         words.accept("IF", "EXISTS")
         tables = words.tables()
         _skip_waiting(words)
         words.any_of("RESTRICT", "CASCADE")
-        return Statement(_whole(words, Kind.DROP_TABLE), words.keywords, tables)
+        return DdlStatement(_whole(words, StatementKind.DROP_TABLE), words.keywords, tables)
     if words.any_of("DATABASE", "SCHEMA"):
         words.accept("IF", "EXISTS")
         schema = words.name()
-        return Statement(_whole(words, Kind.DROP_DATABASE), words.keywords, schema=schema)
+        return DdlStatement(
+            _whole(words, StatementKind.DROP_DATABASE), words.keywords, schema=schema
+        )
     words.any_of("ONLINE", "OFFLINE")
     return _read_index(words) if words.accept("INDEX") else read_other(words)
 
 
-def read_rename(words: Words) -> Statement:
+def read_rename(words: DdlWords) -> DdlStatement:
     """Read RENAME TABLE, whose pairs take effect one after another."""
     if not words.any_of("TABLE", "TABLES"):
-        kind = Kind.OTHER if words.accept("USER") else Kind.UNKNOWN
-        return Statement(kind, words.keywords)
+        kind = StatementKind.OTHER if words.accept("USER") else StatementKind.UNKNOWN
+        return DdlStatement(kind, words.keywords)
     words.accept("IF", "EXISTS")
     pairs = []
     while True:
@@ -149,17 +153,17 @@ def read_rename(words: Words) -> Statement:
         if not words.accept(","):
             break
     tables = tuple(dict.fromkeys(table for pair in pairs for table in pair))
-    kind = _whole(words, Kind.RENAME_TABLE)
-    return Statement(kind, words.keywords, tables, renames=tuple(pairs))
+    kind = _whole(words, StatementKind.RENAME_TABLE)
+    return DdlStatement(kind, words.keywords, tables, renames=tuple(pairs))
 
 
-def read_repair(words: Words) -> Statement:
+def read_repair(words: DdlWords) -> DdlStatement:
     """Read REPAIR TABLE, which may throw rows away."""
     words.any_of("NO_WRITE_TO_BINLOG", "LOCAL")
     if not words.any_of("TABLE", "TABLES"):
-        kind = Kind.OTHER if words.accept("VIEW") else Kind.UNKNOWN
-        return Statement(kind, words.keywords)
-    return Statement(Kind.ALTER_TABLE, words.keywords, words.tables())
+        kind = StatementKind.OTHER if words.accept("VIEW") else StatementKind.UNKNOWN
+        return DdlStatement(kind, words.keywords)
+    return DdlStatement(StatementKind.ALTER_TABLE, words.keywords, words.tables())
 
 
 _OBJECTS = re.compile(
@@ -168,16 +172,16 @@ _OBJECTS = re.compile(
 )
 
 
-def read_other(words: Words) -> Statement:
+def read_other(words: DdlWords) -> DdlStatement:
     """Read CREATE, ALTER or DROP of something that is no table: its kind comes after options such
     as a definer, and before any text of the user's own."""
     for token in words.rest():
         if _OBJECTS.fullmatch(token.upper):
             words.taken.append(token.upper)
-            return Statement(Kind.OTHER, words.keywords)
-    return Statement(Kind.UNKNOWN, words.keywords)
+            return DdlStatement(StatementKind.OTHER, words.keywords)
+    return DdlStatement(StatementKind.UNKNOWN, words.keywords)
 
 
-def _whole(words: Words, kind: Kind) -> Kind:
+def _whole(words: DdlWords, kind: StatementKind) -> StatementKind:
     """Return ``kind``, if nothing is left that was not understood."""
-    return Kind.UNKNOWN if words else kind
+    return StatementKind.UNKNOWN if words else kind

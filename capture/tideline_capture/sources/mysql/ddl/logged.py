@@ -14,27 +14,32 @@ from tideline.contract.schema import TableId
 from tideline_capture.core.events import Begun, Control, StatementSeen, Truncated
 from tideline_capture.sources.mysql.binlog.log_events import Query
 from tideline_capture.sources.mysql.binlog.log_state import LogState
-from tideline_capture.sources.mysql.binlog.rules import Rules
+from tideline_capture.sources.mysql.binlog.rules import LogRules
 from tideline_capture.sources.mysql.binlog.table_cache import TableCache
 from tideline_capture.sources.mysql.binlog.xa import XaTransactions
 from tideline_capture.sources.mysql.ddl.classify import classify
-from tideline_capture.sources.mysql.ddl.statement import Kind, Statement, names_begun, names_ended
+from tideline_capture.sources.mysql.ddl.statement import (
+    DdlStatement,
+    StatementKind,
+    names_begun,
+    names_ended,
+)
 from tideline_capture.sources.mysql.types.charsets import charset_of
 
 _WITHIN = frozenset(
     {
-        Kind.BEGIN,
-        Kind.SAVEPOINT,
-        Kind.ROLLBACK_TO,
-        Kind.XA_START,
-        Kind.XA_END,
-        Kind.XA_PREPARE,
-        Kind.DML,
-        Kind.UNKNOWN,
+        StatementKind.BEGIN,
+        StatementKind.SAVEPOINT,
+        StatementKind.ROLLBACK_TO,
+        StatementKind.XA_START,
+        StatementKind.XA_END,
+        StatementKind.XA_PREPARE,
+        StatementKind.DML,
+        StatementKind.UNKNOWN,
     }
 )
 """Statements that never end a transaction."""
-_NO_ROWS = _WITHIN | {Kind.COMMIT, Kind.XA_COMMIT, Kind.OTHER}
+_NO_ROWS = _WITHIN | {StatementKind.COMMIT, StatementKind.XA_COMMIT, StatementKind.OTHER}
 _EMPTIED = re.compile(rb"DELETE FROM `((?:[^`]|``)+)`\.`((?:[^`]|``)+)`")
 """What old releases of MySQL 8.0 write, in this very form, when they find a MEMORY table empty
 after a restart. Such tables are not captured."""
@@ -44,7 +49,7 @@ class LoggedStatements:
     """Reads QUERY events, and moves `LogState` on."""
 
     def __init__(
-        self, state: LogState, tables: TableCache, *, rules: Rules, xa: XaTransactions
+        self, state: LogState, tables: TableCache, *, rules: LogRules, xa: XaTransactions
     ) -> None:
         self._state = state
         self._tables = tables
@@ -58,17 +63,21 @@ class LoggedStatements:
         kind = statement.kind
         if state.replay is not None:
             return ()  # XA START, XA END: the frame of the rows that are read again.
-        if kind is Kind.XA_START and statement.xid is not None:
+        if kind is StatementKind.XA_START and statement.xid is not None:
             self._xa.start(str(statement.xid))
             return ()
-        if kind is Kind.XA_COMMIT and statement.xid is not None and not statement.one_phase:
+        if (
+            kind is StatementKind.XA_COMMIT
+            and statement.xid is not None
+            and not statement.one_phase
+        ):
             return self._xa.commit(str(statement.xid))
         controls: tuple[Control, ...] = ()
-        if kind is Kind.XA_ROLLBACK and statement.xid is not None:
+        if kind is StatementKind.XA_ROLLBACK and statement.xid is not None:
             controls = (self._xa.roll_back(str(statement.xid)), *self._rolled_back())
-        elif kind in (Kind.ROLLBACK, Kind.ROLLBACK_TO):
+        elif kind in (StatementKind.ROLLBACK, StatementKind.ROLLBACK_TO):
             controls = self._rolled_back()
-        elif kind in (Kind.DML, Kind.UNKNOWN) and not self._is_emptied(query):
+        elif kind in (StatementKind.DML, StatementKind.UNKNOWN) and not self._is_emptied(query):
             controls = self._unreadable(statement)
         elif kind not in _NO_ROWS:
             controls = self._changed(query, statement)
@@ -76,7 +85,7 @@ class LoggedStatements:
             state.end()
         return controls
 
-    def _ends(self, query: Query, statement: Statement) -> bool:
+    def _ends(self, query: Query, statement: DdlStatement) -> bool:
         """Whether the statement is the last of its transaction. MariaDB says so beforehand; of
         MySQL, all but the frames do, unless rows of CREATE TABLE … SELECT follow."""
         opened = self._state.open
@@ -85,17 +94,17 @@ class LoggedStatements:
         if statement.kind in _WITHIN:
             return False
         if opened is not None and (opened.mariadb or opened.framed):
-            return statement.kind in (Kind.COMMIT, Kind.ROLLBACK)
+            return statement.kind in (StatementKind.COMMIT, StatementKind.ROLLBACK)
         return not query.text.rstrip().endswith(b"START TRANSACTION")
 
-    def _changed(self, query: Query, statement: Statement) -> tuple[Control, ...]:
+    def _changed(self, query: Query, statement: DdlStatement) -> tuple[Control, ...]:
         """DDL on tables. Names are compared without their case: a server may fold it."""
         # A table that is made, and is known already, may have been made in the place of another.
-        made = statement.kind is Kind.CREATE_TABLE and not statement.replaces
+        made = statement.kind is StatementKind.CREATE_TABLE and not statement.replaces
         news = (new for _, new in statement.renames)
         tables = tuple(dict.fromkeys(str(table) for table in (*statement.tables, *news)))
         self._tables.forget(tables)
-        if statement.kind is Kind.TRUNCATE:
+        if statement.kind is StatementKind.TRUNCATE:
             return (Truncated(tables),)
         text = query.text.decode(errors="backslashreplace")
         neutral = statement.neutral or made
@@ -116,7 +125,7 @@ class LoggedStatements:
             ),
         )
 
-    def _begun(self, statement: Statement) -> tuple[Begun, ...]:
+    def _begun(self, statement: DdlStatement) -> tuple[Begun, ...]:
         """The tables of the settings that have their name by this statement. Whether there is a
         reason not to capture one is for the catalog to say, as far as it still has it."""
         opened = self._state.open
@@ -138,9 +147,9 @@ class LoggedStatements:
         schema, name = (part.replace(b"``", b"`").decode() for part in emptied.groups())
         return not self._rules.captures(str(TableId(schema, name)))
 
-    def _unreadable(self, statement: Statement) -> tuple[Control, ...]:
+    def _unreadable(self, statement: DdlStatement) -> tuple[Control, ...]:
         what = f"a statement ({statement.words or 'not understood'}) is in the log, not its rows"
-        if statement.kind is Kind.UNKNOWN:
+        if statement.kind is StatementKind.UNKNOWN:
             what = f"a statement of the log ({statement.words or 'no words'}) is not understood"
         error = SourceLost(
             what, hint="SET GLOBAL binlog_format = 'ROW', and end sessions that set another"
@@ -159,7 +168,7 @@ class LoggedStatements:
         return (self._rules.gap(error, state, tables=tables),)
 
 
-def read_statement(query: Query, *, mariadb: bool) -> Statement:
+def read_statement(query: Query, *, mariadb: bool) -> DdlStatement:
     """Classify the statement of ``query`` as its session meant it; ``mariadb`` is whether the log
     is of a MariaDB."""
     collation = query.client_collation

@@ -10,7 +10,7 @@ from tideline.contract.steps import ColumnStep
 from tideline_capture.sources.mysql.binlog.xid import Xid
 
 
-class Kind(Enum):
+class StatementKind(Enum):
     """What a statement does, as far as a reader of rows is concerned."""
 
     BEGIN = auto()
@@ -40,12 +40,12 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class DdlStatement:
     """A statement of the log.
 
     ``words`` are its first keywords, fit for messages and logs; whole texts may hold values, and
-    those of `Kind.OTHER` passwords. ``tables`` are all that it names as changed, in letters as
-    written: under ``lower_case_table_names`` the server's own names may differ in case.
+    those of `StatementKind.OTHER` passwords. ``tables`` are all that it names as changed, in
+    letters as written: under ``lower_case_table_names`` the server's own names may differ in case.
     ``neutral``, of ALTER_TABLE only: rows that exist have the values they had, and NULL in new
     columns; it is proven by a list of clauses, so False says little. ``replaces``: CREATE OR
     REPLACE TABLE, an older table of that name is gone. ``perhaps``: IF NOT EXISTS was said.
@@ -57,7 +57,7 @@ class Statement:
     another character set.
     """
 
-    kind: Kind
+    kind: StatementKind
     words: str = ""
     tables: tuple[TableId, ...] = ()
     neutral: bool = False
@@ -73,9 +73,9 @@ class Statement:
     recodes: bool = False
 
 
-def names_begun(statement: Statement) -> dict[TableId, bool | None]:
+def names_begun(statement: DdlStatement) -> dict[TableId, bool | None]:
     """The tables that have their names by ``statement``; whether they are empty, as `Begun`."""
-    if statement.kind is Kind.CREATE_TABLE:
+    if statement.kind is StatementKind.CREATE_TABLE:
         return dict.fromkeys(statement.tables, None if statement.perhaps else True)
     begun: dict[TableId, bool | None] = {}
     for old, new in statement.renames:
@@ -84,9 +84,9 @@ def names_begun(statement: Statement) -> dict[TableId, bool | None]:
     return begun
 
 
-def names_ended(statement: Statement) -> tuple[TableId, ...]:
+def names_ended(statement: DdlStatement) -> tuple[TableId, ...]:
     """The names that no table has after ``statement``, or another table than before: a table that
     is made once more in the place of an older one is among them."""
-    if statement.kind is Kind.DROP_TABLE or statement.replaces:
+    if statement.kind is StatementKind.DROP_TABLE or statement.replaces:
         return statement.tables
     return tuple(dict.fromkeys(table for pair in statement.renames for table in pair))

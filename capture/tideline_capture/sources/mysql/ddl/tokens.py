@@ -28,7 +28,7 @@ _ASCII_IN_CHARACTERS = {
 that tells the characters apart."""
 
 
-class Shape(Enum):
+class TokenShape(Enum):
     """What a token is. A `WORD` is not quoted: a keyword or a name; a `NAME` is."""
 
     WORD = auto()
@@ -40,18 +40,18 @@ class Shape(Enum):
 class Token(NamedTuple):
     """``text`` is the word as written, the quoted name or string without quotes, or the mark."""
 
-    shape: Shape
+    shape: TokenShape
     text: str
 
     @property
     def upper(self) -> str:
         """The word in capitals, the mark; '' for what is quoted."""
-        return self.text.upper() if self.shape in (Shape.WORD, Shape.MARK) else ""
+        return self.text.upper() if self.shape in (TokenShape.WORD, TokenShape.MARK) else ""
 
 
-NOTHING = Token(Shape.MARK, "")
+NOTHING = Token(TokenShape.MARK, "")
 """What comes after the last token."""
-_CUT = Token(Shape.MARK, "…")
+_CUT = Token(TokenShape.MARK, "…")
 """What stands for more than was kept."""
 _CLAUSE_TOKENS_MAX = 200_000
 """An ENUM may have 65,535 values. A token takes some 150 bytes."""
@@ -65,7 +65,7 @@ class Unclear(Exception):
     """The statement is not of a form that is known here."""
 
 
-class Words:
+class DdlWords:
     """Takes the tokens of a statement, or of a part of it, one after another.
 
     ``taken`` are the keywords that it begins with, as far as they were accepted. Tokens are made as
@@ -134,7 +134,7 @@ class Words:
     def name(self) -> str:
         """Take a name, quoted or not. Raises `Unclear` when something else comes."""
         token = self.next()
-        if token.shape not in (Shape.WORD, Shape.NAME):
+        if token.shape not in (TokenShape.WORD, TokenShape.NAME):
             raise Unclear
         return token.text
 
@@ -172,9 +172,9 @@ class Words:
         if part:
             yield part
 
-    def within(self, part: Sequence[Token]) -> Words:
+    def within(self, part: Sequence[Token]) -> DdlWords:
         """Return a walk over a part of this statement."""
-        return Words(part, self.schema)
+        return DdlWords(part, self.schema)
 
 
 def tokens(
@@ -211,15 +211,15 @@ def tokens(
         elif kind == "word":
             # A number may end in a dot; whatever else does is part of a name.
             dotted = last == "." and not before.isdecimal()
-            yield Token(Shape.NAME if dotted else Shape.WORD, _decoded(found, charset))
+            yield Token(TokenShape.NAME if dotted else TokenShape.WORD, _decoded(found, charset))
         elif kind == "name" or (kind == "double" and ansi_quotes):
             quote = found[0]
             name = found[1:-1].replace(2 * quote, quote)
-            yield Token(Shape.NAME, _decoded(name, charset))
+            yield Token(TokenShape.NAME, _decoded(name, charset))
         elif kind in ("string", "double"):
-            yield Token(Shape.STRING, found[1:-1])
+            yield Token(TokenShape.STRING, found[1:-1])
         elif kind in ("mark", "close"):
-            yield from (Token(Shape.MARK, mark) for mark in found)
+            yield from (Token(TokenShape.MARK, mark) for mark in found)
         if kind not in ("space", "comment", "open"):
             before, last = last, found
     if inside:

@@ -30,7 +30,7 @@ _EXACT_NUMBERS = 53
 """A SET of more labels has numbers that no double is, and plain comparisons are made as doubles."""
 
 
-class ChunkQuery:
+class MysqlChunkQuery:
     """The statement of ``order``, and what its rows consist of: `width` values, the table's columns
     and then the numbers of key columns that are ordered by number."""
 

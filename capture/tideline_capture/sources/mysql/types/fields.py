@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tideline_capture.sources.mysql.types.gather import Bytes, Marks, Places, lengths, take
-from tideline_capture.sources.mysql.types.images import Shape
+from tideline_capture.sources.mysql.types.images import ImageShape
 
 _WINDOW_MAX = 256
 """The most bytes that are fetched together; `images.PADDING` covers them."""
@@ -40,7 +40,9 @@ class Variable:
 Field = Fixed | Variable
 
 
-def locate(data: Bytes, images: Places, shape: Shape, wanted: Sequence[int]) -> dict[int, Field]:
+def locate(
+    data: Bytes, images: Places, shape: ImageShape, wanted: Sequence[int]
+) -> dict[int, Field]:
     """Where the values of the ``wanted`` columns stand, by column."""
     locator = _Locator(data, images, shape)
     for column in range(max(wanted, default=-1) + 1):
@@ -51,7 +53,7 @@ def locate(data: Bytes, images: Places, shape: Shape, wanted: Sequence[int]) -> 
 class _Locator:
     """Passes the columns of all images one after the other."""
 
-    def __init__(self, data: Bytes, images: Places, shape: Shape) -> None:
+    def __init__(self, data: Bytes, images: Places, shape: ImageShape) -> None:
         self._data = data
         self._shape = shape
         self._nulls = take(data, images, 0, shape.null_bytes)

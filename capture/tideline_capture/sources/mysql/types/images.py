@@ -41,7 +41,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ImageShape:
     """How a table's images look; all of its columns are in every image."""
 
     slots: tuple[Slot, ...]
@@ -51,7 +51,9 @@ class Shape:
         return (len(self.slots) + 7) // 8
 
 
-def image_starts(data: Bytes, starts: Places, ends: Places, shape: Shape) -> tuple[Places, Places]:
+def image_starts(
+    data: Bytes, starts: Places, ends: Places, shape: ImageShape
+) -> tuple[Places, Places]:
     """Where the images in ``data[starts:ends]`` of each event begin, in log order, and how many
     each event has.
 
@@ -67,7 +69,7 @@ def image_starts(data: Bytes, starts: Places, ends: Places, shape: Shape) -> tup
 
 
 def image_starts_loop(
-    data: Bytes, starts: Places, ends: Places, shape: Shape
+    data: Bytes, starts: Places, ends: Places, shape: ImageShape
 ) -> tuple[Places, Places]:
     """The same contract as `image_starts`, by a plain loop over the images."""
     if (starts >= ends).any():
@@ -86,7 +88,9 @@ def _overrun() -> CorruptData:
 # Side by side ------------------------------------------------------------------------------------
 
 
-def _side_by_side(data: Bytes, starts: Places, ends: Places, shape: Shape) -> tuple[Places, Places]:
+def _side_by_side(
+    data: Bytes, starts: Places, ends: Places, shape: ImageShape
+) -> tuple[Places, Places]:
     step = _Step(data, shape)
     lanes: Places = np.arange(len(starts))
     counts: Places = np.zeros(len(starts), np.int64)
@@ -126,7 +130,7 @@ class _Step:
     fixed width costs nothing.
     """
 
-    def __init__(self, data: Bytes, shape: Shape) -> None:
+    def __init__(self, data: Bytes, shape: ImageShape) -> None:
         self._data = data
         self._words = -(-len(shape.slots) // _NULLS_IN_WORD)
         self._nulls = window(data, f"V{8 * self._words}")
@@ -166,7 +170,7 @@ _Segment = tuple[list[_Widths], int, int, int]
 
 
 @functools.lru_cache(maxsize=1024)
-def _segments(shape: Shape) -> list[_Segment]:
+def _segments(shape: ImageShape) -> list[_Segment]:
     """Fixed-width columns up to the next column behind a length; then that one (0 at the end)."""
     segments: list[_Segment] = []
     run: dict[int, dict[int, int]] = {}
@@ -196,7 +200,7 @@ def _used_bits(columns: int, words: int) -> npt.NDArray[np.uint64]:
 # One by one --------------------------------------------------------------------------------------
 
 
-def _loop(data: Bytes, shape: Shape) -> Callable[[int, int], list[int]]:
+def _loop(data: Bytes, shape: ImageShape) -> Callable[[int, int], list[int]]:
     """What finds the images between two places.
 
     Images with the same NULLs have the same steps: a distance, then a length of some bytes.
@@ -226,7 +230,7 @@ def _loop(data: Bytes, shape: Shape) -> Callable[[int, int], list[int]]:
     return images
 
 
-def _pattern(shape: Shape, nulls: int) -> tuple[list[tuple[int, int]], int]:
+def _pattern(shape: ImageShape, nulls: int) -> tuple[list[tuple[int, int]], int]:
     steps, distance = [], shape.null_bytes
     for column, slot in enumerate(shape.slots):
         if nulls >> column & 1:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tideline.contract.schema import RESERVED_PREFIX, TableId, is_reserved
-from tideline_capture.sources.choices import Choice, ways_on
+from tideline_capture.sources.choices import KeyChoice, ways_on
 from tideline_capture.sources.postgres.names import qualified, quoted
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class TableParts:
     """Raw rows of one table: pg_class, columns, key attribute numbers, partition leaves, and the
     columns that these have filled.
     ``refusal``: why the key that the settings name is none, with what helps."""
@@ -26,11 +26,11 @@ class Parts:
 
 
 def with_named_key(
-    parts: Parts,
+    parts: TableParts,
     key: Sequence[str],
     unique: Sequence[Sequence[Any]],
     firm: Sequence[Sequence[Any]],
-) -> Parts:
+) -> TableParts:
     """``parts`` with the key that the settings name, or why it is none: uniqueness that nobody
     enforces is no key, and neither is what old rows are not logged by."""
     table = TableId(parts.row[1], parts.row[2])
@@ -38,7 +38,7 @@ def with_named_key(
     numbers = {row[1]: row[0] for row in parts.columns}
     said = f"the key that the settings name ({', '.join(key)})"
 
-    def refused(reason: str, hint: str) -> Parts:
+    def refused(reason: str, hint: str) -> TableParts:
         return replace(parts, key=(), refusal=(f"{said} is none: {reason}", hint))
 
     absent = [name for name in key if name not in numbers]
@@ -73,7 +73,7 @@ def with_named_key(
 
 
 def problem_of(
-    table: TableId, key: tuple[str, ...], parts: Parts, choice: Choice
+    table: TableId, key: tuple[str, ...], parts: TableParts, choice: KeyChoice
 ) -> tuple[str | None, str | None]:
     """Why the table cannot be captured, and what would change that."""
     name = qualified(table)
@@ -101,7 +101,9 @@ def problem_of(
     return _keyless_problem(table, parts, choice)
 
 
-def _keyless_problem(table: TableId, parts: Parts, choice: Choice) -> tuple[str | None, str | None]:
+def _keyless_problem(
+    table: TableId, parts: TableParts, choice: KeyChoice
+) -> tuple[str | None, str | None]:
     """Of a table without a key, or whose key has a column that the log lacks."""
     name = qualified(table)
     if not choice.keyless or parts.key:
@@ -117,7 +119,7 @@ def _keyless_problem(table: TableId, parts: Parts, choice: Choice) -> tuple[str 
     return None, None
 
 
-def _logged_by_key(parts: Parts, leaf: Sequence[Any]) -> bool:
+def _logged_by_key(parts: TableParts, leaf: Sequence[Any]) -> bool:
     """Whether old rows of the partition are logged with the key of the whole table: otherwise its
     deletes name no row, or the server refuses them because the root is published."""
     return leaf[2] == "f" or parts.row[7] in (leaf[4] or ())

@@ -19,9 +19,13 @@ from tideline.contract.manifest import ColumnNumbers
 from tideline.contract.patterns import matches
 from tideline.contract.schema import Column, TableId, TableSchema
 from tideline_capture.core.events import TableFacts
-from tideline_capture.sources.choices import Choice, Choices, no_choice
+from tideline_capture.sources.choices import Choices, KeyChoice, no_choice
 from tideline_capture.sources.postgres.catalog.defaults import known_defaults
-from tideline_capture.sources.postgres.catalog.problems import Parts, problem_of, with_named_key
+from tideline_capture.sources.postgres.catalog.problems import (
+    TableParts,
+    problem_of,
+    with_named_key,
+)
 from tideline_capture.sources.postgres.catalog.queries import (
     COLUMNS,
     FILLED,
@@ -41,7 +45,7 @@ _LABELS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogTable:
+class PostgresCatalogTable:
     """A table's facts with what only this source needs.
 
     ``partitioned``: its rows are those of its partitions; the rows of tables that inherit from any
@@ -70,7 +74,7 @@ def read_tables(
     publication: str,
     types: TypeNames,
     choices: Choices = no_choice,
-) -> list[CatalogTable]:
+) -> list[PostgresCatalogTable]:
     """The facts of the tables ``oids``, in the order of their names; missing ones are left out.
 
     ``choices`` says of which tables the rows are told apart by other columns than the declared key,
@@ -93,7 +97,7 @@ def read_tables(
     found = []
     for row in tables:
         oid = row[0]
-        parts = Parts(
+        parts = TableParts(
             row,
             columns.get(oid, []),
             keys.get(row[7], []),
@@ -114,7 +118,9 @@ def _by_first(cursor: Any, query: str, given: dict[str, Any]) -> dict[int, list[
     return rows
 
 
-def _table(cursor: Any, parts: Parts, types: TypeNames, choice: Choice) -> CatalogTable:
+def _table(
+    cursor: Any, parts: TableParts, types: TypeNames, choice: KeyChoice
+) -> PostgresCatalogTable:
     oid, schema_name, name, kind, _, _, filenode, *_ = parts.row
     membership, _, rows, last, _, changed_by, comment = parts.row[8:]
     table = TableId(schema_name, name)
@@ -151,7 +157,7 @@ def _table(cursor: Any, parts: Parts, types: TypeNames, choice: Choice) -> Catal
         ),
     )
     casts = tuple(row[7] for row in parts.columns)
-    return CatalogTable(
+    return PostgresCatalogTable(
         facts, table, kind == "p", casts, rows + sum(leaf[3] for leaf in parts.leaves)
     )
 
@@ -176,7 +182,7 @@ def make_schema(
     return TableSchema(str(table), columns, key)
 
 
-def _members(cursor: Any, parts: Parts, types: TypeNames, resolved: Sequence[PgType]) -> str:
+def _members(cursor: Any, parts: TableParts, types: TypeNames, resolved: Sequence[PgType]) -> str:
     """A digest of the partitions, of row types' attributes and of which columns are generated (one
     that is so no longer comes with values), ``+``, and one per enum label (new labels change no
     row)."""
@@ -193,7 +199,7 @@ def _members(cursor: Any, parts: Parts, types: TypeNames, resolved: Sequence[PgT
     return f"{partitions}+{','.join(labels)}"
 
 
-def _key_digest(parts: Parts) -> str:
+def _key_digest(parts: TableParts) -> str:
     numbers = [number for (number,) in parts.key]
     columns = {row[0]: row for row in parts.columns}
     return _digest([(n, *columns[n][1:4], columns[n][5]) for n in numbers if n in columns])

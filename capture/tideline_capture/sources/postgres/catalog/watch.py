@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg2
-import structlog
 
 from tideline.contract.errors import Unavailable
 from tideline.contract.position import SourcePosition
-from tideline_capture.core.events import CatalogRound, MarkKind, Snapshot, SourceLoad, TableFacts
+from tideline_capture.core.events import MarkKind, Snapshot, SourceLoad, TableFacts
 from tideline_capture.sources.choices import Choices, no_choice
-from tideline_capture.sources.mark_key import MarkKey, round_token
-from tideline_capture.sources.nothing import nothing_chosen
+from tideline_capture.sources.mark_key import MarkKey
 from tideline_capture.sources.postgres.catalog.tables import list_tables, read_tables
 from tideline_capture.sources.postgres.catalog.type_names import TypeNames
 from tideline_capture.sources.postgres.connect import query_failed
 from tideline_capture.sources.postgres.load import read_load
 from tideline_capture.sources.postgres.publication import has_publication, publish, withdraw
 from tideline_capture.sources.postgres.watermarks import take_snapshot, write_mark
+from tideline_capture.sources.rounds import CatalogRounds
 
-log = structlog.get_logger("tideline.postgres")
 
-
-class CatalogWatch:
-    """A `Watch` on one SQL connection in autocommit."""
+class PostgresWatch(CatalogRounds):
+    """A `SourceWatch` on one SQL connection in autocommit."""
 
     def __init__(
         self,
@@ -38,30 +35,34 @@ class CatalogWatch:
         exclude: Sequence[str],
         choices: Choices = no_choice,
     ) -> None:
+        super().__init__(include)
         self._connection = connection
         self._key = key
         self._publication = publication
         self._slot = slot
-        self._include = include
         self._exclude = exclude
         self._choices = choices
         self._types = TypeNames()
-        self._told_empty = False
 
-    def round(self, register: Callable[[CatalogRound], None]) -> None:
-        """See `Watch.round`."""
-        token = round_token()
+    def write_mark(self, kind: MarkKind, token: str) -> None:
+        """See `CatalogRounds.write_mark`."""
         try:
             with self._connection.cursor() as cursor:
-                write_mark(cursor, self._key, MarkKind.CATALOG_LOW, token)
+                write_mark(cursor, self._key, kind, token)
+        except psycopg2.Error as error:
+            raise query_failed(error) from None
+
+    def look(self) -> tuple[Snapshot, list[TableFacts]]:
+        """See `CatalogRounds.look`."""
+        try:
+            with self._connection.cursor() as cursor:
                 snapshot = take_snapshot(cursor)
-                register(CatalogRound(token, tuple(self._look(cursor)), snapshot))
-                write_mark(cursor, self._key, MarkKind.HEARTBEAT, token)
+                return snapshot, self._look(cursor)
         except psycopg2.Error as error:
             raise query_failed(error) from None
 
     def snapshot(self) -> Snapshot:
-        """See `Watch.snapshot`."""
+        """See `SourceWatch.snapshot`."""
         try:
             with self._connection.cursor() as cursor:
                 return take_snapshot(cursor)
@@ -69,7 +70,7 @@ class CatalogWatch:
             raise query_failed(error) from None
 
     def load(self, position: SourcePosition, source_time_us: int | None) -> SourceLoad:
-        """See `Watch.load`. The slot says what is needed of the log."""
+        """See `SourceWatch.load`. The slot says what is needed of the log."""
         try:
             with self._connection.cursor() as cursor:
                 return read_load(cursor, self._slot)
@@ -89,9 +90,6 @@ class CatalogWatch:
         if not has_publication(cursor, self._publication):
             raise Unavailable(f"publication {self._publication!r} was dropped: it is made again")
         found = self._read(cursor)
-        if not found and not self._told_empty:
-            log.warning(nothing_chosen().message, tables=list(self._include))
-        self._told_empty = not found
         changed = withdraw(cursor, self._publication, found)
         if not all(facts.membership or facts.problem for facts in found):
             changed |= publish(cursor, self._publication, found)

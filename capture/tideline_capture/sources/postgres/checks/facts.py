@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from tideline.contract.schema import TableId
-from tideline_capture.sources.finding import Session
+from tideline_capture.sources.finding import SecuredSession
 from tideline_capture.sources.postgres.names import qualified
 from tideline_capture.sources.sockets import stays_here
 
 
 @dataclass(frozen=True, slots=True)
-class ServerFacts:
+class PostgresServerFacts:
     """The server, the database and the role that is logged in.
 
     ``prepared`` names prepared transactions that are older than seconds.
     """
 
-    session: Session
+    session: SecuredSession
     version_num: int
     version: str
     wal_level: str
@@ -45,7 +45,7 @@ class ServerFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class CatalogJudgement:
     """What the catalog's own look says of a table whose key the settings choose: why it cannot be
     captured, and what helps; None when it can."""
 
@@ -78,7 +78,7 @@ class RelationFacts:
     columns: tuple[str, ...]
     generated: tuple[str, ...]
     leaf_identities: tuple[str, ...]
-    judged: Judged | None = None
+    judged: CatalogJudgement | None = None
 
     @property
     def sql(self) -> str:
@@ -111,13 +111,13 @@ class SlotFacts:
     confirmed_lsn: int
 
 
-def read_server(connection: Any) -> ServerFacts:
-    session = Session(
+def read_server(connection: Any) -> PostgresServerFacts:
+    session = SecuredSession(
         here=stays_here(connection.fileno()),
         encrypted=connection.info.ssl_in_use,
         verified=connection.info.dsn_parameters.get("sslmode") in _VERIFIED,
     )
-    return ServerFacts(session, *_rows(connection, _SERVER)[0])
+    return PostgresServerFacts(session, *_rows(connection, _SERVER)[0])
 
 
 def read_relations(connection: Any) -> list[RelationFacts]:

@@ -18,10 +18,10 @@ from tideline_capture.sources.finding import Finding, check_session, error, ok, 
 from tideline_capture.sources.postgres.catalog.tables import list_tables, read_tables
 from tideline_capture.sources.postgres.catalog.type_names import TypeNames
 from tideline_capture.sources.postgres.checks.facts import (
-    Judged,
+    CatalogJudgement,
+    PostgresServerFacts,
     PublicationFacts,
     RelationFacts,
-    ServerFacts,
     SlotFacts,
     read_publication,
     read_relations,
@@ -42,7 +42,7 @@ _RESTART = " -- then restart the server"
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class PreflightNames:
     """The slot's name, and publication and role as SQL identifiers."""
 
     slot: str
@@ -76,7 +76,7 @@ def run_preflight(
     published = read_publication(connection, publication)
     slot_facts = read_slot(connection, slot)
     captured = chain_lsn()
-    names = Names(slot, quoted(publication), quoted(server.role))
+    names = PreflightNames(slot, quoted(publication), quoted(server.role))
     findings = (
         *check_server(server, names),
         *check_capacity(server, slot_facts),
@@ -106,12 +106,12 @@ def _judged(
         for one in found
     }
     return [
-        replace(one, judged=Judged(reasons[one.table])) if one.table in reasons else one
+        replace(one, judged=CatalogJudgement(reasons[one.table])) if one.table in reasons else one
         for one in chosen
     ]
 
 
-def check_server(server: ServerFacts, names: Names) -> Iterator[Finding]:
+def check_server(server: PostgresServerFacts, names: PreflightNames) -> Iterator[Finding]:
     """Version, standby, wal_level, encoding, the role's right to replicate, encryption."""
     if server.version_num < VERSION_NUM_MIN:
         yield error("version", f"PostgreSQL {server.version} is too old", "upgrade to 14 or newer")
@@ -130,7 +130,7 @@ def check_server(server: ServerFacts, names: Names) -> Iterator[Finding]:
     yield ok("synchronous_commit", f"synchronous_commit is {server.synchronous_commit}")
 
 
-def _check_encoding(server: ServerFacts) -> Iterator[Finding]:
+def _check_encoding(server: PostgresServerFacts) -> Iterator[Finding]:
     if server.encoding == "UTF8":
         yield ok("encoding", "the database's encoding is UTF8")
     elif server.encoding == "SQL_ASCII":
@@ -144,7 +144,7 @@ def _check_encoding(server: ServerFacts) -> Iterator[Finding]:
         yield warning("encoding", text)
 
 
-def _check_replication(server: ServerFacts, names: Names) -> Finding:
+def _check_replication(server: PostgresServerFacts, names: PreflightNames) -> Finding:
     if server.replication or server.superuser:
         return ok("replication", f"the role {names.role} may replicate")
     if server.rds:
@@ -156,7 +156,7 @@ def _check_replication(server: ServerFacts, names: Names) -> Finding:
     )
 
 
-def check_capacity(server: ServerFacts, slot: SlotFacts | None) -> Iterator[Finding]:
+def check_capacity(server: PostgresServerFacts, slot: SlotFacts | None) -> Iterator[Finding]:
     """A free slot and a free sender, what the slot may keep, what slot creation would wait for."""
     free = server.slots_max - server.slots_used
     if slot is None and free < 1:
@@ -193,8 +193,8 @@ def check_capacity(server: ServerFacts, slot: SlotFacts | None) -> Iterator[Find
 def check_publication(
     publication: PublicationFacts | None,
     chosen: Sequence[RelationFacts],
-    server: ServerFacts,
-    names: Names,
+    server: PostgresServerFacts,
+    names: PreflightNames,
 ) -> Iterator[Finding]:
     """It exists or can be made, publishes all operations through the root, and all our tables."""
     captured = [one for one in chosen if parked_reason(one) is None]
@@ -238,7 +238,7 @@ def _check_members(
     publication: PublicationFacts,
     chosen: Sequence[RelationFacts],
     captured: Sequence[RelationFacts],
-    server: ServerFacts,
+    server: PostgresServerFacts,
     name: str,
 ) -> Iterator[Finding]:
     absent = [one for one in captured if one.table not in publication.published]
@@ -276,8 +276,8 @@ def _check_members(
 def check_slot(
     slot: SlotFacts | None,
     publication: PublicationFacts | None,
-    server: ServerFacts,
-    names: Names,
+    server: PostgresServerFacts,
+    names: PreflightNames,
     *,
     chain_lsn: int | None,
 ) -> Iterator[Finding]:

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 
 from tideline.contract.errors import CorruptData
 
-ROW_KINDS = b"IUD"
 POSTGRES_EPOCH_US = 946_684_800_000_000
 """2000-01-01 in µs since 1970; the protocol counts from the former, Tideline from the latter."""
 
-_RELATION_ID = struct.Struct(">xI")
 _BEGIN = struct.Struct(">xQqI")
 _COMMIT = struct.Struct(">xxQQq")
 _LSN = struct.Struct(">xQ")
@@ -40,7 +38,7 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class CommitMessage:
     """A transaction's last message. A stream resumed at ``end_lsn`` does not send it again."""
 
     commit_lsn: int
@@ -82,7 +80,7 @@ class Type:
 
 
 @dataclass(frozen=True, slots=True)
-class Truncate:
+class TruncateMessage:
     """All these relations were emptied, in one statement."""
 
     relation_oids: tuple[int, ...]
@@ -91,7 +89,7 @@ class Truncate:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class LogicalMessage:
     """What ``pg_logical_emit_message`` wrote."""
 
     transactional: bool
@@ -101,20 +99,16 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class OriginMessage:
     """The transaction was replicated here from another server."""
 
     commit_lsn: int
     name: str
 
 
-RareMessage = Begin | Commit | Relation | Type | Truncate | Message | Origin
-
-
-def relation_oid(payload: bytes) -> int:
-    """The relation that a row message (or a Relation message) is about."""
-    oid: int = _RELATION_ID.unpack_from(payload)[0]
-    return oid
+RareMessage = (
+    Begin | CommitMessage | Relation | Type | TruncateMessage | LogicalMessage | OriginMessage
+)
 
 
 def parse_message(payload: bytes) -> RareMessage:
@@ -139,9 +133,9 @@ def _begin(payload: bytes) -> Begin:
     return Begin(final_lsn, time + POSTGRES_EPOCH_US, xid)
 
 
-def _commit(payload: bytes) -> Commit:
+def _commit(payload: bytes) -> CommitMessage:
     commit_lsn, end_lsn, time = _COMMIT.unpack(payload)
-    return Commit(commit_lsn, end_lsn, time + POSTGRES_EPOCH_US)
+    return CommitMessage(commit_lsn, end_lsn, time + POSTGRES_EPOCH_US)
 
 
 def _relation(payload: bytes) -> Relation:
@@ -168,13 +162,13 @@ def _type(payload: bytes) -> Type:
     return Type(oid, schema or "pg_catalog", name)
 
 
-def _truncate(payload: bytes) -> Truncate:
+def _truncate(payload: bytes) -> TruncateMessage:
     count, options = _TRUNCATE.unpack_from(payload)
     oids = struct.unpack(f">{count}I", payload[_TRUNCATE.size :])
-    return Truncate(oids, bool(options & 1), bool(options & 2))
+    return TruncateMessage(oids, bool(options & 1), bool(options & 2))
 
 
-def _message(payload: bytes) -> Message:
+def _message(payload: bytes) -> LogicalMessage:
     flags, lsn = _MESSAGE.unpack_from(payload)
     # Every role may choose one; in a database without an encoding it may be any bytes.
     prefix, at = _text(payload, _MESSAGE.size, errors="replace")
@@ -182,13 +176,13 @@ def _message(payload: bytes) -> Message:
     content = payload[at + _LENGTH.size :]
     if len(content) != length:
         raise ValueError("length differs")
-    return Message(bool(flags & 1), lsn, prefix, content)
+    return LogicalMessage(bool(flags & 1), lsn, prefix, content)
 
 
-def _origin(payload: bytes) -> Origin:
+def _origin(payload: bytes) -> OriginMessage:
     (lsn,) = _LSN.unpack_from(payload)
     name, _ = _text(payload, _LSN.size)
-    return Origin(lsn, name)
+    return OriginMessage(lsn, name)
 
 
 def _text(payload: bytes, at: int, *, errors: str = "strict") -> tuple[str, int]:

@@ -40,9 +40,9 @@ from tideline_capture.sources.postgres.connect import query_failed, replication_
 from tideline_capture.sources.postgres.replication.decode import decode_rows
 from tideline_capture.sources.postgres.replication.pgoutput import (
     POSTGRES_EPOCH_US,
-    Message,
+    LogicalMessage,
     Relation,
-    Truncate,
+    TruncateMessage,
     parse_message,
 )
 from tideline_capture.sources.postgres.replication.relations import Relations
@@ -211,10 +211,10 @@ class TransactionReader:
         message = parse_message(payload)
         if isinstance(message, Relation):
             return (self._relations.announce(message, self._xid),)
-        if isinstance(message, Truncate):
+        if isinstance(message, TruncateMessage):
             tables = [self._relations.schema(oid).table for oid in message.relation_oids]
             return (Truncated(tuple(tables), self._xid),)
-        if not isinstance(message, Message) or not message.transactional:
+        if not isinstance(message, LogicalMessage) or not message.transactional:
             return ()
         mark = parse_mark(message.prefix, message.content, self._key)
         return () if mark is None else (mark,)

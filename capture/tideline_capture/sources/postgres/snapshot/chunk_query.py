@@ -11,7 +11,7 @@ from typing import Any
 
 from tideline.contract.errors import InvariantBroken
 from tideline_capture.core.events import ChunkOrder
-from tideline_capture.sources.postgres.catalog.tables import CatalogTable
+from tideline_capture.sources.postgres.catalog.tables import PostgresCatalogTable
 from tideline_capture.sources.postgres.names import qualified, quoted
 
 _LESS, _AT_MOST, _AT_LEAST, _GREATER = 1, 2, 4, 5
@@ -40,10 +40,10 @@ WHERE a.attrelid = %s AND a.attname = ANY (%s) AND s.nspname <> 'pg_catalog'
 """What ``ORDER BY`` goes by, for key columns whose type has operators outside of pg_catalog."""
 
 
-class ChunkQuery:
+class PostgresChunkQuery:
     """The COPY statements of one chunk. Identifiers are the catalog's, quoted; values literals."""
 
-    def __init__(self, cursor: Any, order: ChunkOrder, table: CatalogTable) -> None:
+    def __init__(self, cursor: Any, order: ChunkOrder, table: PostgresCatalogTable) -> None:
         schema = table.facts.schema
         if schema is None:
             raise InvariantBroken(f"a chunk of {order.table}, which has no schema")

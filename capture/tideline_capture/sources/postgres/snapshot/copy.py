@@ -8,7 +8,10 @@ as the log's columns are. Both give the same values; that is tested for every ty
 from __future__ import annotations
 
 import codecs
+import io
 from collections.abc import Mapping, Sequence
+from csv import field_size_limit
+from csv import reader as read_records
 
 import pyarrow as pa
 import pyarrow.csv as csv
@@ -21,6 +24,45 @@ from tideline_capture.sources.postgres.types import to_arrow
 
 CSV_BYTES_MAX = 2**31 - 2
 """Arrow's reader takes the whole chunk as one block, whose size has 32 bits."""
+
+field_size_limit(CSV_BYTES_MAX)
+"""Python's own limit of 128 KiB per field is below what a text column holds."""
+
+
+class CopiedRows:
+    """Takes COPY's rows, one call each; past ``bytes_max`` the rest is counted as cut off."""
+
+    def __init__(self, bytes_max: int | None) -> None:
+        self.cut = False
+        self.bytes = 0
+        self._bytes_max = bytes_max
+        self._rows: list[bytes] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def write(self, row: bytes) -> None:
+        if self._bytes_max is not None and self.bytes >= self._bytes_max:
+            self.cut = True
+            return
+        self._rows.append(row)
+        self.bytes += len(row)
+
+    def read(self, size: int = -1) -> bytes:
+        """Never called; psycopg2 asks that a file has it."""
+        return b""
+
+    def data(self) -> bytes:
+        return b"".join(self._rows)
+
+    def last_key(self, key: Sequence[str], names: Sequence[str]) -> tuple[str, ...] | None:
+        """The ``key`` of the last row taken, whose columns are ``names``, as the server printed
+        it."""
+        if not self._rows:
+            return None
+        row = io.StringIO(self._rows[-1].decode(), newline="")
+        record = next(read_records(row, strict=True))
+        return tuple(record[names.index(name)] for name in key)
 
 
 def chunk_from_csv(data: bytes, columns: Sequence[Column]) -> pa.RecordBatch:

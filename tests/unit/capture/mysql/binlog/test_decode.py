@@ -9,7 +9,8 @@ from tests.fixtures.mysql_binlog import joined
 from tests.fixtures.mysql_images import behind_length, image, stored_date
 from tideline.contract.errors import CorruptData, InvariantBroken
 from tideline.contract.schema import TableId
-from tideline_capture.sources.mysql.binlog.decode import Decoded, Walked, walk_events
+from tideline_capture.sources.decoded import Decoded
+from tideline_capture.sources.mysql.binlog.decode import Walked, walk_events
 from tideline_capture.sources.mysql.types import images
 from tideline_capture.sources.mysql.types.columns import Code, MysqlColumn, MysqlTable
 

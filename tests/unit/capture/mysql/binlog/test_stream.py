@@ -16,7 +16,7 @@ from pymysqlreplication import BinLogStreamReader
 
 from tideline.contract.errors import InvariantBroken, SourceLost
 from tideline.contract.position import MysqlPosition
-from tideline.settings import Source
+from tideline.settings import SourceSettings
 from tideline_capture.sources.mysql.binlog import stream
 from tideline_capture.sources.mysql.binlog.stream import (
     CONNECT,
@@ -26,7 +26,7 @@ from tideline_capture.sources.mysql.binlog.stream import (
     open_stream,
 )
 
-SOURCE = Source.model_validate({"url": "mysql://u:secret@127.0.0.1:1/?ssl-mode=DISABLED"})
+SOURCE = SourceSettings.model_validate({"url": "mysql://u:secret@127.0.0.1:1/?ssl-mode=DISABLED"})
 
 
 def test_mysql_replication_connects_by_these_names() -> None:

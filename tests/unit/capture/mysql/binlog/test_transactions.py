@@ -36,11 +36,11 @@ from tideline_capture.sources.mysql.binlog.framing import packet
 from tideline_capture.sources.mysql.binlog.log_events import STRICT
 from tideline_capture.sources.mysql.binlog.log_state import LogState
 from tideline_capture.sources.mysql.binlog.rare import RareEvents
-from tideline_capture.sources.mysql.binlog.rules import Rules
+from tideline_capture.sources.mysql.binlog.rules import LogRules
 from tideline_capture.sources.mysql.binlog.stream import over
 from tideline_capture.sources.mysql.binlog.table_cache import Role, TableCache
 from tideline_capture.sources.mysql.binlog.transactions import BinlogReader
-from tideline_capture.sources.mysql.board import Board
+from tideline_capture.sources.mysql.board import WatermarkRegistry
 
 ANNOTATE = 160
 FIRST = (EventCode.ROTATE, EventCode.FORMAT_DESCRIPTION)
@@ -119,7 +119,7 @@ def reader_of(
     def refuse(place: MysqlPosition) -> Any:
         raise SourceLost("nothing is replayed")
 
-    rules = Rules(
+    rules = LogRules(
         goes_on,
         True,
         lambda table: "other" not in table,
@@ -129,7 +129,12 @@ def reader_of(
     )
     tables = TableCache(lambda table: Role.CHOSEN, lambda table: {}, lambda table: True)
     rare = RareEvents(
-        state, tables, Board(), key=MarkKey("i"), held={} if held is None else held, rules=rules
+        state,
+        tables,
+        WatermarkRegistry(),
+        key=MarkKey("i"),
+        held={} if held is None else held,
+        rules=rules,
     )
     return BinlogReader(state, tables, rare, rules)
 

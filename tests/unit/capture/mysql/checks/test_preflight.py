@@ -9,11 +9,15 @@ import pytest
 
 from tideline.contract.position import MysqlPosition
 from tideline.contract.schema import TableId
-from tideline_capture.sources.finding import Finding, Session
+from tideline_capture.sources.finding import Finding, SecuredSession
 from tideline_capture.sources.mysql.catalog.cascades import is_cascading
-from tideline_capture.sources.mysql.checks.facts import MarkTableFacts, PlaceFacts, ServerFacts
+from tideline_capture.sources.mysql.checks.facts import MarkTableFacts, MysqlServerFacts, PlaceFacts
 from tideline_capture.sources.mysql.checks.log import assign, check_log, check_replica
-from tideline_capture.sources.mysql.checks.preflight import Plan, check_position, check_server
+from tideline_capture.sources.mysql.checks.preflight import (
+    PreflightPlan,
+    check_position,
+    check_server,
+)
 from tideline_capture.sources.mysql.checks.tables import check_mark_table, create_statements
 
 MARKS = TableId("tideline", "watermark")
@@ -26,7 +30,7 @@ LOG = {
     "binlog_expire_logs_seconds": "2592000",
     "read_only": "OFF",
 }
-MYSQL = ServerFacts(
+MYSQL = MysqlServerFacts(
     flavour="mysql",
     version=(8, 0, 36),
     version_text="8.0.36",
@@ -38,7 +42,7 @@ MYSQL = ServerFacts(
         "server_uuid": "u-1",
     },
     user="'tideline'@'%'",
-    session=Session(here=False, encrypted=True, verified=True),
+    session=SecuredSession(here=False, encrypted=True, verified=True),
     replica=False,
     may_stream=True,
     may_see_log=True,
@@ -51,8 +55,8 @@ MARIADB = dataclasses.replace(
     variables={**LOG, "gtid_strict_mode": "ON", "server_uid": "u-2"},
 )
 PLANS = {
-    "mysql": Plan(flavour="mysql", tables=("*.*",), exclude=(), marks=MARKS),
-    "mariadb": Plan(flavour="mariadb", tables=("*.*",), exclude=(), marks=MARKS),
+    "mysql": PreflightPlan(flavour="mysql", tables=("*.*",), exclude=(), marks=MARKS),
+    "mariadb": PreflightPlan(flavour="mariadb", tables=("*.*",), exclude=(), marks=MARKS),
 }
 
 
@@ -60,7 +64,9 @@ def bad(findings: Iterable[Finding]) -> list[tuple[str, str]]:
     return [(one.name, one.level) for one in findings if one.level != "ok"]
 
 
-def judged(server: ServerFacts, variables: Mapping[str, str | None] | None = None) -> list[Finding]:
+def judged(
+    server: MysqlServerFacts, variables: Mapping[str, str | None] | None = None
+) -> list[Finding]:
     """All judgments of the server with some variables changed, or (None) unknown to it."""
     merged = {**server.variables, **(variables or {})}
     known = {name: value for name, value in merged.items() if value is not None}
@@ -74,7 +80,7 @@ def judged(server: ServerFacts, variables: Mapping[str, str | None] | None = Non
 
 
 @pytest.mark.parametrize("server", [MYSQL, MARIADB])
-def test_a_good_server(server: ServerFacts) -> None:
+def test_a_good_server(server: MysqlServerFacts) -> None:
     assert bad(judged(server)) == []
     assert server.system_id == ("u-1" if server is MYSQL else "u-2")
 
@@ -110,7 +116,7 @@ def test_a_good_server(server: ServerFacts) -> None:
     ],
 )
 def test_one_setting(
-    server: ServerFacts,
+    server: MysqlServerFacts,
     variables: Mapping[str, str | None],
     expected: tuple[str, str] | None,
 ) -> None:
@@ -121,9 +127,9 @@ def test_one_setting(
     ("changed", "expected"),
     [
         ({"version": (5, 7, 44)}, [("version", "error")]),
-        ({"session": Session(False, False, False)}, [("encryption", "warning")]),
-        ({"session": Session(False, True, False)}, [("encryption", "warning")]),
-        ({"session": Session(True, False, False)}, []),
+        ({"session": SecuredSession(False, False, False)}, [("encryption", "warning")]),
+        ({"session": SecuredSession(False, True, False)}, [("encryption", "warning")]),
+        ({"session": SecuredSession(True, False, False)}, []),
         ({"may_stream": False}, [("replication_slave", "error")]),
         ({"may_see_log": False}, [("replication_client", "error")]),
     ],

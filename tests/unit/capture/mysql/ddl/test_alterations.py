@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tideline_capture.sources.mysql.ddl.classify import classify
-from tideline_capture.sources.mysql.ddl.statement import Statement
+from tideline_capture.sources.mysql.ddl.statement import DdlStatement
 
 
-def read(clauses: str) -> Statement:
+def read(clauses: str) -> DdlStatement:
     text = f"ALTER TABLE t {clauses}".encode()
     return classify(text, mariadb=True, default_schema="d", charset="utf8mb4")
 

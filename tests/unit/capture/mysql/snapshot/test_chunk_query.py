@@ -11,7 +11,7 @@ from tideline.contract.request import TimeRange
 from tideline.contract.schema import TableId
 from tideline_capture.core.events import ChunkOrder
 from tideline_capture.sources.mysql.names import qualified, quoted
-from tideline_capture.sources.mysql.snapshot.chunk_query import ChunkQuery
+from tideline_capture.sources.mysql.snapshot.chunk_query import MysqlChunkQuery
 from tideline_capture.sources.mysql.types.columns import BYTES, Code, MysqlColumn, MysqlTable
 from tideline_capture.sources.mysql.types.literals import (
     NotAValue,
@@ -28,12 +28,12 @@ RATIO = MysqlColumn("ratio", Code.FLOAT)
 AT = MysqlColumn("at", Code.DATETIME2, fsp=6)
 
 
-def query(key: tuple[MysqlColumn, ...], **fields: Any) -> ChunkQuery:
+def query(key: tuple[MysqlColumn, ...], **fields: Any) -> MysqlChunkQuery:
     table = MysqlTable(
         TableId("shop", "t"), (ID, NAME, KIND, RATIO, AT), tuple(c.name for c in key)
     )
     values = {"rows_max": 9, "bytes_max": 1, **fields}
-    return ChunkQuery(ChunkOrder("token", "r", "shop.t", **values), table)
+    return MysqlChunkQuery(ChunkOrder("token", "r", "shop.t", **values), table)
 
 
 SELECT = "SELECT t.`id`, t.`na``me`, t.`kind`, t.`ratio` * 1E0, t.`at`"
@@ -65,7 +65,7 @@ def test_a_set_with_more_labels_than_a_double_counts_is_compared_as_an_integer()
     wide = MysqlColumn("s", Code.SET, charset="latin1", labels=tuple(map(str, range(54))))
     table = MysqlTable(TableId("shop", "t"), (wide,), ("s",))
     order = ChunkOrder("token", "r", "shop.t", 1, 1, after_key=("5",))
-    assert "(CAST(t.`s` AS UNSIGNED) > 5)" in ChunkQuery(order, table).rows()
+    assert "(CAST(t.`s` AS UNSIGNED) > 5)" in MysqlChunkQuery(order, table).rows()
 
 
 def test_asked_for_keys() -> None:

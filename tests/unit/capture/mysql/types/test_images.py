@@ -15,10 +15,15 @@ from tideline_capture.sources.mysql.types import images
 from tideline_capture.sources.mysql.types.columns import Code, MysqlColumn
 from tideline_capture.sources.mysql.types.fields import Fixed, Variable, locate
 from tideline_capture.sources.mysql.types.gather import Bytes, Places
-from tideline_capture.sources.mysql.types.images import Shape, Slot, image_starts, image_starts_loop
+from tideline_capture.sources.mysql.types.images import (
+    ImageShape,
+    Slot,
+    image_starts,
+    image_starts_loop,
+)
 
-Walk = Callable[[Bytes, Places, Places, Shape], tuple[Places, Places]]
-SHAPE = Shape((Slot(8), Slot(0, 1), Slot(3), Slot(0, 2), Slot(4)))
+Walk = Callable[[Bytes, Places, Places, ImageShape], tuple[Places, Places]]
+SHAPE = ImageShape((Slot(8), Slot(0, 1), Slot(3), Slot(0, 2), Slot(4)))
 COLUMNS = [MysqlColumn(f"c{at}", Code.BLOB) for at in range(len(SHAPE.slots))]
 
 both = pytest.mark.parametrize("walk", [image_starts, image_starts_loop])
@@ -67,7 +72,7 @@ def test_an_event_that_ends_elsewhere_is_refused(walk: Walk, change: int) -> Non
 
 @both
 def test_a_length_beyond_everything_is_refused(walk: Walk) -> None:
-    shape = Shape((Slot(0, 4),))
+    shape = ImageShape((Slot(0, 4),))
     for length in (10_000, 2**31 + 5, 2**32 - 1):
         area = b"\xfe" + length.to_bytes(4, "little") + b"abc"
         with pytest.raises(CorruptData):
@@ -78,7 +83,7 @@ def test_a_length_beyond_everything_is_refused(walk: Walk) -> None:
 @pytest.mark.parametrize("columns", [1, 7, 8, 9, 63, 64, 65, 200])
 def test_null_bitmaps_of_every_width(walk: Walk, columns: int) -> None:
     """Fixed and variable columns by turns, a third of them NULL, bits behind the last one set."""
-    shape = Shape(tuple(Slot(2) if at % 2 else Slot(0, 1) for at in range(columns)))
+    shape = ImageShape(tuple(Slot(2) if at % 2 else Slot(0, 1) for at in range(columns)))
     holders = [MysqlColumn(f"c{at}", Code.BLOB) for at in range(columns)]
     areas = []
     for number in range(images.LANES_MIN + 10):
@@ -102,7 +107,7 @@ def test_null_bitmaps_of_every_width(walk: Walk, columns: int) -> None:
 
 def test_fixed_values_far_apart_are_fetched_apart() -> None:
     """More bytes than one gather takes."""
-    shape = Shape(tuple(Slot(8) for _ in range(100)))
+    shape = ImageShape(tuple(Slot(8) for _ in range(100)))
     holders = [MysqlColumn(f"c{at}", Code.LONGLONG) for at in range(100)]
     area = image(holders, [at.to_bytes(8, "little") for at in range(100)])
     data, starts, _ = joined([area])

@@ -1,0 +1,275 @@
+"""Reads chunks between two marks: the order of the steps, which is the same at every source.
+
+The order is a chunk's correctness. The low mark is written and committed before anything is read;
+then a transaction takes hold of the table, takes its snapshot and looks at the catalog, so that the
+rows are those of the columns that it says; only when the core has the decoded rows is the high mark
+written. What makes a snapshot show all that the log has before the low mark is each source's own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+import pyarrow as pa
+
+from tideline.contract.schema import TableSchema
+from tideline_capture.arrow_types import OVERFLOW, arrow_type, overflowed_columns
+from tideline_capture.core.events import (
+    Chunk,
+    ChunkFailed,
+    ChunkOrder,
+    ChunkRead,
+    MarkKind,
+    Snapshot,
+    TableFacts,
+)
+from tideline_capture.points import OnPoint
+from tideline_capture.sources.streams import Streams
+
+GONE = "the table is gone"
+_COPY_GONE = "the snapshot that the table was copied from is gone"
+
+
+class ChunkTable(Protocol):
+    """What the catalog said of a chunk's table, in the chunk's own transaction."""
+
+    @property
+    def facts(self) -> TableFacts: ...
+
+    @property
+    def rows_estimate(self) -> int | None: ...
+
+
+class SentRows(Protocol):
+    """Rows as a source sent them; ``cut``: some more would not have fitted into a chunk's bytes."""
+
+    @property
+    def cut(self) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TypedChunk:
+    """A chunk's rows as its table's columns. ``missing``: the asked-for keys without a row."""
+
+    batch: pa.RecordBatch
+    missing: pa.RecordBatch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChunk:
+    """A `FetchedChunk` of any source. ``order`` is what was really asked for, ``rows`` how many
+    were read; ``convert`` types them, and is None where nothing was read."""
+
+    order: ChunkOrder
+    table: ChunkTable
+    snapshot: Snapshot
+    rows: int
+    last_key: tuple[str, ...] | None
+    complete: bool
+    convert: Callable[[], TypedChunk] | None
+    pulses: tuple[tuple[str, int], ...] | None = None
+
+    @property
+    def read(self) -> ChunkRead:
+        return ChunkRead(self.order.token, self.last_key, self.complete, self.rows)
+
+    def decode(self) -> Chunk:
+        """See `FetchedChunk.decode`."""
+        order, facts = self.order, self.table.facts
+        typed = TypedChunk(_no_rows(facts)) if self.convert is None else self.convert()
+        batch, overflow = typed.batch, overflowed_columns(typed.batch)
+        key = () if facts.schema is None else facts.schema.key
+        return Chunk(
+            token=order.token,
+            facts=facts,
+            batch=batch,
+            overflow_rows=batch.num_rows - batch.column(OVERFLOW).null_count if overflow else 0,
+            key_overflow=tuple(name for name in key if name in overflow),
+            missing=typed.missing,
+            last_key=self.last_key,
+            complete=self.complete,
+            snapshot=self.snapshot,
+            rows_estimate=self.table.rows_estimate if order.estimate else None,
+            keys_read=len(order.keys or ()),
+            pulses=self.pulses,
+        )
+
+
+def _no_rows(facts: TableFacts) -> pa.RecordBatch:
+    columns = () if facts.schema is None else facts.schema.columns
+    fields = [pa.field(column.name, arrow_type(column.logical)) for column in columns]
+    return pa.RecordBatch.from_pylist([], schema=pa.schema(fields))
+
+
+class TableCopy(Protocol):
+    """An open snapshot of one table without a key, on a connection of its own."""
+
+    def opened(self, order: ChunkOrder) -> SourceChunk:
+        """The first chunk: no rows, but the snapshot (`opened_copy`)."""
+
+    def read(self, order: ChunkOrder) -> SourceChunk:
+        """The rows behind ``order.after_key``: the token of the chunk that took the snapshot, and
+        how far it was read."""
+
+    def close(self) -> None: ...
+
+
+def opened_copy(
+    order: ChunkOrder,
+    table: ChunkTable,
+    snapshot: Snapshot,
+    begin: tuple[str, ...],
+    pulses: tuple[tuple[str, int], ...] | None = None,
+) -> SourceChunk:
+    """The first chunk of a copy that is read from ``begin`` on. A table that has a key by now, or
+    cannot be captured any more, is not copied: the core learns that from the catalog's word."""
+    schema = table.facts.schema
+    complete = schema is None or bool(schema.key)
+    return SourceChunk(order, table, snapshot, 0, (order.token, *begin), complete, None, pulses)
+
+
+def is_last(asked: ChunkOrder, rows: SentRows) -> bool:
+    """Whether nothing of what was asked for lies behind ``rows``."""
+    if asked.boundary_only:
+        return not len(rows)
+    return asked.keys is not None or (len(rows) < asked.rows_max and not rows.cut)
+
+
+TableT = TypeVar("TableT", bound=ChunkTable)
+RowsT = TypeVar("RowsT", bound=SentRows)
+CopyT = TypeVar("CopyT", bound=TableCopy)
+
+
+class MarkedChunkReader(ABC, Generic[TableT, CopyT]):
+    """A `ChunkReader` whose steps a source fills in. ``copies``: the open snapshots of tables
+    without a key; None where such tables are not read."""
+
+    errors: ClassVar[type[Exception]]
+    """What the driver raises for a statement that fails."""
+
+    def __init__(self, copies: Streams[CopyT] | None, on_point: OnPoint) -> None:
+        self.on_point = on_point
+        self._copies = copies
+        self._rows_fit: dict[str, int] = {}
+
+    @abstractmethod
+    def write_mark(self, kind: MarkKind, token: str) -> None:
+        """Write a mark, in a transaction of its own."""
+
+    @abstractmethod
+    def read(self, order: ChunkOrder) -> SourceChunk | ChunkFailed:
+        """Take hold of the table, then a snapshot, then look at the catalog, then `select`."""
+
+    @abstractmethod
+    def send(
+        self, order: ChunkOrder, table: TableT, schema: TableSchema, snapshot: Snapshot
+    ) -> SourceChunk | ChunkFailed:
+        """The rows of a table that has a key, `within_bytes`. ``schema`` is the table's."""
+
+    @abstractmethod
+    def begin_copy(self, order: ChunkOrder) -> CopyT | ChunkFailed:
+        """Open the snapshot of a table without a key, in the order of `read`."""
+
+    @abstractmethod
+    def refused(
+        self, order: ChunkOrder, error: Exception, on_waiting: Callable[[str | None], None]
+    ) -> ChunkFailed:
+        """What a failed statement means for the chunk's request. The server's text may hold values:
+        it is left out. Raises Unavailable when it is the connection that failed."""
+
+    def pass_fence(self, on_waiting: Callable[[str | None], None]) -> str | None:
+        """Wait until transactions older than the low mark have ended; what stood in the way too
+        long, or None. Nothing to do where the log's order is that of visibility."""
+        return None
+
+    def fetch(
+        self, order: ChunkOrder, on_waiting: Callable[[str | None], None]
+    ) -> SourceChunk | ChunkFailed:
+        """See `ChunkReader.fetch`."""
+        try:
+            self.write_mark(MarkKind.LOW, order.token)
+            self.on_point("after-low")
+            blocked = self.pass_fence(on_waiting) if order.fence else None
+            if blocked is not None:
+                return ChunkFailed(order.token, blocked, None, retry=True)
+            if order.keyless and self._copies is not None:
+                return self._copy(order, self._copies)
+            return self.read(order)
+        except self.errors as error:
+            return self.refused(order, error, on_waiting)
+
+    def write_high(self, order: ChunkOrder) -> None:
+        """See `ChunkReader.write_high`."""
+        self.write_mark(MarkKind.HIGH, order.token)
+
+    def close(self) -> None:
+        if self._copies is not None:
+            self._copies.close()
+
+    def select(
+        self, order: ChunkOrder, table: TableT, snapshot: Snapshot
+    ) -> SourceChunk | ChunkFailed:
+        """The chunk of a table that the transaction has hold of."""
+        schema = table.facts.schema
+        if schema is None or not schema.key:
+            # What the catalog says is all that matters: the core restarts the dump, or parks it.
+            return SourceChunk(order, table, snapshot, 0, None, True, None)
+        if order.time is not None and order.time.column not in schema.column_names:
+            error = f"{order.table} has no column {order.time.column!r}"
+            return ChunkFailed(order.token, error, None, retry=False)
+        return self.send(order, table, schema, snapshot)
+
+    def within_bytes(
+        self,
+        order: ChunkOrder,
+        ask: Callable[[ChunkOrder], RowsT],
+        first_guess: Callable[[], int],
+        keys_max: int | None = None,
+    ) -> tuple[ChunkOrder, RowsT]:
+        """The rows that ``ask`` gets, with what was really asked for.
+
+        What lies above the chunk's bytes is read and sent in vain, so about as many rows are asked
+        for as were kept the last time; ``first_guess`` is for the first. Given keys have no order
+        to go on in: fewer of them are read then (``keys_max`` at most), and all of their rows.
+        """
+        fit = self._rows_fit.get(order.table) or first_guess()
+        asked = order if order.boundary_only else replace(order, rows_max=min(order.rows_max, fit))
+        if asked.keys is not None and keys_max is not None:
+            asked = replace(asked, keys=asked.keys[: min(keys_max, fit)])
+        while True:
+            rows = ask(asked)
+            if asked.keys is None or not rows.cut:
+                break
+            asked = replace(asked, keys=asked.keys[: max(1, len(asked.keys) // 2)])
+        if asked.keys is None and not asked.boundary_only:
+            grown = max(fit, 2 * asked.rows_max)
+            self._rows_fit[order.table] = max(1, len(rows)) if rows.cut else grown
+        return asked, rows
+
+    def _copy(self, order: ChunkOrder, copies: Streams[CopyT]) -> SourceChunk | ChunkFailed:
+        """A chunk of a table without a key: take a snapshot, or read on in it."""
+        if order.after_key is not None:
+            token = order.after_key[0]
+            found: CopyT | ChunkFailed | None = copies.take(order.table, token)
+        else:
+            token = order.token
+            found = self.begin_copy(order)
+        if found is None:
+            return ChunkFailed(order.token, _COPY_GONE, None, retry=True, anew=True)
+        if isinstance(found, ChunkFailed):
+            return found
+        try:
+            chunk = found.read(order) if order.after_key else found.opened(order)
+        except BaseException:
+            found.close()
+            raise
+        if chunk.complete:
+            found.close()
+        else:
+            copies.put(order.table, token, found)
+        return chunk

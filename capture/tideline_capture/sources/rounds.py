@@ -1,0 +1,43 @@
+"""Rounds over a source's catalog, each between two of our marks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from tideline_capture.core.events import CatalogRound, MarkKind, Snapshot, TableFacts
+from tideline_capture.sources.mark_key import round_token
+from tideline_capture.sources.nothing import nothing_chosen
+
+log = structlog.get_logger("tideline.source")
+
+
+class CatalogRounds(ABC):
+    """The rounds of a `SourceWatch`, whose steps a source fills in. ``include``: the patterns of
+    tables that the settings name."""
+
+    def __init__(self, include: Sequence[str]) -> None:
+        self._include = include
+        self._reported_empty = False
+
+    @abstractmethod
+    def write_mark(self, kind: MarkKind, token: str) -> None:
+        """Write a mark, in a transaction of its own. Raises as the others do."""
+
+    @abstractmethod
+    def look(self) -> tuple[Snapshot, Sequence[TableFacts]]:
+        """A snapshot, and what the catalog says after it of all tables that the settings name.
+        Raises Unavailable, and Misconfigured where marks do not come in the log."""
+
+    def round(self, register: Callable[[CatalogRound], None]) -> None:
+        """See `SourceWatch.round`."""
+        token = round_token()
+        self.write_mark(MarkKind.CATALOG_LOW, token)
+        snapshot, found = self.look()
+        if not found and not self._reported_empty:
+            log.warning(nothing_chosen().message, tables=list(self._include))
+        self._reported_empty = not found
+        register(CatalogRound(token, tuple(found), snapshot))
+        self.write_mark(MarkKind.HEARTBEAT, token)

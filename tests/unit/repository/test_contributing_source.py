@@ -1,0 +1,138 @@
+"""The pages for contributors name what is there, and the examples touch nothing else."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from tests.support.toy_source.conforming import TOY, ToyDatabase, toy_database
+from tideline.contract.errors import Misconfigured
+from tideline.settings import Settings, make_settings
+from tideline.settings.source_kinds import SOURCE_KINDS
+from tideline_capture.sources import registry
+from tideline_capture.sources.registry import administration_of, source_of
+from tideline_console import assess, doctor, init
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = re.split(r"^## ", (ROOT / "docs" / "CONTRIBUTING.md").read_text(), flags=re.M)[1:]
+PRODUCT = ("capture", "console", "dags", "plugins", "spark_jobs", "tideline")
+TOY_FOLDER = ROOT / "tests" / "support" / "toy_source"
+
+
+def page(title: str) -> str:
+    (found,) = [text for text in PAGES if text.startswith(f"{title}\n")]
+    return found
+
+
+def paths_in(text: str) -> set[str]:
+    """Files and folders of the repository that a page names."""
+    return set(re.findall(r"`((?:[\w.]+/)+[\w.]+|\w+\.toml)`", text))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The modules of ours that a file imports from, as paths."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found = f"{node.module.replace('.', '/')}.py"
+            if (ROOT / found).exists():
+                yield found
+
+
+@pytest.mark.parametrize("text", PAGES, ids=lambda text: text.partition("\n")[0])
+def test_what_a_page_names_exists(text: str) -> None:
+    named = paths_in(text)
+    assert named
+    assert sorted(path for path in named if not (ROOT / path).exists()) == []
+
+
+@pytest.mark.parametrize("text", PAGES, ids=lambda text: text.partition("\n")[0])
+def test_a_file_has_the_names_that_its_line_gives(text: str) -> None:
+    for path, cell in re.findall(r"^\| `([\w/]+\.py)` \| (.+) \|$", text, re.M):
+        source = (ROOT / path).read_text()
+        for name in re.findall(r"`(\w+)`", cell):
+            assert re.search(rf"\b{name}\b", source), (path, name)
+
+
+def test_the_toy_is_built_of_what_the_page_names() -> None:
+    """Of capture it imports nothing that the page is silent about, and the page lists its files."""
+    named = paths_in(page("Adding a source"))
+    files = {str(path.relative_to(ROOT)) for path in TOY_FOLDER.glob("*.py")}
+    assert files == {path for path in named if path.startswith("tests/support/toy_source/")}
+    used = {one for path in TOY_FOLDER.glob("*.py") for one in imports(path)}
+    assert {one for one in used if one.startswith("capture/")} <= named
+
+
+def test_nothing_else_knows_the_toy() -> None:
+    """It joins by its folder and a line that a fixture puts into the registry."""
+    every = {
+        str(path.relative_to(ROOT))
+        for folder in (*PRODUCT, "simulation", "tests")
+        for path in (ROOT / folder).rglob("*.py")
+        if TOY_FOLDER not in path.parents and "toy_source" in path.read_text()
+    }
+    assert every == {
+        "tests/fixtures/sources.py",
+        "tests/unit/repository/test_contributing_source.py",
+    }
+
+
+def test_nothing_imports_a_concrete_source() -> None:
+    """Modules of the product that name a package of `SOURCE_KINDS`: those in it alone."""
+    packages = {kind.package.removeprefix(".") for kind in SOURCE_KINDS.values()}
+    concrete = tuple(f"capture/sources/{one}/" for one in packages)
+    strangers = {
+        (str(path.relative_to(ROOT)), one)
+        for folder in PRODUCT
+        for path in (ROOT / folder).rglob("*.py")
+        for one in imports(path)
+        if one.startswith(concrete) and not str(path.relative_to(ROOT)).startswith(concrete)
+    }
+    assert strangers == set()
+
+
+@pytest.fixture
+def toy() -> Iterator[ToyDatabase]:
+    with patch.dict(SOURCE_KINDS, {TOY.name: TOY}), toy_database() as made:
+        yield made
+
+
+def settings(database: ToyDatabase, folder: Path, **source: str) -> Settings:
+    return make_settings(
+        {
+            "pipeline": "toy",
+            "source": {**database.source, **source},
+            "store": {"url": folder.as_uri()},
+            "warehouse": {"url": folder.as_uri()},
+        }
+    )
+
+
+def test_commands_ask_the_toy_like_any_source(toy: ToyDatabase, tmp_path: Path) -> None:
+    """`doctor`, `assess`, `init` and `delete-pipeline` know it by the registry alone."""
+    toy.make("items")
+    asked = settings(toy, tmp_path)
+    assert asked.source.kind == "toy"
+    found = {one.name: one for one in doctor.check_source(asked)}
+    assert found["tables"].message == "1 tables can be captured"
+    assert found["identity"].message == "the chain is empty: it begins with this source"
+    (table,) = assess.assess(asked).tables
+    assert (table.table, table.outcome) == ("toy.items", "captured")
+    assert init.setup_sql(asked) == "-- nothing\n"
+    assert list(administration_of(asked).removals(None)) == []
+
+
+def test_settings_that_belong_to_other_sources(toy: ToyDatabase, tmp_path: Path) -> None:
+    for key, value, owners in (("slot", "s", "PostgreSQL"), ("xa", "hold", "MySQL and MariaDB")):
+        with pytest.raises(Misconfigured) as refused:
+            settings(toy, tmp_path, **{key: value})
+        assert f"belongs to {owners} only" in str(refused.value)
+
+
+def test_the_toy_is_loaded_by_its_line(toy: ToyDatabase, tmp_path: Path) -> None:
+    assert type(source_of(settings(toy, tmp_path))).__module__ == f"{TOY.package}.source"
+    assert "toy" not in Path(registry.__file__).read_text()

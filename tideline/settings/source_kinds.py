@@ -1,0 +1,78 @@
+"""The registry of sources: every kind of database that can be captured, by its url's scheme.
+
+A source is added by its folder and one line here. Settings, commands and the planner read what a
+kind says of itself; its code is imported by the worker and by commands that connect, and by them
+only when a url asks for it (`capture/tideline_capture/sources/registry.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tideline.contract.position import MysqlPosition, PostgresPosition, SourcePosition
+from tideline.settings.addresses import check_mysql, check_postgres
+
+
+@dataclass(frozen=True, slots=True)
+class SourceKind:
+    """One kind of source.
+
+    ``name`` is the word for it in documents, ``title`` the one for people. ``form`` shows what a
+    url of one of its ``schemes`` looks like; ``check_url`` raises ValueError for one that is wrong.
+    ``tables`` is the first choice of tables, in which ``{database}`` is the url's. ``options`` are
+    the keys of ``[source]`` that only such a source has. Chains of it hold ``position``.
+    ``package`` has a module ``factory``, a `SourceFactory`; one that begins with a dot lies in
+    `tideline_capture.sources`. ``extra`` installs the driver.
+    """
+
+    name: str
+    title: str
+    schemes: tuple[str, ...]
+    form: str
+    check_url: Callable[[str], None]
+    tables: str
+    options: frozenset[str]
+    position: type[SourcePosition]
+    package: str
+    extra: str
+
+
+_POSTGRES = frozenset({"slot", "publication"})
+_MYSQL = frozenset({"read_only", "watermark_database", "xa", "cascades", "on_gap"})
+
+SOURCE_KINDS: dict[str, SourceKind] = {
+    kind.name: kind
+    for kind in (
+        SourceKind(
+            "postgres", "PostgreSQL", ("postgresql", "postgres"),
+            "postgresql://user@host:port/database", check_postgres, "public.*",
+            _POSTGRES, PostgresPosition, ".postgres", "postgres",
+        ),
+        SourceKind(
+            "mysql", "MySQL", ("mysql",),
+            "mysql://user@host:port/", check_mysql, "{database}.*",
+            _MYSQL, MysqlPosition, ".mysql", "mysql",
+        ),
+        SourceKind(
+            "mariadb", "MariaDB", ("mariadb",),
+            "mariadb://user@host:port/", check_mysql, "{database}.*",
+            _MYSQL, MysqlPosition, ".mysql", "mysql",
+        ),
+    )
+}  # fmt: skip
+
+
+def kind_of_scheme(scheme: str) -> SourceKind | None:
+    """The kind of source that urls of this scheme name."""
+    return next((kind for kind in SOURCE_KINDS.values() if scheme in kind.schemes), None)
+
+
+def kinds_with(option: str) -> list[SourceKind]:
+    """The kinds of source that the key ``option`` of ``[source]`` is for; [] for every kind."""
+    return [kind for kind in SOURCE_KINDS.values() if option in kind.options]
+
+
+def url_forms() -> list[str]:
+    """What a url of each kind of source looks like."""
+    return [kind.form for kind in SOURCE_KINDS.values()]
