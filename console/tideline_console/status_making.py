@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from tideline.contract.answers import ended_answers, open_answers
 from tideline.contract.clocks import apart
 from tideline.contract.manifest import Manifest, OpenState, TableCondition, TableState
 from tideline.contract.modes import Mode
@@ -20,7 +21,6 @@ from tideline.contract.planning.table_plans import complete_through
 from tideline.contract.request import Answer, RequestState
 from tideline.control import WORDS_S, Heard, WorkerStatus
 from tideline.planner.verified import LastProof
-from tideline_console.recorded import ended_answers, open_answers
 from tideline_console.status_document import (
     Beginning,
     ChainStatus,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-import tideline.control
+import tideline.control.queue
 from devtools.simulation.redis import Client
 from devtools.simulation.scenario import PlannedDump
 from devtools.simulation.scheduler import Process
@@ -37,7 +37,7 @@ class Askers:
 
     def _make(self) -> Asker:
         settings = self._rig.settings
-        with patch.object(tideline.control, "connect", lambda *_, **__: self._client):
+        with patch.object(tideline.control.queue, "connect", lambda *_, **__: self._client):
             return Asker(settings.control, settings.pipeline)
 
     def start(self) -> None:

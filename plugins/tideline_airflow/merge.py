@@ -17,10 +17,10 @@ from typing import Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from tideline.contract import layout
 from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt, reread_requests
-from tideline.openlineage import Told
 from tideline_airflow.assets import MERGED, event_extra, table_asset
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
@@ -49,42 +49,46 @@ class PlanJobOperator(SparkJobOperator):
         Updates an asset for each table that is merged; asks for what is pending. Without a receipt
         the task fails, and may be tried again.
         """
-        receipt = hook.receipt(plan.plan_id)
+        from tideline.planner import read_receipt
+        from tideline.planner.pending import ask_for_pending
+        from tideline.planner.runs import run_merge
+
+        receipt = read_receipt(hook.settings, plan.plan_id)
         if receipt is None or any(one.outcome is Outcome.FAILED for one in receipt.tables):
-            receipt = self._told_run(hook, plan, context)
+            receipt = run_merge(
+                hook.settings,
+                plan,
+                lambda: self.submit_plan(hook, plan.plan_id, context),
+                self.report,
+                stores=False,
+            )
         if receipt is None:
             raise AirflowException(f"the Spark job left no receipt of plan {plan.plan_id}")
         _announce(receipt, context)
-        hook.reread(reread_requests(receipt))
+        ask_for_pending(hook.settings, reread_requests(receipt), self.report)
         return receipt
 
-    def _told_run(self, hook: TidelineHook, plan: Plan, context: Any) -> Receipt | None:
-        """Run the plan, and tell whoever keeps track of lineage; its receipt, if it left one."""
-        lineage = Told(hook.settings)
-        lineage.began(plan)
-        receipt = None
-        try:
-            receipt = self.submit_plan(hook, plan.plan_id, context)
-        finally:
-            lost = lineage.done(plan, receipt)
-            if lost is not None:
-                self.log.warning("%s", lost)
-        return receipt
+    def report(self, text: str) -> None:
+        """Log ``text``, which may hold others' names."""
+        self.log.info("%s", log_line(text))
 
     def submit_plan(self, hook: TidelineHook, plan_id: str, context: Any) -> Receipt | None:
         """Run the stored plan of that id; its receipt, None where the job left none."""
-        urls = hook.urls(plan_id)
-        merge = hook.settings.merge
+        from tideline.planner import read_receipt
+
+        pipeline, merge = hook.settings.pipeline, hook.settings.merge
+        plan_url = hook.url(layout.plan_key(pipeline, plan_id))
+        receipt_url = hook.url(layout.receipt_key(pipeline, plan_id))
         limits = ["--retry-s", str(merge.retry_s), *at_once(merge)]
-        arguments = [*limits, "--plan", urls.plan, "--receipt", urls.receipt]
+        arguments = [*limits, "--plan", plan_url, "--receipt", receipt_url]
         program = self.application or application(APPLICATION_VARIABLE, "merge.py")
         began = time.monotonic()
         try:
             self.submit(program, arguments, merge, context)
         except (AirflowException, TidelineError):
-            if hook.receipt(plan_id) is None:
+            if read_receipt(hook.settings, plan_id) is None:
                 raise
-        whole, receipt = time.monotonic() - began, hook.receipt(plan_id)
+        whole, receipt = time.monotonic() - began, read_receipt(hook.settings, plan_id)
         if receipt is not None:
             self.log.info(
                 "start and end of Spark took %.1f s, the merge %.1f s",
@@ -116,6 +120,8 @@ class MergeOperator(PlanJobOperator):
 
     @plainly
     def execute(self, context: Any) -> Any:
+        from tideline.planner.runs import record_held
+
         hook = TidelineHook(self.config)
         first, scope = identity_of(context).name, self._scope()
         receipts: dict[str, Receipt] = {}
@@ -148,7 +154,7 @@ class MergeOperator(PlanJobOperator):
             raise _failure(failed, len(tables))
         if plan.strayed:
             if not receipts:
-                hook.record_held(plan)
+                record_held(hook.settings, plan)
             raise AirflowFailException(_strayed(plan))
         return {"plans": list(receipts), "held": dict(held), "tables": summary(tables)}
 
@@ -160,8 +166,10 @@ class MergeOperator(PlanJobOperator):
         return scope
 
     def _planned(self, hook: TidelineHook, plan_id: str, scope: Sequence[str] | None) -> Plan:
+        from tideline.planner import plan_merge
+
         began = time.monotonic()
-        plan = hook.plan(plan_id, scope)
+        plan = plan_merge(hook.settings, plan_id=plan_id, tables=scope)
         self.log.info(
             "planned in %.1f s: %s, up to manifest %d",
             time.monotonic() - began,
@@ -174,8 +182,12 @@ class MergeOperator(PlanJobOperator):
 
     def _skip(self, hook: TidelineHook, plan: Plan, scope: Sequence[str] | None) -> NoReturn:
         """Nothing waits, or all that does is held back, which is put on record."""
-        hook.record_held(plan)
-        hook.reread(hook.pending(scope))
+        from tideline.planner import pending_requests
+        from tideline.planner.pending import ask_for_pending
+        from tideline.planner.runs import record_held
+
+        record_held(hook.settings, plan)
+        ask_for_pending(hook.settings, pending_requests(hook.settings, scope), self.report)
         raise AirflowSkipException("nothing to merge: every table is up to date or held back")
 
 
