@@ -17,6 +17,7 @@ from rich.table import Table
 from tideline.contract.errors import TidelineError
 from tideline.cost import GB, Cost, Pace, Prices, Traffic, cost_of
 from tideline.settings import Capture, Retention, Settings, load_settings, settings_path
+from tideline_console.asked import CostOptions
 from tideline_console.output import say, write_document
 from tideline_console.tables import make_console
 
@@ -25,25 +26,6 @@ if TYPE_CHECKING:
 
 RETRY_S = 5.0
 Values = TypeVar("Values", Traffic, Pace)
-
-
-class Asked(msgspec.Struct, frozen=True):
-    """What the command line says; None: not given."""
-
-    tables: int | None = None
-    busy: int | None = None
-    changes_per_s: float | None = None
-    row_bytes: float | None = None
-    flush_s: tuple[float, ...] = ()
-    heartbeat_s: float | None = None
-    merge_every_s: float | None = None
-    passive: int | None = None
-
-    @property
-    def says_traffic(self) -> bool:
-        """Whether anything was given of what the tables do."""
-        given = (self.tables, self.busy, self.changes_per_s, self.row_bytes)
-        return any(one is not None for one in given)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -57,7 +39,7 @@ class Answer(msgspec.Struct, frozen=True):
     measured: Measured | None = None
 
 
-def run(asked: Asked, prices: Prices, config: Path | None, *, as_json: bool) -> None:
+def run(asked: CostOptions, prices: Prices, config: Path | None, *, as_json: bool) -> None:
     """Print the costs. Raises Misconfigured for a settings file with mistakes."""
     path = settings_path(config)
     settings = load_settings(path) if config is not None or path.exists() else None
@@ -89,7 +71,7 @@ def _measure(settings: Settings) -> Measured | None:
 
 
 def compute(
-    asked: Asked, prices: Prices, settings: Settings | None, measured: Measured | None = None
+    asked: CostOptions, prices: Prices, settings: Settings | None, measured: Measured | None = None
 ) -> Answer:
     """The costs of what was asked, with what was ``measured`` and ``settings`` (None: their
     defaults) for the rest."""
@@ -124,7 +106,7 @@ def _listed(settings: Settings | None) -> int | None:
     return len(tables) if not any(sign in one for one in tables for sign in "*?[") else None
 
 
-def _with(values: Values, asked: Asked) -> Values:
+def _with(values: Values, asked: CostOptions) -> Values:
     """``values`` with what was given on the command line under the same names."""
     names = {"changes_per_s", "row_bytes", "heartbeat_s", "merge_every_s", "passive"}
     given = {name: getattr(asked, name) for name in names & set(values.__struct_fields__)}

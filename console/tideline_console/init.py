@@ -12,7 +12,6 @@ import sys
 import tomllib
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -23,6 +22,7 @@ from tideline.contract.errors import Misconfigured
 from tideline.settings import Settings, SourceSettings, make_settings, settings_path
 from tideline.settings.source_kinds import SOURCE_KINDS, url_forms
 from tideline.settings.template import settings_text
+from tideline_console.asked import InitOptions
 from tideline_console.output import write_text
 
 STORE = "file:///var/lib/tideline/store"
@@ -34,21 +34,7 @@ _PASSWORD = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the command line says; None or (): not given."""
-
-    url: str | None = None
-    pipeline: str | None = None
-    tables: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    store: str | None = None
-    warehouse: str | None = None
-    control: str | None = None
-    password_file: Path | None = None
-
-
-def run(wanted: Wanted, path: Path, *, force: bool) -> None:
+def run(wanted: InitOptions, path: Path, *, force: bool) -> None:
     """Write the file at ``path`` and print the SQL. Raises Misconfigured, with nothing written, for
     a file that is there already (unless ``force``), and for what makes no settings."""
     if path.exists() and not force:
@@ -74,7 +60,9 @@ def setup_sql(settings: Settings) -> str:
     return administration_of(settings).setup_sql()
 
 
-def _values(wanted: Wanted, ask: Callable[[str, str | None, str | None], str]) -> dict[str, Any]:
+def _values(
+    wanted: InitOptions, ask: Callable[[str, str | None, str | None], str]
+) -> dict[str, Any]:
     url = ask(f"The source ({_FORMS})", wanted.url, None)
     _check_url(url)
     parts = urlsplit(url)
@@ -82,7 +70,7 @@ def _values(wanted: Wanted, ask: Callable[[str, str | None, str | None], str]) -
     scope: str | None = SOURCE_KINDS[_kind(url)].tables
     if scope is not None and "{database}" in scope:
         scope = scope.format(database=database) if database else None
-    tables = wanted.tables or _split(ask("Tables, as shell patterns", None, scope))
+    tables = tuple(wanted.tables or _split(ask("Tables, as shell patterns", None, scope)))
     name = ask("A name for the pipeline", wanted.pipeline, database or _schema_of(tables) or "main")
     source: dict[str, Any] = {"url": url, "tables": list(tables)}
     if wanted.exclude:

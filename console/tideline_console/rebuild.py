@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from tideline.contract.errors import Misconfigured
-from tideline.contract.modes import Mode
 from tideline.contract.plan import PlannedSwap
 from tideline.contract.receipt import Outcome, TableReceipt
 from tideline.planner import begin_rebuild, next_step
+from tideline.planner.runs import store_receipt
 from tideline.settings import Settings
-from tideline_console.merge import print_held, run_in, store_receipt
+from tideline_console.asked import RebuildOptions
+from tideline_console.merge import print_held, run_in
 from tideline_console.output import say
 from tideline_console.spark import spark_session
 
@@ -20,28 +19,7 @@ STEPS_MAX = 10_000
 """A rebuild that is not done by then will not be: the live table moves on faster."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What was asked for; ``mode`` None: as the settings say."""
-
-    mode: Mode | None = None
-    since_dump: bool = False
-    accept_differences: bool = False
-    anew: bool = False
-
-
-def make_options(
-    mode: str | None, *, since_dump: bool, accept_differences: bool, anew: bool
-) -> Options:
-    """The options from the command line's words."""
-    known = [one.value for one in Mode]
-    if mode is not None and mode not in known:
-        raise Misconfigured(f"there is no mode {mode!r}", hint=f"name one of {', '.join(known)}")
-    chosen = None if mode is None else Mode(mode)
-    return Options(chosen, since_dump, accept_differences, anew)
-
-
-def run(settings: Settings, table: str, options: Options) -> int:
+def run(settings: Settings, table: str, options: RebuildOptions) -> int:
     """Take step after step until the tables are swapped; 1 when one fails."""
 
     record = begin_rebuild(

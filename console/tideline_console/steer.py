@@ -1,15 +1,14 @@
-"""``tideline pause``, ``resume``, ``cancel`` and ``tune``: dumps that run are told what to do.
+"""``tideline pause``, ``resume``, ``cancel`` and ``tune``: commands to dumps that run.
 
 A command is sent and waited for until the worker has made it durable; one without an answer is sent
-again under its id, which changes nothing that was done. Where Redis went away meanwhile, the chain
-tells.
+again under its id, which changes nothing that was done.
 """
 
 from __future__ import annotations
 
-import time as clock
 import uuid
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Literal
 
 from tideline.contract.errors import Misconfigured, Unavailable
@@ -21,12 +20,15 @@ from tideline.contract.request import (
     check_command,
 )
 from tideline.control import Asker
+from tideline.control.client import RequestClient
+from tideline.control.exchange import Waits
+from tideline.control.record import Record
 from tideline.settings import Settings
-from tideline_console.dump import EXIT_FAILED, POLL_INTERVAL_S, REPEAT_AFTER_S, asked_by
+from tideline_console.dump import EXIT_FAILED
 from tideline_console.output import say
-from tideline_console.recorded import Record
+from tideline_console.requests import requester
 
-WAIT_S = 60.0
+WAITS = Waits(timeout_s=60.0)
 
 
 def make_command(
@@ -46,7 +48,7 @@ def make_command(
         requests=None if every else tuple(requests),
         chunk_rows=_pace("--chunk-rows", chunk_rows),
         delay_ms=_pace("--delay-ms", delay_ms),
-        requested_by=asked_by(),
+        requested_by=requester(),
     )
     check_command(command)
     return command
@@ -54,8 +56,8 @@ def make_command(
 
 def run(settings: Settings, command: Command) -> int:
     """Send the command and wait until it is done; the exit code: 1 when it was refused."""
-    asker = Asker(settings.control, settings.pipeline)
-    answer = _answer(asker, Record(settings), command)
+    with closing(Asker(settings.control, settings.pipeline)) as asker:
+        answer = _answer(RequestClient(asker, command, Record(settings)))
     if answer.state is RequestState.DONE:
         say(f"{command.action.value}: done, manifest {answer.manifest_number}")
         return 0
@@ -65,25 +67,14 @@ def run(settings: Settings, command: Command) -> int:
     return EXIT_FAILED
 
 
-def _answer(asker: Asker, record: Record, command: Command) -> Answer:
-    """The command's answer, or what the chain has of it while Redis is away. Raises Unavailable at
-    once when the command cannot be sent at all."""
-    end = clock.monotonic() + WAIT_S
-    asker.command(command)
-    repeat_at = clock.monotonic() + REPEAT_AFTER_S
-    while clock.monotonic() < end:
-        clock.sleep(POLL_INTERVAL_S)
-        try:
-            answer = record.confirmed(asker.answer(command.command_id))
-            if answer is None and clock.monotonic() >= repeat_at:
-                asker.command(command)
-                repeat_at = clock.monotonic() + REPEAT_AFTER_S
-        except Unavailable:
-            answer = record.answer(command.command_id)
-        if answer is not None:
-            return answer
+def _answer(client: RequestClient) -> Answer:
+    """Have the command answered. Raises Unavailable at once when it cannot be sent at all."""
+    client.send()
+    ended = client.follow(WAITS)
+    if ended.final is not None:
+        return ended.final
     raise Unavailable(
-        f"no worker answered within {WAIT_S:g} s; the command waits for one",
+        f"no worker answered within {WAITS.timeout_s:g} s; the command waits for one",
         hint="`tideline status` shows whether one runs",
     )
 

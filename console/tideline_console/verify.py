@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tideline.contract.errors import Misconfigured
-from tideline.contract.patterns import check_patterns
-from tideline.contract.request import Answer, DumpRequest, KeyRange, check_request
+from tideline.contract.plan import Plan
+from tideline.contract.receipt import Receipt, reread_requests
+from tideline.contract.request import Answer, DumpRequest
 from tideline.contract.verification import Proof, TableProof, Verification, VerifyPlan
 from tideline.control import Asker
-from tideline.planner import plan_merge
+from tideline.control.client import RequestClient
+from tideline.control.record import Record
+from tideline.planner.pending import ask_for_pending
+from tideline.planner.runs import run_merge
+from tideline.planner.verification import VerificationRun
 from tideline.planner.verified import store_verification
 from tideline.settings import Settings
-from tideline_console.dump import EVERY_TABLE, asked_by, bound, tell_if_nobody_works, watch
-from tideline_console.merge import print_held, run_in, store_receipt
+from tideline_console.dump import warn_if_none_runs, watch
+from tideline_console.merge import run_in
 from tideline_console.output import say, write_document
-from tideline_console.proving import Proving
 from tideline_console.spark import spark_session
 from tideline_console.tables import moment, print_table
 
@@ -29,40 +30,13 @@ if TYPE_CHECKING:
 EXIT_EQUAL, EXIT_DIFFERS, EXIT_ERROR = 0, 1, 2
 KEYS_SHOWN = 20
 """Of the differing keys of a table; the document has more."""
-_MERGES_MAX = 20
-
-
-def make_request(
-    tables: Sequence[str],
-    *,
-    every: bool = False,
-    key_range: tuple[str | None, str | None] = (None, None),
-    sample: int | None = None,
-    priority: int = 0,
-    request_id: str | None = None,
-) -> DumpRequest:
-    """The request that the command line asks for; Misconfigured when its options do not fit."""
-    if every == bool(tables):
-        raise Misconfigured("name tables, or --all, one of the two")
-    check_patterns(tables)
-    request = DumpRequest(
-        request_id=request_id or f"verify-{uuid.uuid4().hex[:16]}",
-        tables=(EVERY_TABLE,) if every else tuple(tables),
-        key_range=None if key_range == (None, None) else KeyRange(*map(bound, key_range)),
-        priority=priority,
-        requested_by=asked_by(),
-        purpose="verify",
-        sample_percent=sample,
-    )
-    check_request(request)
-    return request
 
 
 def run(settings: Settings, request: DumpRequest, *, repair: bool, as_json: bool) -> int:
     """Verify, print what came of it; the exit code."""
     with ExitStack() as stack:
-        jobs = ConsoleJobs(settings, stack, quiet=as_json)
-        result = Proving(settings, jobs, request).run(repair=repair)
+        work = ConsoleWork(settings, stack, quiet=as_json)
+        result = VerificationRun(settings, work, request).run(repair=repair)
     if as_json:
         write_document(result)
     else:
@@ -73,8 +47,8 @@ def run(settings: Settings, request: DumpRequest, *, repair: bool, as_json: bool
     return EXIT_EQUAL if proofs == {Proof.EQUAL} else EXIT_ERROR
 
 
-class ConsoleJobs:
-    """`proving.Jobs` in this process; the Spark application ends with ``stack``."""
+class ConsoleWork:
+    """`VerifyWork` in this process; the Spark application ends with ``stack``."""
 
     def __init__(self, settings: Settings, stack: ExitStack, *, quiet: bool) -> None:
         self._settings = settings
@@ -86,30 +60,27 @@ class ConsoleJobs:
         return self._stack.enter_context(spark_session(self._settings, "verify"))
 
     def read(self, request: DumpRequest) -> Answer:
-        asker = Asker(self._settings.control, self._settings.pipeline)
-        try:
-            asker.ask(request)
-            tell_if_nobody_works(asker, self.tell)
-            return watch(self._settings, asker, request, quiet=self._quiet)
-        finally:
-            asker.close()
+        """Have the worker serve ``request``."""
+        with closing(Asker(self._settings.control, self._settings.pipeline)) as asker:
+            client = RequestClient(asker, request, Record(self._settings))
+            client.send()
+            warn_if_none_runs(asker, self.report)
+            return watch(client, quiet=self._quiet)
 
-    def merge(self, name: str, tables: Sequence[str]) -> None:
-        for number in range(_MERGES_MAX):
-            plan = plan_merge(self._settings, plan_id=f"{name}.{number}", tables=list(tables))
-            if plan.held and not self._quiet:
-                print_held(plan)
-            if not plan.tables:
-                return
-            receipt = run_in(self._session, self._settings, plan)
-            store_receipt(self._settings, receipt)
-            for one in receipt.tables:
-                if one.error is not None:
-                    self.tell(f"{one.table}: {one.outcome.value}: {one.error}")
-            if plan.b >= plan.tail:
-                return
+    def run_plan(self, plan: Plan) -> None:
+        """Merge, and say what went wrong."""
+
+        def run() -> Receipt:
+            return run_in(self._session, self._settings, plan)
+
+        receipt = run_merge(self._settings, plan, run, self.report)
+        for one in receipt.tables:
+            if one.error is not None:
+                self.report(f"{one.table}: {one.outcome.value}: {one.error}")
+        ask_for_pending(self._settings, reread_requests(receipt), self.report)
 
     def compare(self, plan: VerifyPlan) -> Verification:
+        """Compare, and store the result."""
         from tideline_spark.verify import run_verification
 
         result = run_verification(
@@ -118,7 +89,8 @@ class ConsoleJobs:
         store_verification(self._settings, result)
         return result
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
+        """Print ``text``, unless a document is to be all that is printed."""
         if not self._quiet:
             say(text)
 

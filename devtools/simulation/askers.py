@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from unittest.mock import patch
 
-import tideline.control
+import tideline.control.queue
 from devtools.simulation.redis import SimulatedRedis
 from devtools.simulation.scenario import PlannedDump
 from devtools.simulation.scene import Scene
@@ -34,7 +34,7 @@ class Askers:
 
     def _make(self) -> Asker:
         settings = self._scene.settings
-        with patch.object(tideline.control, "connect", lambda *_, **__: self._client):
+        with patch.object(tideline.control.queue, "connect", lambda *_, **__: self._client):
             return Asker(settings.control, settings.pipeline)
 
     def start(self) -> None:

@@ -116,15 +116,9 @@ class _DagSet:
         return dag
 
     def repair(self) -> DAG:
-        params = {
-            "tables": forms.tables(),
-            "keys": forms.keys("Beside a range: read after it. Empty: whole tables, or the range."),
-            **forms.KEY_RANGE,
-            **forms.TIME_RANGE,
-            **forms.PACE,
-        }
+        params = {"tables": forms.tables(), **forms.fields("dump")}
         with self._dag("repair", params=params) as dag:
-            ask = self._ask(key_range=forms.key_range, time=forms.time_range)
+            ask = self._ask(**forms.values("dump"))
             MergeOperator(task_id="merge", tables=ask.output, **self._spark)
         return dag
 
@@ -136,8 +130,7 @@ class _DagSet:
             "column": forms.time_column(
                 given.column or os.environ.get("TIDELINE_BACKFILL_COLUMN") or None
             ),
-            "keys": forms.keys("Read after the interval; those that the source lacks are deleted."),
-            **forms.PACE,
+            **forms.fields("dump", "time", "key_range"),
         }
         cron = given.schedule or os.environ.get("TIDELINE_BACKFILL_SCHEDULE", "0 0 * * *")
         with self._dag(
@@ -147,25 +140,18 @@ class _DagSet:
             max_active_runs=2,
             params=params,
         ) as dag:
-            ask = self._ask(time=forms.interval)
+            ask = self._ask(**forms.values("dump", "time", "key_range"), time=forms.interval)
             MergeOperator(task_id="merge", tables=ask.output, **self._spark)
         return dag
 
     def verify(self) -> DAG:
-        params = {
-            "tables": forms.tables(),
-            **forms.KEY_RANGE,
-            "sample_percent": forms.SAMPLE,
-            **forms.PACE,
-        }
+        params = {"tables": forms.tables(), **forms.fields("verify")}
         with self._dag("verify", params=params) as dag:
             cancel = forms.template("cancel_with_task")
             read = ReadOperator(
                 task_id="read",
                 tables=forms.template("tables"),
-                key_range=forms.key_range,
-                sample_percent=forms.template("sample_percent"),
-                **forms.pace(),
+                **forms.values("verify"),
                 **self._config,
             )
             compare = CompareOperator(task_id="compare", reads=read.output, **self._spark)
@@ -206,15 +192,9 @@ class _DagSet:
             SteerOperator(task_id="steer", **self._config)
         return dag
 
-    def _ask(self, **narrowed: Any) -> DumpOperator:
-        return DumpOperator(
-            task_id="ask",
-            tables=forms.template("tables"),
-            keys=forms.param("keys"),
-            **narrowed,
-            **forms.pace(),
-            **self._config,
-        )
+    def _ask(self, **options: Any) -> DumpOperator:
+        tables = forms.template("tables")
+        return DumpOperator(task_id="ask", tables=tables, **options, **self._config)
 
     def _dag(self, name: str, *, schedule: Any = None, native: bool = True, **options: Any) -> DAG:
         """``native``: templates become what they hold, lists and numbers; a text that looks like a

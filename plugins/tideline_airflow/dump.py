@@ -15,7 +15,9 @@ from typing import Any, NoReturn
 import msgspec
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from msgspec.structs import replace
 
+from tideline.contract.options import Purpose, options_of
 from tideline.contract.request import (
     Answer,
     DumpRequest,
@@ -23,22 +25,16 @@ from tideline.contract.request import (
     encode_request,
     parse_answer,
 )
-from tideline.control import Asker
+from tideline.control.client import RequestClient
+from tideline.control.exchange import Waits
 from tideline_airflow import forms
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
 from tideline_airflow.plainly import plainly
 from tideline_airflow.progress import describe, reasons
-from tideline_airflow.scope import (
-    checked,
-    flag_of,
-    is_typed,
-    key_range_of,
-    keys_of,
-    number_of,
-    time_range_of,
-)
-from tideline_airflow.triggers import FINAL, DumpTrigger, Watch
+from tideline_airflow.request_options import takes, templates, value_of
+from tideline_airflow.scope import checked, flag_of, is_typed
+from tideline_airflow.triggers import FINAL, WAITS, DumpTrigger
 
 _TIMEOUT = timedelta(days=30)
 """A dump may be slow on purpose, and paused over a weekend."""
@@ -46,10 +42,12 @@ POLL_INTERVAL_S = 0.2
 _DEFER_GRACE = timedelta(minutes=2)
 """The trigger names the reason for its time-out; Airflow's own comes later, and has none."""
 
+DUMP_OPTIONS = options_of(DumpRequest, "dump")
+
 
 class DumpOperator(BaseOperator):
     """Ask the worker to dump ``tables`` and wait until it has; what takes longer than
-    ``defer_after_s`` is waited for without holding a worker slot.
+    ``defer_after_s``, a queue that is away included, is waited for without holding a worker slot.
 
     ``keys`` (of one table; lines of a form, or a list of texts for each key), ``key_range`` (of one
     table; ``{"from": key, "to": key}`` or one of them) or ``time`` (``{"column", "from",
@@ -67,39 +65,28 @@ class DumpOperator(BaseOperator):
     it is cancelled when somebody clears the task, or marks it as failed or done.
     """
 
+    purpose: Purpose = "dump"
+    options = DUMP_OPTIONS
     template_fields: Sequence[str] = (
         "tables",
-        "priority",
-        "chunk_rows",
-        "delay_ms",
+        *templates(DUMP_OPTIONS),
         "cancel_with_task",
         "config",
     )
 
-    def __init__(  # noqa: PLR0913 - what a request may say
+    @takes(DUMP_OPTIONS)
+    def __init__(
         self,
         *,
         tables: Any,
-        keys: Any = None,
-        key_range: Any = None,
-        time: Any = None,
-        priority: Any = None,
-        chunk_rows: Any = None,
-        delay_ms: Any = None,
         cancel_with_task: Any = False,
         config: str | None = None,
-        unanswered_timeout_s: float = 900.0,
+        unanswered_timeout_s: float | None = WAITS.unanswered_timeout_s,
         defer_after_s: float = 10.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.tables = tables
-        self.keys = keys
-        self.key_range = key_range
-        self.time = time
-        self.priority = priority
-        self.chunk_rows = chunk_rows
-        self.delay_ms = delay_ms
         self.cancel_with_task = cancel_with_task
         self.config = config
         self.unanswered_timeout_s = unanswered_timeout_s
@@ -111,18 +98,17 @@ class DumpOperator(BaseOperator):
         """Send the request unless an answer shows that it is known, then wait for its end."""
         request = self._request(context)
         hook = TidelineHook(self.config)
+        self._asked = request.request_id
+        self.log.info("request %s", request.request_id)
+        # Most repairs of a few keys end soon, and a wait elsewhere costs the start of a process.
+        soon = Waits(timeout_s=self.defer_after_s, poll_interval_s=POLL_INTERVAL_S)
         with closing(hook.asker()) as asker:
-            answer = self._heard(asker, hook, request.request_id)
-            if answer is None:
-                asker.ask(request)
-                self.log.info("asked for request %s", request.request_id)
-            else:
-                self.log.info("joining what is known already: %s", describe(answer))
-            self._asked = request.request_id
-            answer = self._soon(asker, hook, request.request_id, answer)
-        if answer is None or not answer.state.final:
+            ended = RequestClient(asker, request, hook.record()).follow(
+                soon, self._show, sent=False
+            )
+        if ended.final is None:
             self._wait(request, hook)
-        return self._result(answer)
+        return self._result(ended.final)
 
     @plainly
     def collect(self, context: Any, event: dict[str, str]) -> dict[str, Any]:
@@ -130,7 +116,7 @@ class DumpOperator(BaseOperator):
         if event["status"] != FINAL:
             raise AirflowException(f"the dump has not ended: {event['reason']}")
         heard = parse_answer(event["answer"].encode())
-        answer = TidelineHook(self.config).confirmed(heard)
+        answer = TidelineHook(self.config).record().end(heard)
         if answer is None:
             raise AirflowException(
                 f"the queue says {heard.state.value}, and the chain has no such end of the request:"
@@ -143,25 +129,17 @@ class DumpOperator(BaseOperator):
         if self._asked is not None and flag_of(self.cancel_with_task):
             TidelineHook(self.config).cancel(self._asked)
 
-    def _heard(self, asker: Asker, hook: TidelineHook, request_id: str) -> Answer | None:
-        """The newest answer; None for an end that the chain does not have."""
-        answer = asker.answer(request_id)
-        return hook.confirmed(answer) if answer is not None and answer.state.final else answer
-
-    def _soon(
-        self, asker: Asker, hook: TidelineHook, request_id: str, answer: Answer | None
-    ) -> Answer | None:
-        """The newest answer, final if it comes to that within ``defer_after_s``: most repairs of a
-        few keys do, and to wait elsewhere costs the start of another process of Airflow's."""
-        end = time.monotonic() + self.defer_after_s
-        while (answer is None or not answer.state.final) and time.monotonic() < end:
-            time.sleep(POLL_INTERVAL_S)
-            answer = self._heard(asker, hook, request_id)
-        return answer
+    def _show(self, answer: Answer) -> None:
+        self.log.info("%s", describe(answer))
 
     def _wait(self, request: DumpRequest, hook: TidelineHook) -> NoReturn:
         timeout = self.execution_timeout or _TIMEOUT
-        watch = Watch(time.time(), timeout.total_seconds(), self.unanswered_timeout_s)
+        watch = replace(
+            WAITS,
+            started_s=time.time(),
+            timeout_s=timeout.total_seconds(),
+            unanswered_timeout_s=self.unanswered_timeout_s,
+        )
         text = encode_request(request).decode()
         self.defer(
             trigger=DumpTrigger(
@@ -184,22 +162,16 @@ class DumpOperator(BaseOperator):
             words = "name at least one table in the param `tables`"
             raise AirflowFailException(words + forms.not_ticked(context))
         identity = identity_of(context)
-        keys, key_range, span = (
-            given(context) if callable(given) else given
-            for given in (self.keys, self.key_range, self.time)
-        )
-        columns = self._columns(tables, keys, key_range)
+        given = {option.name: getattr(self, option.name) for option in self.options}
+        given = {name: one(context) if callable(one) else one for name, one in given.items()}
+        columns = self._columns(tables, given["keys"], given["key_range"])
         return checked(
             DumpRequest(
                 request_id=identity.name,
                 tables=tables,
-                keys=keys_of(keys, columns),
-                key_range=key_range_of(key_range, columns),
-                time=time_range_of(span),
-                priority=number_of("priority", self.priority) or 0,
-                chunk_rows=number_of("chunk_rows", self.chunk_rows),
-                delay_ms=number_of("delay_ms", self.delay_ms),
                 requested_by=f"airflow {identity.dag_id}",
+                purpose=self.purpose,
+                **{one.name: value_of(one, given[one.name], columns) for one in self.options},
             )
         )
 
@@ -208,7 +180,9 @@ class DumpOperator(BaseOperator):
         ends = dict(key_range or {}).values() if isinstance(key_range, Mapping | None) else ()
         if len(tables) != 1 or not is_typed(keys, *ends):
             return None
-        found = TidelineHook(self.config).key_columns(tables[0])
+        from tideline.planner import key_columns
+
+        found = key_columns(TidelineHook(self.config).settings, tables[0])
         return None if found is None else len(found)
 
     def _result(self, answer: Answer) -> dict[str, Any]:

@@ -7,21 +7,15 @@ renders, and native rendering takes a text such as ``1e5`` for a number.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowFailException
 
 from tideline.contract.modes import Mode
-from tideline.contract.request import (
-    CHUNK_ROWS_MAX,
-    DELAY_MS_MAX,
-    KEYS_MAX,
-    PRIORITY_MAX,
-    TABLES_MAX,
-    Action,
-)
+from tideline.contract.options import PACE, Option, Purpose, options_of
+from tideline.contract.request import KEYS_MAX, TABLES_MAX, Action, DumpRequest
 
 TICK = 'In Airflow\'s backfill, tick "Override parameters on existing runs"'
 """Without it Airflow 3.3 makes the runs with the form's first values, whatever was typed."""
@@ -31,7 +25,8 @@ FromRun = Callable[[Any], Any]
 _LINE = {"type": "string"}
 _PART = {"type": ["string", "integer"]}
 _KEY = {"type": "array", "items": _PART, "minItems": 1}
-_EMPTY = "Empty: the worker's setting."
+_TEXT: dict[str, Any] = {"type": ["null", "string"]}
+_BOUND: dict[str, Any] = {"type": ["null", "string", "array"], "items": _PART}
 _SEVERAL = (
     "A key of several columns: its values separated by commas, such as 17,2 (one that holds a comma"
     ' in double quotes: 17,"Smith, John"), or as JSON: ["17", "2"].'
@@ -51,109 +46,100 @@ def tables(default: list[str] | None = None, *, more: str = "") -> Param:
     )
 
 
-def keys(beside: str) -> Param:
-    """Keys of one table. ``beside`` says what they do beside a range.
+CANCEL = Param(
+    False,
+    type="boolean",
+    title="Cancel with the task",
+    description="Whether the dump is cancelled when the task ask is cleared or marked."
+    " Otherwise it goes on: it is the worker's.",
+    section=PACE,
+)
 
-    Without a type of its items Airflow's page shows a field of lines, and takes each for a text.
-    """
+
+def fields(purpose: Purpose, *without: str) -> dict[str, Param]:
+    """The options of requests of ``purpose``, but those called as in ``without``."""
+    made: dict[str, Param] = {}
+    for option in _options(purpose, without):
+        if option.parts:
+            made |= {_name(option, part): _part(option, part) for part in option.parts}
+        elif option.kind is int:
+            made[option.name] = _number(option)
+        else:
+            made[option.name] = _keys(option)
+    return {**made, "cancel_with_task": CANCEL}
+
+
+def values(purpose: Purpose, *without: str) -> dict[str, Any]:
+    """The same as a `DumpOperator` takes them."""
+    made: dict[str, Any] = {}
+    for option in _options(purpose, without):
+        if option.parts:
+            made[option.name] = _parts(option)
+        else:
+            read = template if option.kind is int else param
+            made[option.name] = read(option.name)
+    return {**made, "cancel_with_task": template("cancel_with_task")}
+
+
+def _options(purpose: Purpose, without: Sequence[str]) -> list[Option]:
+    return [one for one in options_of(DumpRequest, purpose) if one.name not in without]
+
+
+def _name(option: Option, part: Option) -> str:
+    return f"{option.name.removesuffix('_range')}_{part.name}"
+
+
+def _section(option: Option) -> dict[str, Any]:
+    return {"section": option.section} if option.section else {}
+
+
+def _number(option: Option) -> Param:
+    optional = option.default is None
+    return Param(
+        option.default,
+        type=["null", "integer"] if optional else "integer",
+        minimum=option.least,
+        maximum=option.most,
+        title=option.title,
+        description=option.help + (f" Empty: {option.empty}." if optional else ""),
+        **_section(option),
+    )
+
+
+def _keys(option: Option) -> Param:
+    """Without a type of its items Airflow's page shows a field of lines, each taken for a text."""
     return Param(
         None,
         type=["null", "array"],
         items={"anyOf": [_PART, _KEY]},
         maxItems=KEYS_MAX,
-        title="Keys",
-        description=f"Of one table, one key per line, such as 17. {_SEVERAL} {beside}",
+        title=option.title,
+        description=f"{option.help} One key per line, such as 17. {_SEVERAL}",
+        **_section(option),
     )
 
 
-KEY_RANGE = {
-    name: Param(
-        None,
-        type=["null", "string", "array"],
-        items=_PART,
-        title=title,
-        description=f"{what} Of one table; written like a key, or its first columns only."
-        " Empty: no bound.",
-        section="A range of rows",
-    )
-    for name, title, what in (
-        (
-            "key_from",
-            "From key",
-            "Only rows with this key or a later one, in the database's order.",
-        ),
-        ("key_to", "To key", "Only rows before this key."),
-    )
-}
-TIME_RANGE = {
-    "time_column": Param(
-        None,
-        type=["null", "string"],
-        title="Time column",
-        description="Only rows whose value here is in the range, of every table named.",
-        section="A range of rows",
-    ),
-    "time_from": Param(
-        None,
-        type=["null", "string"],
-        title="From time",
-        description="As the database writes it: 2026-01-31 00:00:00. Included.",
-        section="A range of rows",
-    ),
-    "time_to": Param(
-        None,
-        type=["null", "string"],
-        title="To time",
-        description="As the database writes it. Not included.",
-        section="A range of rows",
-    ),
-}
-PACE = {
-    "priority": Param(
-        0,
-        type="integer",
-        minimum=-PRIORITY_MAX,
-        maximum=PRIORITY_MAX,
-        title="Priority",
-        description="The higher one is served first, at the next chunk.",
-        section="Pace",
-    ),
-    "chunk_rows": Param(
-        None,
-        type=["null", "integer"],
-        minimum=1,
-        maximum=CHUNK_ROWS_MAX,
-        title="Rows per chunk",
-        description=f"How many rows one query reads. {_EMPTY}",
-        section="Pace",
-    ),
-    "delay_ms": Param(
-        None,
-        type=["null", "integer"],
-        minimum=0,
-        maximum=DELAY_MS_MAX,
-        title="Pause between chunks (ms)",
-        description=f"Spares a busy source. {_EMPTY}",
-        section="Pace",
-    ),
-    "cancel_with_task": Param(
-        False,
-        type="boolean",
-        title="Cancel with the task",
-        description="Whether the dump is cancelled when somebody clears the task ask or marks"
-        " it. Otherwise it goes on: it is the worker's.",
-        section="Pace",
-    ),
-}
-SAMPLE = Param(
-    None,
-    type=["null", "integer"],
-    minimum=1,
-    maximum=100,
-    title="Sample (%)",
-    description="Read so many chunks of a hundred only. Empty: all rows.",
-    section="A range of rows",
-)
+def _part(option: Option, part: Option) -> Param:
+    """An end of a range of keys, which is written like a key; or a text."""
+    if part.kind is str:
+        words, kind = part.help, dict(_TEXT)
+    else:
+        words = f"{part.help} {option.help} Written like a key, or its first columns only."
+        words, kind = f"{words} Empty: no bound.", dict(_BOUND)
+    return Param(None, **kind, title=part.title, description=words, **_section(option))
+
+
+def _parts(option: Option) -> FromRun:
+    """The parts of ``option``, by their names; None where none is filled in."""
+
+    def read(context: Any) -> dict[str, Any] | None:
+        params = context["params"]
+        given = {part.name: params[_name(option, part)] or None for part in option.parts}
+        return given if any(given.values()) else None
+
+    return read
+
+
 _STEER = {
     "action": Param(
         type="string",
@@ -242,28 +228,9 @@ def template(name: str) -> str:
     return f"{{{{ params.{name} }}}}"
 
 
-def pace() -> dict[str, Any]:
-    """The fields `PACE`, as a `DumpOperator` takes them."""
-    return {name: template(name) for name in PACE}
-
-
 def param(name: str) -> FromRun:
     """The value of a field."""
     return lambda context: context["params"][name]
-
-
-def key_range(context: Any) -> dict[str, Any] | None:
-    """The fields `KEY_RANGE`, as a `DumpOperator` takes them."""
-    params = context["params"]
-    ends = {"from": params["key_from"] or None, "to": params["key_to"] or None}
-    return ends if any(ends.values()) else None
-
-
-def time_range(context: Any) -> dict[str, Any] | None:
-    """The fields `TIME_RANGE`, as a `DumpOperator` takes them."""
-    params = context["params"]
-    given = {end: params[f"time_{end}"] or None for end in ("column", "from", "to")}
-    return given if any(given.values()) else None
 
 
 def not_ticked(context: Any) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from tideline.contract import layout
 from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.maintenance import MaintenanceReceipt, Upkeep
 from tideline_airflow.hooks import TidelineHook
@@ -38,27 +39,34 @@ class MaintainOperator(SparkJobOperator):
 
     @plainly
     def execute(self, context: Any) -> Any:
+        from tideline.planner.maintaining import order_maintenance, read_maintenance
+
         hook = TidelineHook(self.config)
         name = identity_of(context).name
-        order = hook.order_maintenance(name, list(self.tables) if self.tables else None)
+        tables = list(self.tables) if self.tables else None
+        order = order_maintenance(hook.settings, maintenance_id=name, tables=tables)
         if not order.tables:
             return {}
-        receipt = hook.maintenance(name)
+        receipt = read_maintenance(hook.settings, name)
         if receipt is None or any(one.outcome is Upkeep.FAILED for one in receipt.tables):
             self._submit(hook, name, context)
-            receipt = hook.maintenance(name)
+            receipt = read_maintenance(hook.settings, name)
         if receipt is None:
             raise AirflowException(f"the Spark job left no receipt of maintenance {name}")
         return self._result(receipt)
 
     def _submit(self, hook: TidelineHook, name: str, context: Any) -> None:
-        urls = hook.maintenance_urls(name)
-        arguments = ["--order", urls.plan, "--receipt", urls.receipt]
+        from tideline.planner.maintaining import read_maintenance
+
+        pipeline = hook.settings.pipeline
+        order = hook.url(layout.maintenance_key(pipeline, name))
+        receipt = hook.url(layout.maintenance_receipt_key(pipeline, name))
+        arguments = ["--order", order, "--receipt", receipt]
         program = self.application or application(APPLICATION_VARIABLE, "maintain.py")
         try:
             self.submit(program, arguments, hook.settings.merge, context)
         except (AirflowException, TidelineError):
-            if hook.maintenance(name) is None:
+            if read_maintenance(hook.settings, name) is None:
                 raise
 
     def _result(self, receipt: MaintenanceReceipt) -> dict[str, Any]:

@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from tideline.contract import layout
 from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt, reread_requests
-from tideline.openlineage import run_with_lineage
 from tideline.settings import SourceSettings
 from tideline_airflow.assets import MERGED, event_extra, table_asset
 from tideline_airflow.hooks import TidelineHook
@@ -52,19 +51,24 @@ class PlanJobOperator(SparkJobOperator):
         Updates an asset for each table that is merged; asks for what is pending. Without a receipt
         the task fails, and may be tried again.
         """
-        receipt = hook.receipt(plan.plan_id)
+        from tideline.planner import read_receipt
+        from tideline.planner.pending import ask_for_pending
+        from tideline.planner.runs import run_merge
+
+        receipt = read_receipt(hook.settings, plan.plan_id)
         if receipt is None or any(one.outcome is Outcome.FAILED for one in receipt.tables):
-            receipt = run_with_lineage(
+            receipt = run_merge(
                 hook.settings,
                 plan,
                 lambda: self.submit_plan(hook, plan.plan_id, context),
-                partial(self.log.warning, "%s"),
+                self.report,
+                stores=False,
             )
         if receipt is None:
             raise AirflowException(f"the Spark job left no receipt of plan {plan.plan_id}")
         self._lineage.append((hook.settings.source, plan, receipt))
         _announce(receipt, context)
-        hook.reread(reread_requests(receipt))
+        ask_for_pending(hook.settings, reread_requests(receipt), self.report)
         return receipt
 
     def get_openlineage_facets_on_complete(self, _: Any) -> Any:
@@ -78,20 +82,27 @@ class PlanJobOperator(SparkJobOperator):
         inputs = [one for read, _ in found for one in read]
         return OperatorLineage(inputs=inputs, outputs=[one for _, put in found for one in put])
 
+    def report(self, text: str) -> None:
+        """Log ``text``, which may hold others' names."""
+        self.log.info("%s", log_line(text))
+
     def submit_plan(self, hook: TidelineHook, plan_id: str, context: Any) -> Receipt | None:
         """Run the stored plan of that id; its receipt, None where the job left none."""
-        urls = hook.urls(plan_id)
-        merge = hook.settings.merge
+        from tideline.planner import read_receipt
+
+        pipeline, merge = hook.settings.pipeline, hook.settings.merge
+        plan_url = hook.url(layout.plan_key(pipeline, plan_id))
+        receipt_url = hook.url(layout.receipt_key(pipeline, plan_id))
         limits = ["--retry-s", str(merge.retry_s), *at_once(merge)]
-        arguments = [*limits, "--plan", urls.plan, "--receipt", urls.receipt]
+        arguments = [*limits, "--plan", plan_url, "--receipt", receipt_url]
         program = self.application or application(APPLICATION_VARIABLE, "merge.py")
         began = time.monotonic()
         try:
             self.submit(program, arguments, merge, context)
         except (AirflowException, TidelineError):
-            if hook.receipt(plan_id) is None:
+            if read_receipt(hook.settings, plan_id) is None:
                 raise
-        whole, receipt = time.monotonic() - began, hook.receipt(plan_id)
+        whole, receipt = time.monotonic() - began, read_receipt(hook.settings, plan_id)
         if receipt is not None:
             self.log.info(
                 "start and end of Spark took %.1f s, the merge %.1f s",
@@ -123,6 +134,8 @@ class MergeOperator(PlanJobOperator):
 
     @plainly
     def execute(self, context: Any) -> Any:
+        from tideline.planner.runs import record_held
+
         hook = TidelineHook(self.config)
         first, scope = identity_of(context).name, self._scope()
         receipts: dict[str, Receipt] = {}
@@ -155,7 +168,7 @@ class MergeOperator(PlanJobOperator):
             raise _failure(failed, len(tables))
         if plan.strayed:
             if not receipts:
-                hook.record_held(plan)
+                record_held(hook.settings, plan)
             raise AirflowFailException(_strayed(plan))
         return {"plans": list(receipts), "held": dict(held), "tables": summary(tables)}
 
@@ -167,8 +180,10 @@ class MergeOperator(PlanJobOperator):
         return scope
 
     def _planned(self, hook: TidelineHook, plan_id: str, scope: Sequence[str] | None) -> Plan:
+        from tideline.planner import plan_merge
+
         began = time.monotonic()
-        plan = hook.plan(plan_id, scope)
+        plan = plan_merge(hook.settings, plan_id=plan_id, tables=scope)
         self.log.info(
             "planned in %.1f s: %s, up to manifest %d",
             time.monotonic() - began,
@@ -181,8 +196,12 @@ class MergeOperator(PlanJobOperator):
 
     def _skip(self, hook: TidelineHook, plan: Plan, scope: Sequence[str] | None) -> NoReturn:
         """Nothing waits, or all that does is held back, which is put on record."""
-        hook.record_held(plan)
-        hook.reread(hook.pending(scope))
+        from tideline.planner import pending_requests
+        from tideline.planner.pending import ask_for_pending
+        from tideline.planner.runs import record_held
+
+        record_held(hook.settings, plan)
+        ask_for_pending(hook.settings, pending_requests(hook.settings, scope), self.report)
         raise AirflowSkipException("nothing to merge: every table is up to date or held back")
 
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 from typing import Any
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from msgspec.structs import replace
 
 from tideline.contract.errors import Misconfigured
 from tideline.contract.request import Action, Answer, Command, RequestState, check_command
+from tideline.control.client import RequestClient
+from tideline.control.exchange import Waits
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
 from tideline_airflow.plainly import plainly
 from tideline_airflow.progress import reasons
 
-POLL_INTERVAL_S = 0.5
-REPEAT_AFTER_S = 5.0
+WAITS = Waits(timeout_s=60.0, poll_interval_s=0.5)
 
 
 class SteerOperator(BaseOperator):
@@ -40,7 +41,7 @@ class SteerOperator(BaseOperator):
         chunk_rows: int | str | None = None,
         delay_ms: int | str | None = None,
         config: str | None = None,
-        timeout_s: float = 60.0,
+        timeout_s: float | None = WAITS.timeout_s,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -94,24 +95,15 @@ class SteerOperator(BaseOperator):
         return command
 
     def _answer(self, command: Command) -> Answer:
-        """Send the command until it is answered: the same one again changes nothing. The last look
-        for an answer comes after the time is up, however long this process stood still."""
-        end, repeat_at = time.monotonic() + self.timeout_s, 0.0
+        """Send the command until it is answered: the same one again changes nothing."""
         hook = TidelineHook(self.config)
+        waits = replace(WAITS, timeout_s=self.timeout_s)
         with closing(hook.asker()) as asker:
-            while True:
-                now = time.monotonic()
-                heard = asker.answer(command.command_id)
-                # Whoever may ask may write answers: the chain has the end, or there is none.
-                answer = None if heard is None else hook.confirmed(heard)
-                if answer is not None:
-                    return answer
-                if now >= end:
-                    break
-                if now >= repeat_at:
-                    asker.command(command)
-                    repeat_at = now + REPEAT_AFTER_S
-                time.sleep(POLL_INTERVAL_S)
+            ended = RequestClient(asker, command, hook.record()).follow(waits, sent=False)
+        if ended.final is not None:
+            return ended.final
+        if ended.away is not None:
+            raise ended.away
         raise AirflowException(
             f"no worker answered within {self.timeout_s:g} s; the command waits for one:"
             " is `tideline capture` running, with the same control.url and pipeline?"

@@ -8,6 +8,7 @@ in the store, and never in an XCom, a log or an error.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from airflow.sdk import BaseOperator
@@ -16,7 +17,9 @@ from msgspec.structs import replace
 
 from tideline.contract import layout
 from tideline.contract.errors import TidelineError
-from tideline.contract.proofs import batches, with_pass
+from tideline.contract.options import options_of
+from tideline.contract.plan import Plan
+from tideline.contract.proofs import keys_to_read, with_passes
 from tideline.contract.request import DumpRequest
 from tideline.contract.verification import Proof, TableProof, Verification, VerifyPlan
 from tideline_airflow.assets import MERGED
@@ -26,29 +29,28 @@ from tideline_airflow.identity import identity_of
 from tideline_airflow.log_lines import log_line
 from tideline_airflow.merge import PlanJobOperator
 from tideline_airflow.plainly import plainly
-from tideline_airflow.scope import checked, number_of
+from tideline_airflow.request_options import takes, templates
 from tideline_airflow.spark_job import application, at_once
 
 APPLICATION_VARIABLE = "TIDELINE_VERIFY_APPLICATION"
-MERGES_MAX = 10
+_OWN_OPTIONS = tuple(
+    one for one in options_of(DumpRequest, "verify") if one not in DumpOperator.options
+)
 
 
 class ReadOperator(DumpOperator):
     """A `DumpOperator` whose rows are only to be compared: nothing is dumped, nothing merged.
 
-    ``sample_percent``: of so many chunks of a hundred the rows are read.
+    With the options of a verification, such as ``sample_percent``, besides those of a dump.
     """
 
-    template_fields: Sequence[str] = (*DumpOperator.template_fields, "sample_percent")
+    purpose = "verify"
+    options = (*DumpOperator.options, *_OWN_OPTIONS)
+    template_fields: Sequence[str] = (*DumpOperator.template_fields, *templates(_OWN_OPTIONS))
 
-    def __init__(self, *, sample_percent: Any = None, **kwargs: Any) -> None:
+    @takes(_OWN_OPTIONS)
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.sample_percent = sample_percent
-
-    def _request(self, context: Any) -> DumpRequest:
-        share = number_of("sample_percent", self.sample_percent)
-        request = super()._request(context)
-        return checked(replace(request, purpose="verify", sample_percent=share))
 
 
 class CompareOperator(PlanJobOperator):
@@ -72,7 +74,7 @@ class CompareOperator(PlanJobOperator):
 
     @plainly
     def execute(self, context: Any) -> Any:
-        from tideline.planner.verified import read_verification, store_verification
+        from tideline.planner.verified import store_verification
 
         hook = TidelineHook(self.config)
         name = identity_of(context).name
@@ -82,61 +84,39 @@ class CompareOperator(PlanJobOperator):
             for number, read in enumerate(reads, start=1)
         ]
         proofs = [table for result in results for table in result.tables]
-        if self.first is None:
-            verify_id, incarnation = name, results[0].incarnation
-            request_id = results[0].request_id
-        else:
+        verify_id, before = name, results[0]
+        if self.first is not None:
             verify_id = self.first["verify_id"]
-            before = read_verification(hook.settings, f"{verify_id}.1")
-            if before is None:
-                raise AirflowException(f"there is no result of verification {verify_id}")
-            incarnation, request_id = before.incarnation, before.request_id
-            proofs = [_together(table, proofs) for table in before.tables]
-        whole = Verification(
-            verify_id, hook.settings.pipeline, incarnation, request_id, tuple(proofs)
-        )
+            before = _result(hook, f"{verify_id}.1")
+            proofs = with_passes(before.tables, proofs)
+        whole = replace(before, verify_id=verify_id, tables=tuple(proofs))
         store_verification(hook.settings, whole)
         return _summary(whole)
 
     def _compared(
         self, hook: TidelineHook, verify_id: str, read: Any, context: Any
     ) -> Verification:
+        from tideline.planner.verification import RowsRead, compare_rows
+
+        rows = RowsRead(read["request_id"], read["manifest_number"], list(read["tables"]))
+        # Another run may have merged meanwhile: another try does not join the merges of this one.
+        merge_id = f"{verify_id}.{context['ti'].try_number}"
+        work = _TaskWork(self, hook, context)
+        return compare_rows(hook.settings, work, rows, verify_id=verify_id, merge_id=merge_id)
+
+    def compare(self, hook: TidelineHook, plan: VerifyPlan, context: Any) -> Verification:
+        """The result of ``plan``, which a Spark job leaves, unless an earlier try's has."""
         from tideline.planner.verified import read_verification
 
-        plan = self._planned(hook, verify_id, read, context)
-        found = read_verification(hook.settings, verify_id)
-        if found is None:
+        if read_verification(hook.settings, plan.verify_id) is None:
             self._launch(hook, plan, context)
-            found = read_verification(hook.settings, verify_id)
-        if found is None:
-            raise AirflowException(f"the Spark job left no result of verification {verify_id}")
-        return found
-
-    def _planned(self, hook: TidelineHook, verify_id: str, read: Any, context: Any) -> VerifyPlan:
-        """The plan, once all is merged that it needs."""
-        from tideline.planner.verifying import plan_verification
-
-        for number in range(MERGES_MAX + 1):
-            planned = plan_verification(
-                hook.settings,
-                read["request_id"],
-                verify_id=verify_id,
-                finished_in=read["manifest_number"],
-                tables=list(read["tables"]),
-                last_call=number == MERGES_MAX,
-            )
-            if not planned.waiting:
-                break
-            # Another run may have merged meanwhile: what a plan of that name did is looked at anew.
-            merge = hook.plan(f"{verify_id}.m{number}.{context['ti'].try_number}", planned.waiting)
-            if merge.tables:
-                self.run_plan(hook, merge, context)
-        return planned.plan
+        return _result(hook, plan.verify_id)
 
     def _launch(self, hook: TidelineHook, plan: VerifyPlan, context: Any) -> None:
-        pipeline, url = hook.settings.pipeline, hook.settings.store.url
+        from tideline.planner.verified import read_verification
+
         places = [
-            layout.object_url(url, key(pipeline, plan.verify_id))
+            hook.url(key(hook.settings.pipeline, plan.verify_id))
             for key in (layout.verification_plan_key, layout.verification_key)
         ]
         program = application(APPLICATION_VARIABLE, "verify.py")
@@ -145,26 +125,46 @@ class CompareOperator(PlanJobOperator):
         try:
             self.submit(program, arguments, merge, context)
         except (AirflowException, TidelineError):
-            from tideline.planner.verified import read_verification
-
             if read_verification(hook.settings, plan.verify_id) is None:
                 raise
+
+
+@dataclass(frozen=True, slots=True)
+class _TaskWork:
+    """`CompareWork` in a task: by its operator's Spark jobs."""
+
+    operator: CompareOperator
+    hook: TidelineHook
+    context: Any
+
+    def run_plan(self, plan: Plan) -> None:
+        self.operator.run_plan(self.hook, plan, self.context)
+
+    def compare(self, plan: VerifyPlan) -> Verification:
+        return self.operator.compare(self.hook, plan, self.context)
+
+    def report(self, text: str) -> None:
+        self.operator.report(text)
+
+
+def _result(hook: TidelineHook, verify_id: str) -> Verification:
+    from tideline.planner.verified import read_verification
+
+    found = read_verification(hook.settings, verify_id)
+    if found is None:
+        raise AirflowException(f"there is no result of verification {verify_id}")
+    return found
 
 
 def moving_keys(context: Any) -> list[list[str]]:
     """The keys that a mapped task reads again: the list of its number, of what `CompareOperator`
     ``compare`` set aside."""
-    from tideline.planner.verified import read_verification
-
     task = context["ti"]
     summary = task.xcom_pull(task_ids="compare")
     # Of the first pass alone: the second one replaces the result of both.
-    first = f"{summary['verify_id']}.1"
-    result = read_verification(TidelineHook(task.task.config).settings, first)
-    if result is None:
-        raise AirflowException(f"there is no result of verification {summary['verify_id']}")
-    lists = [keys for table in result.tables for keys in batches(table.moving_keys)]
-    return [list(key) for key in lists[max(0, task.map_index)]]
+    result = _result(TidelineHook(task.task.config), f"{summary['verify_id']}.1")
+    _, keys = keys_to_read(result.tables)[max(0, task.map_index)]
+    return [list(key) for key in keys]
 
 
 class MovingOperator(BaseOperator):
@@ -194,12 +194,7 @@ class ProofOperator(BaseOperator):
 
     @plainly
     def execute(self, context: Any) -> dict[str, Any]:
-        from tideline.planner.verified import read_verification
-
-        verify_id = self.compared["verify_id"]
-        result = read_verification(TidelineHook(self.config).settings, verify_id)
-        if result is None:
-            raise AirflowException(f"there is no result of verification {verify_id}")
+        result = _result(TidelineHook(self.config), self.compared["verify_id"])
         for table in result.tables:
             self.log.info("%s", describe_proof(table))
         wrong = [one for one in result.tables if one.proof in (Proof.DIFFERS, Proof.UNPROVEN)]
@@ -230,11 +225,6 @@ def _proof_in_words(table: TableProof) -> str:
     return f"{table.table} differs {at}: {counts}" + (f"; columns: {columns}" if columns else "")
 
 
-def _together(first: TableProof, later: list[TableProof]) -> TableProof:
-    own = [proof for proof in later if proof.table == first.table]
-    return with_pass(first, own) if own else first
-
-
 def _summary(result: Verification) -> dict[str, Any]:
     return {
         "verify_id": result.verify_id,
@@ -247,5 +237,5 @@ def _summary(result: Verification) -> dict[str, Any]:
             }
             for one in result.tables
         },
-        "again": [[one.table] for one in result.tables for _ in batches(one.moving_keys)],
+        "again": [[table] for table, _ in keys_to_read(result.tables)],
     }

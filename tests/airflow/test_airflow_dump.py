@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import (
     AirflowException,
     AirflowFailException,
@@ -18,6 +19,8 @@ from airflow.sdk.exceptions import (
 from devtools.services.valkey import ValkeyServer
 from tests.airflow.stub_worker import StubWorker
 from tests.airflow.task_context import FakeRun, TaskContext
+from tideline import planner
+from tideline.contract.options import Option, options_of
 from tideline.contract.request import (
     Answer,
     DumpRequest,
@@ -32,8 +35,8 @@ from tideline.control import Asker
 from tideline.settings import Settings
 from tideline_airflow import forms
 from tideline_airflow.dump import DumpOperator
-from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
+from tideline_airflow.request_options import takes
 from tideline_airflow.triggers import DumpTrigger
 
 
@@ -237,7 +240,7 @@ def test_the_lines_of_a_form_are_keys_of_the_tables_columns(
     lines: list[str],
     keys: tuple[tuple[str, ...], ...] | None,
 ) -> None:
-    monkeypatch.setattr(TidelineHook, "key_columns", lambda _, table: columns)
+    monkeypatch.setattr(planner, "key_columns", lambda _, table: columns)
     ask = DumpOperator(task_id="ask", tables=["public.orders"], keys=lines, config=str(config))
     if keys is None:
         with pytest.raises(AirflowFailException, match=r"keys, line [12]: .*trigger again"):
@@ -261,17 +264,9 @@ def test_a_time_range_goes_out_as_it_was_written(config: Path, worker: StubWorke
 
 
 def test_all_that_the_repair_form_can_say(config: Path, worker: StubWorker) -> None:
-    ask = DumpOperator(
-        task_id="ask",
-        tables=["public.orders"],
-        keys=forms.param("keys"),
-        key_range=forms.key_range,
-        time=forms.time_range,
-        priority="5",
-        chunk_rows=50,
-        delay_ms="",
-        config=str(config),
-    )
+    rendered = {"priority": "5", "chunk_rows": 50, "delay_ms": "", "cancel_with_task": False}
+    options = {**forms.values("dump"), **rendered}
+    ask = DumpOperator(task_id="ask", tables=["public.orders"], config=str(config), **options)
     empty = dict.fromkeys(("key_from", "key_to", "time_column", "time_from", "time_to"))
     typed = {"keys": [["7", 2], "8, 3"], "key_from": ["1e5", 2], "key_to": "2e5"}
     request = sent(ask, worker, **empty | typed)
@@ -346,6 +341,32 @@ def test_no_key_is_in_what_airflow_shows(
     assert "canary" not in repr((shown, trigger, result)) + caplog.text
 
 
+class WiderRequest(DumpRequest, frozen=True):
+    """A request with one option more than there is."""
+
+    rest_ms: Annotated[int | None, Option("Rest", "Rests.", least=0, most=50, empty="none")] = None
+
+
+def test_a_number_that_a_request_declares_is_a_field_and_an_argument(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(forms, "DumpRequest", WiderRequest)
+    field = forms.fields("dump")["rest_ms"]
+    assert (field.schema["title"], field.schema["maximum"]) == ("Rest", 50)
+    assert field.description == "Rests. Empty: none."
+    assert forms.values("dump")["rest_ms"] == "{{ params.rest_ms }}"
+
+    class WiderOperator(BaseOperator):
+        @takes(options_of(WiderRequest))
+        def __init__(self, *, tables: Any, **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+
+    operator: Any = WiderOperator(task_id="ask", tables=[], rest_ms="7")
+    assert operator.rest_ms == "7"
+    with pytest.raises(TypeError, match="rests_ms"):
+        WiderOperator.partial(task_id="ask", rests_ms=7).expand(tables=[1])
+
+
 def deferred(ask: DumpOperator, **context: Any) -> DumpTrigger:
     ask.defer_after_s = 0.0
     with pytest.raises(TaskDeferred) as caught:
@@ -361,6 +382,17 @@ def test_what_ends_soon_is_not_waited_for_elsewhere(config: Path, worker: StubWo
     )
     done = ask.execute(TaskContext(ask).values)
     assert done["tables"] == {"public.orders": 3}
+
+
+def test_a_queue_that_is_away_is_waited_for_elsewhere(
+    ask: DumpOperator, valkey: ValkeyServer
+) -> None:
+    valkey.stop()
+    try:
+        trigger = deferred(ask)
+    finally:
+        valkey.start()
+    assert parse_request(trigger.request.encode()).tables == ("public.orders",)
 
 
 def until_answered(ask: DumpOperator, worker: StubWorker) -> None:

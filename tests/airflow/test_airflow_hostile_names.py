@@ -21,6 +21,7 @@ from tests.airflow.test_airflow_merge import Submit
 from tests.airflow.test_airflow_merge import plan as planned
 from tests.airflow.test_airflow_merge import submit as submit
 from tests.fixtures.hostile_names import NAMES
+from tideline import planner
 from tideline.contract.printable import printable
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 from tideline.contract.schema import TableId
@@ -83,10 +84,10 @@ def test_a_merge(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def plan(_: TidelineHook, plan_id: str, tables: Any = None) -> Any:
+    def plan(_: object, *, plan_id: str, tables: Any = None) -> Any:
         return replace(planned(plan_id, tables), held={one: f"{one} is held" for one in TABLES})
 
-    monkeypatch.setattr(TidelineHook, "plan", plan)
+    monkeypatch.setattr(planner, "plan_merge", plan)
     merge = MergeOperator(task_id="merge", tables=TABLES, config=str(config))
     submit.shall(dict.fromkeys(TABLES, "applied"), dict.fromkeys(TABLES, "failed"))
     context = TaskContext(merge).values

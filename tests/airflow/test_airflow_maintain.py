@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from tests.airflow.task_context import TaskContext
 from tideline.contract.maintenance import MaintainedTable, MaintenanceOrder, Thresholds
-from tideline_airflow.hooks import TidelineHook
+from tideline.planner import maintaining
 from tideline_airflow.maintain import MaintainOperator
 
 SUBMIT = """#!{python}
@@ -52,13 +52,13 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", local)
     monkeypatch.setenv("TIDELINE_MAINTAIN_APPLICATION", "/jobs/maintain.py")
 
-    def order(_: Any, name: str, tables: Sequence[str] | None) -> MaintenanceOrder:
+    def order(_: Any, *, maintenance_id: str, tables: Sequence[str] | None) -> MaintenanceOrder:
         chosen = tables or ("public.orders", "public.items")
         targets = tuple(MaintainedTable(table, "file:///w") for table in chosen)
-        return MaintenanceOrder(name, "shop", "i", LIMITS, targets, named=bool(tables))
+        return MaintenanceOrder(maintenance_id, "shop", "i", LIMITS, targets, named=bool(tables))
 
     # No chain here.
-    monkeypatch.setattr(TidelineHook, "order_maintenance", order)
+    monkeypatch.setattr(maintaining, "order_maintenance", order)
     return folder
 
 

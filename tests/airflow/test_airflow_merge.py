@@ -23,6 +23,7 @@ from tests.airflow.stub_worker import StubWorker
 from tests.airflow.task_context import TaskContext
 from tests.fixtures.capture import poll
 from tests.fixtures.listener import listener
+from tideline import planner
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.layout import encode_name
 from tideline.contract.plan import Plan, TablePlan
@@ -124,7 +125,9 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Submit]:
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", local)
     monkeypatch.setenv("TIDELINE_MERGE_APPLICATION", "/jobs/merge.py")
     # No chain here: planning anew finds the tables that were asked for.
-    monkeypatch.setattr(TidelineHook, "plan", lambda _, plan_id, tables=None: plan(plan_id, tables))
+    monkeypatch.setattr(
+        planner, "plan_merge", lambda _, *, plan_id, tables=None: plan(plan_id, tables)
+    )
     yield made
 
 
@@ -313,10 +316,10 @@ def test_what_another_run_has_done_meanwhile_is_no_failure(
 ) -> None:
     """Refused, planned anew: nothing is left to do."""
 
-    def planned(_: TidelineHook, plan_id: str, tables: Sequence[str] | None = None) -> Plan:
+    def planned(_: object, *, plan_id: str, tables: Sequence[str] | None = None) -> Plan:
         return plan(plan_id, tables if plan_id == NAME else ())
 
-    monkeypatch.setattr(TidelineHook, "plan", planned)
+    monkeypatch.setattr(planner, "plan_merge", planned)
     submit.shall({"public.orders": "refused"})
     done = merge.execute(TaskContext(merge).values)
     assert (done["plans"], done["tables"]) == ([NAME], {})
@@ -325,10 +328,10 @@ def test_what_another_run_has_done_meanwhile_is_no_failure(
 def test_a_capped_plan_is_followed_by_the_next(
     merge: MergeOperator, submit: Submit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def planned(_: TidelineHook, plan_id: str, tables: Sequence[str] | None = None) -> Plan:
+    def planned(_: object, *, plan_id: str, tables: Sequence[str] | None = None) -> Plan:
         return replace(plan(plan_id, tables), tail=5 if plan_id == NAME else 4)
 
-    monkeypatch.setattr(TidelineHook, "plan", planned)
+    monkeypatch.setattr(planner, "plan_merge", planned)
     submit.shall(*[{"public.orders": "applied"}] * 2)
     assert merge.execute(TaskContext(merge).values)["plans"] == [NAME, f"{NAME}/2"]
 
@@ -399,11 +402,11 @@ def test_a_target_of_another_chain_fails_the_task_behind_all_else(
     """Held, it would be merged never again, in tasks that all are green."""
     cure = "the target has applied another manifest 4: `tideline rebuild public.astray`"
 
-    def strayed(_: object, plan_id: str, tables: Sequence[str] | None = None) -> Plan:
+    def strayed(_: object, *, plan_id: str, tables: Sequence[str] | None = None) -> Plan:
         held = {"public.parked": "it has no key", "public.astray": cure}
         return replace(plan(plan_id, tables), held=held, strayed=("public.astray",), tail=4)
 
-    monkeypatch.setattr(TidelineHook, "plan", strayed)
+    monkeypatch.setattr(planner, "plan_merge", strayed)
     submit.shall({"public.items": "applied"})
     one = MergeOperator(task_id="merge", tables=tables, config=str(config))
     with pytest.raises(AirflowFailException, match=r"`tideline rebuild public\.astray`") as raised:
@@ -417,10 +420,10 @@ def test_a_strayed_table_is_told_in_one_line_whatever_its_name(
 ) -> None:
     table = "public.a\x1b[2J\n::group::"
 
-    def strayed(_: object, plan_id: str, tables: Sequence[str] | None = None) -> Plan:
+    def strayed(_: object, *, plan_id: str, tables: Sequence[str] | None = None) -> Plan:
         return replace(plan(plan_id, tables), held={table: f"{table} strayed"}, strayed=(table,))
 
-    monkeypatch.setattr(TidelineHook, "plan", strayed)
+    monkeypatch.setattr(planner, "plan_merge", strayed)
     one = MergeOperator(task_id="merge", tables=None, config=str(config))
     with pytest.raises(AirflowFailException) as raised:
         one.execute(TaskContext(one).values)

@@ -18,6 +18,7 @@ import psycopg2
 import pytest
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from msgspec.structs import replace
 
 import tideline_airflow
 from tests.airflow.chain_source import TABLE, ChainSource, Order
@@ -26,7 +27,7 @@ from tests.airflow.stub_worker import StubWorker
 from tests.airflow.task_context import TaskContext
 from tideline.contract.errors import Misconfigured
 from tideline.contract.verification import VerifyPlan
-from tideline.planner import verifying
+from tideline.planner import verification
 from tideline.planner.verifying import Planned
 from tideline.settings import Settings
 from tideline_airflow import steer
@@ -72,13 +73,13 @@ def _submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     local = json.dumps({"conn_type": "spark", "host": "local[2]"})
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", local)
-    monkeypatch.setattr(steer, "POLL_INTERVAL_S", 0.02)
+    monkeypatch.setattr(steer, "WAITS", replace(steer.WAITS, poll_interval_s=0.02))
 
     def planned(settings: Settings, request_id: str, *, verify_id: str, **_: Any) -> Planned:
         return Planned(VerifyPlan(verify_id, "shop", "i", "file:///s", request_id, ()), ())
 
     # `ChainSource` reads nothing to be compared.
-    monkeypatch.setattr(verifying, "plan_verification", planned)
+    monkeypatch.setattr(verification, "plan_verification", planned)
 
 
 @pytest.fixture

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from msgspec.structs import replace
 
+from devtools.services.valkey import ValkeyServer
 from tests.airflow.stub_worker import StubWorker
 from tests.airflow.task_context import TaskContext
+from tideline.contract.errors import Unavailable
 from tideline.contract.request import Action, Answer, Command, RequestState
+from tideline.control.client import RequestClient
+from tideline.settings import Settings
 from tideline_airflow import steer
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.steer import SteerOperator
@@ -21,8 +28,9 @@ FORM = {"action": "pause", "requests": None, "all": False, "chunk_rows": None, "
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steer, "POLL_INTERVAL_S", 0.02)
-    monkeypatch.setattr(steer, "REPEAT_AFTER_S", 600.0)  # the worker lists repeats, too
+    # The worker lists repeats, too.
+    quick = replace(steer.WAITS, poll_interval_s=0.02, repeat_after_s=600.0)
+    monkeypatch.setattr(steer, "WAITS", quick)
 
 
 def tell(config: Path, **params: Any) -> Any:
@@ -111,8 +119,35 @@ def test_a_machine_that_stood_still_past_the_end_looks_once_more(
     asker = SimpleNamespace(
         answer=lambda _: answers[0] if answers else None, command=sent.append, close=lambda: None
     )
+    record = SimpleNamespace(confirmed=lambda answer: answer)
     monkeypatch.setattr(TidelineHook, "asker", lambda _: asker)
-    monkeypatch.setattr(TidelineHook, "confirmed", lambda _, answer: answer)
-    clock = SimpleNamespace(monotonic=lambda: now_s[0], sleep=stand_still)
-    monkeypatch.setattr(steer, "time", clock)
+    monkeypatch.setattr(TidelineHook, "record", lambda _: record)
+    client = partial(RequestClient, clock=lambda: now_s[0], sleep=stand_still)
+    monkeypatch.setattr(steer, "RequestClient", client)
     assert tell(config, requests=["run/1"])["manifest_number"] == 8
+
+
+def test_a_queue_that_is_away_is_waited_for(
+    config: Path, settings: Settings, valkey: ValkeyServer
+) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        valkey.stop()
+        try:
+            task = SteerOperator(task_id="s", action="pause", every=True, config=str(config))
+            doing = pool.submit(task.execute, TaskContext(task).values)
+            with pytest.raises(TimeoutError):
+                doing.result(0.5)
+        finally:
+            valkey.start()
+        with StubWorker(settings):
+            assert doing.result(60)["manifest_number"] == 8
+
+
+def test_a_queue_that_stays_away_is_named(config: Path, valkey: ValkeyServer) -> None:
+    task = SteerOperator(task_id="s", action="pause", every=True, config=str(config), timeout_s=0.3)
+    valkey.stop()
+    try:
+        with pytest.raises(Unavailable, match="redis"):
+            task.execute(TaskContext(task).values)
+    finally:
+        valkey.start()

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 from airflow.sdk._shared.module_loading import import_string
 
 from devtools.services.valkey import ValkeyServer
@@ -20,8 +19,9 @@ from tideline.contract.request import (
     encode_request,
     parse_answer,
 )
+from tideline.control.exchange import Waits
 from tideline_airflow.progress import describe
-from tideline_airflow.triggers import PROGRESS_S, DumpTrigger, News, Patience, Step, Watch
+from tideline_airflow.triggers import PROGRESS_S, DumpTrigger, News
 
 REQUEST = DumpRequest("run/1", ("public.orders",))
 RUNNING = Answer(
@@ -29,41 +29,6 @@ RUNNING = Answer(
     RequestState.RUNNING,
     tables=(TableProgress("public.orders", RequestState.RUNNING, 3, 12, rows=30),),
 )
-FULL = Answer("run/1", RequestState.REFUSED, again=True)
-WATCH = Watch(0.0, timeout_s=100.0, unanswered_timeout_s=20.0, repeat_after_s=5.0)
-
-
-def patience() -> Patience:
-    return Patience(WATCH, asked_s=0.0, answered_s=0.0)
-
-
-@pytest.mark.parametrize(
-    ("answer", "now_s", "step"),
-    [
-        (None, 4.9, Step.WAIT),
-        (None, 5.0, Step.ASK),
-        (None, 20.0, Step.UNANSWERED),
-        (RUNNING, 20.0, Step.WAIT),
-        (RUNNING, 100.0, Step.TIMED_OUT),
-        (Answer("run/1", RequestState.DONE), 1000.0, Step.FINAL),
-        (Answer("run/1", RequestState.FAILED), 1.0, Step.FINAL),
-        (Answer("run/1", RequestState.REFUSED), 1.0, Step.FINAL),
-        (FULL, 1.0, Step.WAIT),
-        (FULL, 6.0, Step.ASK),
-        (FULL, 30.0, Step.ASK),
-        (FULL, 100.0, Step.TIMED_OUT),
-    ],
-)
-def test_steps(answer: Answer | None, now_s: float, step: Step) -> None:
-    assert patience().step(answer, now_s) is step
-
-
-def test_an_answer_that_vanishes_is_asked_for_again() -> None:
-    one = patience()
-    assert one.step(RUNNING, 30.0) is Step.WAIT
-    assert one.step(None, 31.0) is Step.ASK
-    assert one.step(None, 49.9) is Step.ASK
-    assert one.step(None, 50.0) is Step.UNANSWERED
 
 
 def test_progress_in_words() -> None:
@@ -109,12 +74,8 @@ def test_another_state_is_news_at_once_and_progress_now_and_then() -> None:
     assert news.line(running(30), 4.0) is not None
     assert news.line(running(30), 4.0 + PROGRESS_S) is None, "nothing is new"
     assert "40 rows" in str(news.line(running(40), 4.0 + PROGRESS_S))
-
-
-@pytest.mark.parametrize("state", [RequestState.PAUSED, RequestState.THROTTLED])
-def test_paused_and_throttled_go_on(state: RequestState) -> None:
-    held_up = Answer("run/1", state, tables=(TableProgress("public.orders", state),))
-    assert patience().step(held_up, 60.0) is Step.WAIT
+    assert news.line(running(50), 5.0 + PROGRESS_S) is None
+    assert "50 rows" in str(news.line(None, 5.0 + 2 * PROGRESS_S)), "due, and nothing is newer"
 
 
 def test_who_kills_the_task_ends_the_request_only_if_told(config: Path, worker: StubWorker) -> None:
@@ -206,7 +167,7 @@ def test_it_survives_serialisation() -> None:
 
 def make(config: Path, **watch: float) -> DumpTrigger:
     waits: dict[str, float] = {"started_s": time.time(), "timeout_s": 120.0, **watch}
-    values = msgspec.to_builtins(msgspec.convert({"poll_interval_s": 0.02, **waits}, Watch))
+    values = msgspec.to_builtins(msgspec.convert({"poll_interval_s": 0.02, **waits}, Waits))
     return DumpTrigger(encode_request(REQUEST).decode(), values, str(config))
 
 

@@ -25,7 +25,7 @@ from tideline.contract.verification import (
     VerifyPlan,
     encode_verification,
 )
-from tideline.planner import verifying
+from tideline.planner import verification
 from tideline.planner.verified import read_verification
 from tideline.planner.verifying import Planned
 from tideline.settings import Settings
@@ -103,7 +103,7 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Submit]:
         assert more["tables"] == [T]
         return Planned(VerifyPlan(verify_id, "shop", "i", "file:///s", request_id, ()), ())
 
-    monkeypatch.setattr(verifying, "plan_verification", planned)
+    monkeypatch.setattr(verification, "plan_verification", planned)
     yield made
 
 

@@ -28,11 +28,11 @@ from tideline.contract.verification import TableCheck, TableProof, VerifyPlan
 from tideline.planner import begin_rebuild, next_step, plan_merge
 from tideline.planner.maintaining import order_maintenance
 from tideline.planner.progress import target_of
+from tideline.planner.runs import store_receipt
 from tideline.planner.verified import store_verification
 from tideline.store.objects import open_store
 from tideline_capture.check_parts import check_schema
 from tideline_capture.segments import write_part
-from tideline_console.merge import store_receipt
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -45,7 +45,8 @@ from tideline.contract.verification import (
     encode_verified,
     encode_verify_plan,
 )
-from tideline.control import REQUEST_FIELD, _parse_status
+from tideline.control import REQUEST_FIELD
+from tideline.control.queue import _parse_status
 from tideline.planner.consumers import _READER as CONSUMERS
 from tideline_capture.queue import _arrival
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
+from msgspec.structs import replace
 
 from devtools.services.valkey import ValkeyServer
 from tests.fixtures.capture import PATIENCE_S, poll
@@ -21,7 +22,8 @@ from tideline.store.objects import open_store
 from tideline_capture.core.events import Arrival, RequestArrived
 from tideline_capture.queue import RequestQueue
 from tideline_console import dump
-from tideline_console.dump import make_request, run
+from tideline_console.dump import run
+from tideline_console.requests import make_request
 
 
 @pytest.fixture
@@ -116,8 +118,8 @@ def test_a_forged_end_is_not_believed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Whoever may ask may write answers; this one wrote it before there was a request."""
-    monkeypatch.setattr(dump, "REPEAT_AFTER_S", 0.3)
-    monkeypatch.setattr("tideline_console.recorded.DOUBT_S", 0.1)
+    monkeypatch.setattr(dump, "WAITS", replace(dump.WAITS, repeat_after_s=0.3))
+    monkeypatch.setattr("tideline.control.record.DOUBT_S", 0.1)
     request = make_request(["public.a"], request_id="forged1")
     forged = TableProgress("public.a", RequestState.DONE, rows=1)
     queue.answer(Answer("forged1", RequestState.DONE, manifest_number=3, tables=(forged,)))
@@ -139,7 +141,7 @@ def test_an_unanswered_request_is_repeated(
     start: Start,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dump, "REPEAT_AFTER_S", 0.3)
+    monkeypatch.setattr(dump, "WAITS", replace(dump.WAITS, repeat_after_s=0.3))
     request = make_request(["public.a"])
     waiting = start(settings, request)
     next_message(queue)
@@ -177,7 +179,7 @@ def test_the_chain_tells_what_redis_has_lost(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The worker died before it answered, or Redis after it had: the request is not done again."""
-    monkeypatch.setattr(dump, "REPEAT_AFTER_S", 0.3)
+    monkeypatch.setattr(dump, "WAITS", replace(dump.WAITS, repeat_after_s=0.3))
     request = make_request(["public.a"])
     chain = Chain(open_store(settings.store), settings.pipeline)
     table = TableProgress("public.a", RequestState.FAILED, rows=7, error="it was cancelled by ann")

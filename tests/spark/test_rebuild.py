@@ -19,7 +19,7 @@ from tideline.contract.schema import parse_table
 from tideline.contract.steps import ColumnStep, StepKind
 from tideline.planner import applied_state, begin_rebuild, next_step
 from tideline.planner.rebuild_steps import settings_beside
-from tideline_console.merge import store_receipt
+from tideline.planner.runs import store_receipt
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,24 +15,22 @@ from tests.fixtures.capture import Pipeline, PipelineFactory, poll
 from tests.fixtures.services import Database
 from tests.fixtures.sources import ConformingSource, Writers
 from tideline.contract.layout import table_path
+from tideline.contract.plan import Plan
 from tideline.contract.request import Answer, DumpRequest, KeyRange
 from tideline.contract.schema import parse_table
 from tideline.contract.verification import Proof, TableProof, Verification, VerifyPlan
-from tideline.planner import plan_merge
+from tideline.planner.verification import VerificationRun, merge_up
 from tideline.planner.verified import VerifiedThrough, last_proof
 from tideline.store.objects import open_store
 from tideline_capture.core.snapshots.verification import sampled
-from tideline_console.proving import Proving
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 class SharedJobs:
-    """`proving.Jobs` with the run's one Spark application.
-
-    ``meanwhile`` happens once the next request is answered, before anything is compared.
-    """
+    """`VerifyWork` with the run's one Spark application. ``meanwhile`` happens once the
+    next request is answered, before anything is compared."""
 
     def __init__(self, pipeline: Pipeline[Any], spark: SparkSession) -> None:
         self.pipeline = pipeline
@@ -49,10 +47,12 @@ class SharedJobs:
         return answer
 
     def merge(self, name: str, tables: Sequence[str]) -> None:
+        self._merges += 1
+        merge_up(self.pipeline.settings, self, f"{name}.{self._merges}", tables)
+
+    def run_plan(self, plan: Plan) -> None:
         from tideline_spark.merge import run_plan
 
-        self._merges += 1
-        plan = plan_merge(self.pipeline.settings, plan_id=f"{name}.{self._merges}", tables=tables)
         receipt = run_plan(self.spark, plan)
         assert [one.error for one in receipt.tables if one.error] == []
 
@@ -63,7 +63,7 @@ class SharedJobs:
         self.results.append(run_verification(self.spark, plan))
         return self.results[-1]
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         print(text)
 
 
@@ -72,7 +72,7 @@ def verified(
 ) -> dict[str, TableProof]:
     """What a verification of ``tables`` says, by table."""
     request = DumpRequest(name, tables, purpose="verify", **scope)
-    result = Proving(jobs.pipeline.settings, jobs, request, passes_max=2).run(repair=repair)
+    result = VerificationRun(jobs.pipeline.settings, jobs, request, passes_max=2).run(repair=repair)
     return {one.table: one for one in result.tables}
 
 

@@ -6,7 +6,7 @@ read just those keys again; and, once a difference was repaired, the keys that d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 
 import msgspec
@@ -36,6 +36,19 @@ def batches(keys: Keys) -> Iterator[tuple[tuple[str, ...], ...]]:
         size += weight
     if batch:
         yield tuple(batch)
+
+
+def keys_to_read(proofs: Iterable[TableProof]) -> list[tuple[str, Keys]]:
+    """List what another pass reads: each a table and some of the keys that it has set aside."""
+    return [(one.table, keys) for one in proofs for keys in batches(one.moving_keys)]
+
+
+def with_passes(first: Iterable[TableProof], later: Iterable[TableProof]) -> list[TableProof]:
+    """Join each table of ``first`` with the ``later`` passes of it, if there are any."""
+    passes: dict[str, list[TableProof]] = {}
+    for one in later:
+        passes.setdefault(one.table, []).append(one)
+    return [with_pass(one, passes[one.table]) if one.table in passes else one for one in first]
 
 
 def verify_request(

@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
 from tideline.contract.document import DocumentReader, written_features, written_version
 from tideline.contract.errors import Misconfigured
+from tideline.contract.options import RANGE, Option, Purpose, limit_rules
 from tideline.contract.reasons import SnapshotReason, reason_of
 
 REQUEST_VERSION = 1
@@ -42,9 +43,13 @@ class TimeRange(
 ):
     """Rows whose ``column`` is in ``[from, to)``; the bounds are text the database parses."""
 
-    column: str
-    start: str
-    end: str
+    column: Annotated[
+        str, Option("Time column", "Only rows whose value here is in the range, of every table.")
+    ]
+    start: Annotated[
+        str, Option("From time", "As the database writes it: 2026-01-31 00:00:00. Included.")
+    ]
+    end: Annotated[str, Option("To time", "As the database writes it. Not included.")]
 
 
 class KeyRange(
@@ -56,8 +61,11 @@ class KeyRange(
     columns only: it is compared with those. One that is absent leaves its end open.
     """
 
-    start: tuple[str, ...] | None = None
-    end: tuple[str, ...] | None = None
+    start: Annotated[
+        tuple[str, ...] | None,
+        Option("From key", "Only rows with this key or a later one, in the database's order."),
+    ] = None
+    end: Annotated[tuple[str, ...] | None, Option("To key", "Only rows before this key.")] = None
 
 
 class DumpRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -83,15 +91,71 @@ class DumpRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     tables: tuple[str, ...]
     version: int = written_version(REQUEST_VERSION)
     requires: tuple[str, ...] = written_features()
-    keys: tuple[tuple[str, ...], ...] | None = None
-    time: TimeRange | None = None
-    key_range: KeyRange | None = None
-    priority: int = 0
-    chunk_rows: int | None = None
-    delay_ms: int | None = None
+    keys: Annotated[
+        tuple[tuple[str, ...], ...] | None,
+        Option(
+            "Keys",
+            "Only these keys of one table, which are read after a range that is given, too. Those"
+            " that the source lacks are deleted.",
+            purposes=("dump",),
+            section="",
+        ),
+    ] = None
+    time: Annotated[
+        TimeRange | None,
+        Option(
+            "Range of time",
+            "Only rows whose COLUMN is in [FROM, TO).",
+            purposes=("dump",),
+            section=RANGE,
+        ),
+    ] = None
+    key_range: Annotated[
+        KeyRange | None, Option("Range of keys", "Of one table.", section=RANGE)
+    ] = None
+    priority: Annotated[
+        int,
+        Option(
+            "Priority",
+            "The higher one is served first, at the next chunk.",
+            least=-PRIORITY_MAX,
+            most=PRIORITY_MAX,
+        ),
+    ] = 0
+    chunk_rows: Annotated[
+        int | None,
+        Option(
+            "Rows per chunk",
+            "How many rows one query reads.",
+            least=1,
+            most=CHUNK_ROWS_MAX,
+            empty="the worker's setting",
+        ),
+    ] = None
+    delay_ms: Annotated[
+        int | None,
+        Option(
+            "Pause between chunks (ms)",
+            "Spares a busy source.",
+            least=0,
+            most=DELAY_MS_MAX,
+            empty="the worker's setting",
+        ),
+    ] = None
     requested_by: str = ""
-    purpose: Literal["dump", "verify"] = "dump"
-    sample_percent: int | None = None
+    purpose: Purpose = "dump"
+    sample_percent: Annotated[
+        int | None,
+        Option(
+            "Sample (%)",
+            "Read so many chunks of a hundred only.",
+            least=1,
+            most=100,
+            purposes=("verify",),
+            section=RANGE,
+            empty="all rows",
+        ),
+    ] = None
 
     @property
     def why(self) -> SnapshotReason | None:
@@ -299,15 +363,11 @@ def _rules(request: DumpRequest) -> list[tuple[bool, str]]:
             request.key_range is not None and len(request.tables) != 1,
             "key_range needs exactly one table",
         ),
-        (
-            abs(request.priority) > PRIORITY_MAX,
-            f"priority must be -{PRIORITY_MAX} to {PRIORITY_MAX}",
-        ),
         (keys is not None and not keys, "keys must not be empty"),
         (keys is not None and len(keys) > KEYS_MAX, f"keys holds more than {KEYS_MAX} keys"),
         (keys is not None and len({len(key) for key in keys}) > 1, "keys differ in length"),
         *_verify_rules(request),
-        *_pace_rules(request.chunk_rows, request.delay_ms),
+        *limit_rules(request, DumpRequest),
     ]
 
 
@@ -320,7 +380,6 @@ def _verify_rules(request: DumpRequest) -> list[tuple[bool, str]]:
             "to verify, give keys or a range of keys, not both",
         ),
         (share is not None and not request.verifies, "sample_percent is for purpose verify"),
-        (share is not None and not 1 <= share <= 100, "sample_percent must be 1 to 100"),
         (share is not None and request.keys is not None, "given keys are not sampled"),
     ]
 
@@ -329,8 +388,6 @@ def _command_rules(command: Command) -> list[tuple[bool, str]]:
     unknown = sorted(set(command.requires) - FEATURES)
     tunes = command.chunk_rows is not None or command.delay_ms is not None
     named = (command.command_id, *(command.requests or ()))
-    rows = None if command.chunk_rows == "default" else command.chunk_rows
-    delay = None if command.delay_ms == "default" else command.delay_ms
     return [
         (command.version != REQUEST_VERSION, f"version must be {REQUEST_VERSION}"),
         (bool(unknown), f"unknown features required: {', '.join(unknown)}"),
@@ -344,26 +401,13 @@ def _command_rules(command: Command) -> list[tuple[bool, str]]:
         (command.requests == (), "requests must name at least one request, or be left out"),
         (command.action is Action.TUNE and not tunes, "tune needs chunk_rows or delay_ms"),
         (command.action is not Action.TUNE and tunes, "chunk_rows and delay_ms are for tune"),
-        *_pace_rules(rows, delay),
+        *limit_rules(command, DumpRequest),
     ]
 
 
 def _note_rules(requested_by: str) -> list[tuple[bool, str]]:
     most = NOTE_CHARACTERS_MAX
     return [(len(requested_by) > most, f"requested_by has more than {most} characters")]
-
-
-def _pace_rules(chunk_rows: int | None, delay_ms: int | None) -> list[tuple[bool, str]]:
-    return [
-        (
-            chunk_rows is not None and not 1 <= chunk_rows <= CHUNK_ROWS_MAX,
-            f"chunk_rows must be 1 to {CHUNK_ROWS_MAX}",
-        ),
-        (
-            delay_ms is not None and not 0 <= delay_ms <= DELAY_MS_MAX,
-            f"delay_ms must be 0 to {DELAY_MS_MAX}",
-        ),
-    ]
 
 
 def _bounded(wanted: KeyRange) -> bool:

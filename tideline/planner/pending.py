@@ -6,10 +6,12 @@ anyone has read its receipt. So whoever plans asks again for what the last recei
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 
 from msgspec.structs import replace
 
+from tideline.contract.errors import TidelineError
 from tideline.contract.receipt import reread_requests
 from tideline.contract.request import DumpRequest
 from tideline.planner.merges import read_receipt
@@ -17,6 +19,25 @@ from tideline.planner.progress import target_of
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
+
+
+def ask_for_pending(
+    settings: Settings, requests: Sequence[DumpRequest], report: Callable[[str], None]
+) -> None:
+    """Ask the worker for ``requests``; the next merge brings the rows in. What is merged is merged:
+    a queue that is away is no failure of it, and the next merge asks again."""
+    if not requests:
+        return
+    from tideline.control import Asker  # heavy: most merges have nothing to ask
+
+    for request in requests:
+        try:
+            with closing(Asker(settings.control, settings.pipeline)) as asker:
+                asker.ask(request)
+            done = "the worker is asked to read them again"
+        except TidelineError as error:
+            done = f"the worker could not be asked to read them again: {error}"
+        report(f"{request.tables[0]}: rows lack values that the log did not carry; {done}")
 
 
 def pending_requests(settings: Settings, tables: Sequence[str] | None = None) -> list[DumpRequest]:

@@ -1,12 +1,18 @@
-"""The merge runs on record, by time: what happened lately, without listing what happened ever."""
+"""Puts merge runs on record when they have ended, and lists them by time: those of late, without
+listing all that ever were."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from tideline.contract import layout
 from tideline.contract.document import with_checksum
+from tideline.contract.plan import Plan
+from tideline.contract.receipt import Receipt, encode_receipt, run_of
 from tideline.contract.timeliness import MergeRun, decode_run, encode_run
+from tideline.openlineage import AnyReceipt, run_with_lineage
 from tideline.settings import Settings
 from tideline.store.objects import ObjectStore, open_store
 
@@ -19,6 +25,40 @@ def record_run(settings: Settings, run: MergeRun, store: ObjectStore | None = No
     store = open_store(settings.store) if store is None else store
     key = layout.run_key(settings.pipeline, run.ended_us, run.plan_id)
     store.put(key, with_checksum(encode_run(run)))
+
+
+def run_merge(
+    settings: Settings,
+    plan: Plan,
+    execute: Callable[[], AnyReceipt],
+    report: Callable[[str], None],
+    *,
+    stores: bool = True,
+) -> AnyReceipt:
+    """Have ``execute`` run ``plan``, and do what is due after every merge: events of lineage, the
+    run on record, its receipt in the store. Returns the receipt, None where the run left none.
+
+    A Spark job of its own puts the last two there itself: ``stores`` is False then. ``report`` is
+    given what went wrong besides, in words.
+    """
+    receipt = run_with_lineage(settings, plan, execute, report)
+    if stores and receipt is not None:
+        store_receipt(settings, receipt)
+    return receipt
+
+
+def store_receipt(settings: Settings, receipt: Receipt) -> None:
+    """Put the receipt of a run that has just ended next to its plan, and the run on record."""
+    store = open_store(settings.store)
+    record_run(settings, run_of(receipt, time.time_ns() // 1_000), store)
+    key = layout.receipt_key(settings.pipeline, receipt.plan_id)
+    store.put(key, with_checksum(encode_receipt(receipt)))
+
+
+def record_held(settings: Settings, plan: Plan) -> None:
+    """Put on record the tables that are held back, of a plan that is not run."""
+    if plan.held:
+        record_run(settings, MergeRun(plan.plan_id, time.time_ns() // 1_000, held=plan.held))
 
 
 def recent_runs(

@@ -11,11 +11,11 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from tideline.contract.answers import answer_of
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import OpenRequest, OpenState, TableDump
 from tideline.contract.reasons import SnapshotReason
 from tideline.contract.request import Answer, DumpRequest, encode_request
-from tideline_capture.core.answers import answer_of
 
 OPEN = ("accepted", "running")
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tideline.contract.answers import answer_of
 from tideline.contract.manifest import Manifest, OpenState
 from tideline.contract.request import Answer
 from tideline.contract.schema import TableSchema
 from tideline_capture.core import effects
-from tideline_capture.core.answers import answer_of
 from tideline_capture.core.effects import Deciding, Decision, Effect, Effects
 from tideline_capture.core.events import (
     Arrival,

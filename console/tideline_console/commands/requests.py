@@ -1,131 +1,60 @@
-"""What the worker is asked for: dumps, verifications, and what becomes of them."""
+"""Requests to the worker: dumps, verifications, and commands to those that run."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tideline.contract.errors import TidelineError
 from tideline_console.commands.options import Config, Tables, settings_at
+from tideline_console.commands.request_options import request_options
 from tideline_console.errors import report
 
-KeyTo = Annotated[
-    str | None,
-    typer.Option("--to", help="… and before this key.", metavar="KEY", show_default=False),
-]
-Priority = Annotated[
-    int, typer.Option(min=-10, max=10, help="The higher one comes first, at the next chunk.")
-]
+EveryTable = Annotated[bool, typer.Option("--all", help="Every captured table.")]
 
 
-def dump(  # noqa: PLR0913 - a command's options
+@request_options("dump")
+def dump(
     tables: Tables = None,
     config: Config = None,
-    every: Annotated[bool, typer.Option("--all", help="Every captured table.")] = False,
-    keys: Annotated[
-        Path | None,
-        typer.Option(
-            help="Only these keys of one table: CSV, a key per line (or JSON lines, *.jsonl); - is"
-            " standard input. Those that the source lacks are deleted. Beside a range: read after"
-            " it.",
-            metavar="FILE",
-            show_default=False,
-        ),
-    ] = None,
-    time: Annotated[
-        tuple[str, str, str] | None,
-        typer.Option(
-            help="Only rows whose COLUMN is in [FROM, TO).",
-            metavar="COLUMN FROM TO",
-            show_default=False,
-        ),
-    ] = None,
-    key_from: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            help="Only rows of one table from this key on: CSV, the first key columns or all.",
-            metavar="KEY",
-            show_default=False,
-        ),
-    ] = None,
-    key_to: KeyTo = None,
-    priority: Priority = 0,
-    chunk_rows: Annotated[
-        int | None, typer.Option(min=1, help="Rows per chunk.", show_default=False)
-    ] = None,
-    delay_ms: Annotated[
-        int | None, typer.Option(min=0, help="Pause between chunks.", show_default=False)
-    ] = None,
+    every: EveryTable = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end, with progress.")] = False,
     request_id: Annotated[
         str | None,
         typer.Option("--id", help="Join the request of this id.", show_default=False),
     ] = None,
+    **options: Any,
 ) -> None:
     """Ask the worker to dump tables, given keys, a range of keys or of time."""
-    from tideline_console.dump import make_request, run
+    from tideline_console.dump import run
+    from tideline_console.requests import make_request
 
-    request = make_request(
-        tables or [],
-        every=every,
-        keys=keys,
-        key_range=(key_from, key_to),
-        time=time,
-        priority=priority,
-        chunk_rows=chunk_rows,
-        delay_ms=delay_ms,
-        request_id=request_id,
-    )
+    request = make_request(tables or [], every=every, request_id=request_id, **options)
     raise typer.Exit(run(settings_at(config), request, wait=wait))
 
 
-def verify(  # noqa: PLR0913 - a command's options
+@request_options("verify")
+def verify(
     tables: Tables = None,
     config: Config = None,
-    every: Annotated[bool, typer.Option("--all", help="Every captured table.")] = False,
-    key_from: Annotated[
-        str | None,
-        typer.Option(
-            "--keys-from",
-            help="Only rows of one table from this key on: CSV, the first key columns or all.",
-            metavar="KEY",
-            show_default=False,
-        ),
-    ] = None,
-    key_to: KeyTo = None,
-    sample: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=100,
-            help="Read so many chunks of a hundred only.",
-            metavar="P",
-            show_default=False,
-        ),
-    ] = None,
-    priority: Priority = 0,
+    every: EveryTable = False,
     repair: Annotated[
         bool, typer.Option("--repair", help="Dump what differs, merge it, and prove it again.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+    **options: Any,
 ) -> None:
     """Prove tables equal to their source, or name the keys that differ; pauses nothing.
 
     Exits with 0 when all are equal, with 1 when one differs, with 2 when one could not be proven.
     """
-    from tideline_console.verify import EXIT_ERROR, make_request, run
+    from tideline_console.requests import make_request
+    from tideline_console.verify import EXIT_ERROR, run
 
     try:
-        request = make_request(
-            tables or [],
-            every=every,
-            key_range=(key_from, key_to),
-            sample=sample,
-            priority=priority,
-        )
+        request = make_request(tables or [], purpose="verify", every=every, **options)
         code = run(settings_at(config), request, repair=repair, as_json=as_json)
     except TidelineError as error:
         report(error)

@@ -2,47 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tideline_console.commands.options import Config, settings_at
+from tideline_console.asked import InitOptions
+from tideline_console.commands.options import Config, as_one, settings_at
 
 
-def init(  # noqa: PLR0913 - a command's options
+@as_one("wanted", InitOptions)
+def init(
+    wanted: InitOptions,
     config: Config = None,
-    url: Annotated[
-        str | None,
-        typer.Option(
-            help="The source, without a password: postgresql://user@host:port/database, mysql://…"
-            " or mariadb://user@host:port/. Without it all is asked for.",
-            show_default=False,
-        ),
-    ] = None,
-    pipeline: Annotated[
-        str | None, typer.Option(help="The pipeline's name.", show_default=False)
-    ] = None,
-    tables: Annotated[
-        list[str] | None,
-        typer.Option(help="A pattern of tables; give several.", show_default=False),
-    ] = None,
-    exclude: Annotated[
-        list[str] | None, typer.Option(help="… of those that are not.", show_default=False)
-    ] = None,
-    store: Annotated[
-        str | None, typer.Option(help="Where segments lie.", show_default=False)
-    ] = None,
-    warehouse: Annotated[
-        str | None, typer.Option(help="Where the tables will lie.", show_default=False)
-    ] = None,
-    control: Annotated[
-        str | None, typer.Option(help="The Redis or Valkey of requests.", show_default=False)
-    ] = None,
-    password_file: Annotated[
-        Path | None,
-        typer.Option(help="A file that holds the source's password.", show_default=False),
-    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     only_sql: Annotated[
         bool,
@@ -51,23 +22,13 @@ def init(  # noqa: PLR0913 - a command's options
 ) -> None:
     """Write a commented settings file, and print the SQL that the source's owner runs."""
     from tideline.settings import settings_path
-    from tideline_console.init import Wanted, run, setup_sql
+    from tideline_console.init import run, setup_sql
     from tideline_console.output import write_text
 
     if only_sql:
         write_text(setup_sql(settings_at(config)))
-        return
-    wanted = Wanted(
-        url=url,
-        pipeline=pipeline,
-        tables=tuple(tables or ()),
-        exclude=tuple(exclude or ()),
-        store=store,
-        warehouse=warehouse,
-        control=control,
-        password_file=password_file,
-    )
-    run(wanted, settings_path(config), force=force)
+    else:
+        run(wanted, settings_path(config), force=force)
 
 
 def assess(

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from tideline_console.commands.options import Config, Tables, settings_at
+from tideline_console.asked import RebuildOptions
+from tideline_console.commands.options import Config, Tables, as_one, settings_at
 
 
 def plan(
@@ -37,51 +38,20 @@ def maintain(tables: Tables = None, config: Config = None) -> None:
     raise typer.Exit(run(settings, tables or []))
 
 
+@as_one("options", RebuildOptions)
 def rebuild(
     table: Annotated[str, typer.Argument(help="A table as schema.table.", metavar="TABLE")],
+    options: RebuildOptions,
     config: Config = None,
-    mode: Annotated[
-        str | None,
-        typer.Option(
-            help="Keep it as current, soft_deletes, history or append; without it as the settings"
-            " say.",
-            show_default=False,
-        ),
-    ] = None,
-    since_dump: Annotated[
-        bool,
-        typer.Option(
-            "--since-dump",
-            help="Begin with the latest full dump, also where the mode keeps what was before it.",
-        ),
-    ] = False,
-    accept_differences: Annotated[
-        bool,
-        typer.Option(
-            "--accept-differences",
-            help="Put it in the live table's place although that holds something else.",
-        ),
-    ] = False,
-    anew: Annotated[
-        bool, typer.Option("--anew", help="Give up a rebuild of the table that is under way.")
-    ] = False,
 ) -> None:
-    """Build a table anew from the chain, check it against the live one, and swap them.
+    """Build a table again from the chain, check it against the live one, and swap them.
 
     The live table is read and merged meanwhile. A rebuild that was killed goes on.
     """
     settings = settings_at(config)
-    from tideline_console.rebuild import make_options, run
+    from tideline_console.rebuild import run
 
-    raise typer.Exit(
-        run(
-            settings,
-            table,
-            make_options(
-                mode, since_dump=since_dump, accept_differences=accept_differences, anew=anew
-            ),
-        )
-    )
+    raise typer.Exit(run(settings, table, options))
 
 
 def garbage(

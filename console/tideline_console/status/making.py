@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from tideline.contract.answers import ended_answers, open_answers
 from tideline.contract.clocks import apart
 from tideline.contract.manifest import Manifest, OpenState, TableCondition, TableState
 from tideline.contract.planning.table_plans import complete_through
 from tideline.contract.request import Answer, RequestState
 from tideline.control import WORDS_S, Heard, WorkerStatus
 from tideline.planner import MergeProgress
-from tideline_console.recorded import ended_answers, open_answers
 from tideline_console.status.document import (
     Beginning,
     ChainStatus,

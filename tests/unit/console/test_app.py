@@ -22,8 +22,8 @@ from tideline.contract.errors import (
 )
 from tideline.contract.request import Action, Command, DumpRequest, KeyRange, TimeRange
 from tideline_console import app as entry
-from tideline_console.dump import make_request
 from tideline_console.errors import exit_code
+from tideline_console.requests import make_request
 
 TIDELINE = Path(sys.executable).parent / "tideline"
 CANARY = "canary-77aa"

@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from typer.testing import CliRunner
 
 from tests.fixtures.parts import History, schema_of
-from tideline.contract.errors import Misconfigured
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Plan, PlannedSwap
 from tideline.contract.rebuild import RebuildRecord
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
 from tideline_console import rebuild
-from tideline_console.rebuild import Options, make_options, run
+from tideline_console.app import app
+from tideline_console.asked import RebuildOptions
+from tideline_console.rebuild import run
 
 T = "public.t"
 RECORD = RebuildRecord(T, 3, "one", 0, Mode.HISTORY)
@@ -67,7 +69,7 @@ def test_steps_are_taken_until_there_is_none(
         monkeypatch, step(), answer(Outcome.APPLIED), step(), refused, step(),
         answer(Outcome.APPLIED, foreign_changes=("version 4: DELETE (undone by the swap)",)), None,
     )  # fmt: skip
-    assert run(History(tmp_path).settings, T, Options(accept_differences=True)) == 0
+    assert run(History(tmp_path).settings, T, RebuildOptions(accept_differences=True)) == 0
     assert script.ran == 3
     assert script.asked == [{"accept_differences": True}] * 4
     said = capsys.readouterr().out
@@ -81,7 +83,7 @@ def test_a_difference_ends_it(
 ) -> None:
     failed = answer(Outcome.FAILED, error="2 keys missing", hint="see", differences={"missing": 2})
     Script(monkeypatch, step(), failed)
-    assert run(History(tmp_path).settings, T, Options()) == 1
+    assert run(History(tmp_path).settings, T, RebuildOptions()) == 1
     assert re.search(r"2 keys missing\n +hint: see\n$", capsys.readouterr().out)
 
 
@@ -89,7 +91,7 @@ def test_a_table_that_is_held_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = Script(monkeypatch, step(held={T: "parts are removed"}))
-    assert run(History(tmp_path).settings, T, Options()) == 1
+    assert run(History(tmp_path).settings, T, RebuildOptions()) == 1
     assert script.ran == 0
     assert "parts are removed" in capsys.readouterr().out
 
@@ -104,15 +106,24 @@ def test_what_is_not_compared_is_said(
         monkeypatch, step(swaps=(swap,)), answer(Outcome.REFUSED, error="it moved on"),
         step(swaps=(behind,)), answer(Outcome.APPLIED), None,
     )  # fmt: skip
-    assert run(History(tmp_path).settings, T, Options()) == 0
+    assert run(History(tmp_path).settings, T, RebuildOptions()) == 0
     said = capsys.readouterr().out
     assert "comparing and swapping at manifest 5" in said
     assert "without comparing: the live table cannot go on from manifest 2" in said
 
 
-def test_a_mode_that_is_none_is_refused_by_name() -> None:
-    flags = {"since_dump": False, "accept_differences": False, "anew": False}
-    with pytest.raises(Misconfigured, match="'scd2'"):
-        make_options("scd2", **flags)
-    assert make_options("append", **flags).mode is Mode.APPEND
-    assert make_options(None, **flags).mode is None
+def test_a_mode_that_is_none_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[RebuildOptions] = []
+    monkeypatch.setattr("tideline_console.commands.warehouse.settings_at", lambda _: None)
+    monkeypatch.setattr(
+        "tideline_console.rebuild.run", lambda _, table, options: asked.append(options)
+    )
+    runner = CliRunner()
+    refused = runner.invoke(app, ["rebuild", T, "--mode", "scd2"])
+    assert (refused.exit_code, "'scd2'" in refused.output, asked) == (2, True, [])
+    for words in (["--mode", "append"], []):
+        runner.invoke(app, ["rebuild", T, *words, "--since-dump"])
+    assert asked == [
+        RebuildOptions(mode=Mode.APPEND, since_dump=True),
+        RebuildOptions(since_dump=True),
+    ]

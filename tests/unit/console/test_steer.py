@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, cast
 
 import pytest
 
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.request import Action, Answer, Command, RequestState
+from tideline.control.client import RequestClient
 from tideline.settings import Settings
 from tideline_console import steer
 from tideline_console.steer import make_command, run
@@ -20,6 +22,9 @@ class Worker:
         self.sent: list[Command] = []
         self._state = state
         self._answers_at = answers_at
+
+    def close(self) -> None:
+        """Nothing is open."""
 
     def command(self, command: Command) -> None:
         self.sent.append(command)
@@ -38,23 +43,31 @@ class _Settings:
 SETTINGS = cast(Settings, _Settings())
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+class Chain:
+    """The chain's record: it has the ends that the queue reports, unless it is ``blind``."""
+
+    def __init__(self, *looks: Answer | None, blind: bool = False) -> None:
+        self._looks = list(looks)
+        self._blind = blind
+
+    def confirmed(self, answer: Answer | None) -> Answer | None:
+        return None if self._blind else answer
+
+    def answer(self, command_id: str) -> Answer | None:
+        return self._looks.pop(0) if self._looks else None
+
+
+def sent(
+    monkeypatch: pytest.MonkeyPatch, worker: Worker, command: Command, chain: Chain | None = None
+) -> int:
     """Time passes while it is waited, and no other."""
     now = [0.0]
-    monkeypatch.setattr("tideline_console.steer.clock.monotonic", lambda: now[0])
-    monkeypatch.setattr(
-        "tideline_console.steer.clock.sleep", lambda s: now.__setitem__(0, now[0] + s)
-    )
-
-
-def told(
-    monkeypatch: pytest.MonkeyPatch, worker: Worker, command: Command, *, in_chain: bool = True
-) -> int:
-    """``in_chain``: the chain has what the queue says."""
     monkeypatch.setattr(steer, "Asker", lambda control, pipeline: worker)
-    heard = (lambda self, answer: answer) if in_chain else (lambda self, answer: None)
-    monkeypatch.setattr("tideline_console.steer.Record.confirmed", heard)
+    monkeypatch.setattr(steer, "Record", lambda settings: chain or Chain())
+    waiting = partial(
+        RequestClient, clock=lambda: now[0], sleep=lambda s: now.__setitem__(0, now[0] + s)
+    )
+    monkeypatch.setattr(steer, "RequestClient", waiting)
     return run(SETTINGS, command)
 
 
@@ -63,24 +76,22 @@ PAUSE = make_command(Action.PAUSE, ["x"])
 
 def test_it_is_done(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     worker = Worker(RequestState.DONE)
-    assert told(monkeypatch, worker, PAUSE) == 0
+    assert sent(monkeypatch, worker, PAUSE) == 0
     assert capsys.readouterr().out == "pause: done, manifest 7\n"
     assert worker.sent == [PAUSE]
 
 
 def test_it_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(monkeypatch, Worker(RequestState.REFUSED), PAUSE) == 1
+    assert sent(monkeypatch, Worker(RequestState.REFUSED), PAUSE) == 1
     assert "not open: x" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("clock")
 def test_without_an_answer_it_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker(RequestState.DONE, answers_at=3)
-    assert told(monkeypatch, worker, PAUSE) == 0
+    assert sent(monkeypatch, worker, PAUSE) == 0
     assert worker.sent == [PAUSE] * 3
 
 
-@pytest.mark.usefixtures("clock")
 def test_a_redis_that_goes_away_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker has done it, and nobody can hear: the chain has it."""
     worker = Worker(RequestState.DONE)
@@ -90,25 +101,19 @@ def test_a_redis_that_goes_away_meanwhile(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(worker, "answer", gone)
     known = Answer(PAUSE.command_id, RequestState.DONE, manifest_number=9)
-    looks = iter([None, known])
-    monkeypatch.setattr(
-        "tideline_console.steer.Record.answer", lambda self, command_id: next(looks)
-    )
-    assert told(monkeypatch, worker, PAUSE) == 0
+    assert sent(monkeypatch, worker, PAUSE, Chain(None, known)) == 0
     assert worker.sent == [PAUSE]
 
 
-@pytest.mark.usefixtures("clock")
 def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Unavailable, match="no worker answered"):
-        told(monkeypatch, Worker(RequestState.DONE, answers_at=99), PAUSE)
+        sent(monkeypatch, Worker(RequestState.DONE, answers_at=99), PAUSE)
 
 
-@pytest.mark.usefixtures("clock")
 def test_a_forged_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker(RequestState.DONE)
     with pytest.raises(Unavailable, match="no worker answered"):
-        told(monkeypatch, worker, PAUSE, in_chain=False)
+        sent(monkeypatch, worker, PAUSE, Chain(blind=True))
     assert len(worker.sent) > 1
 
 

@@ -6,9 +6,9 @@ nothing before that. The same command may come twice: what it did stays done.
 
 from __future__ import annotations
 
+from tideline.contract.answers import ERRORS_SHOWN
 from tideline.contract.reasons import reason_of
 from tideline.contract.request import Action, Answer, Command, RequestState
-from tideline_capture.core.answers import ERRORS_SHOWN
 from tideline_capture.core.effects import Cancelled, Deciding, Effects
 from tideline_capture.core.events import CommandArrived, RequestRefused
 from tideline_capture.core.requests.intake import Intake

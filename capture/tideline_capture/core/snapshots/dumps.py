@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from tideline.contract.answers import Circumstances
 from tideline.contract.errors import Unavailable
 from tideline.contract.manifest import OpenRequest, TableDump
-from tideline_capture.core.answers import Circumstances
 from tideline_capture.core.effects import Effects, RereadWanted
 from tideline_capture.core.events import (
     Chunk,

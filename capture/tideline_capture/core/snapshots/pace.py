@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from tideline.contract.answers import Circumstances
 from tideline.contract.manifest import OpenRequest
-from tideline_capture.core.answers import Circumstances
 from tideline_capture.core.events import ChunkOrder
 from tideline_capture.core.snapshots.orders import Orders
 from tideline_capture.core.state import CoreState

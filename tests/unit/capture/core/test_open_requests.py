@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from tideline.contract.answers import Circumstances, answer_of
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import OpenState, TableDump
 from tideline.contract.request import Answer, DumpRequest, RequestState
-from tideline_capture.core.answers import Circumstances, RecentAnswers, answer_of
+from tideline_capture.core.answers import RecentAnswers
 from tideline_capture.core.open_requests import OpenRequests
 
 A, B = "public.a", "public.b"

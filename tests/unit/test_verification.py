@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from tideline.contract.errors import Misconfigured
+from tideline.contract.plan import Plan
 from tideline.contract.proofs import PASSES_MAX
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 from tideline.contract.verification import (
@@ -19,11 +21,13 @@ from tideline.contract.verification import (
     Verification,
     VerifyPlan,
 )
+from tideline.planner import verification
+from tideline.planner.verification import MERGES_MAX, REPAIRS_MAX, VerificationRun
 from tideline.planner.verifying import Planned
 from tideline.settings import make_settings
-from tideline_console import proving, verify
-from tideline_console.proving import MERGES_MAX, REPAIRS_MAX, Proving
-from tideline_console.verify import make_request, verdict
+from tideline_console import verify
+from tideline_console.requests import make_request
+from tideline_console.verify import verdict
 
 T = "public.t"
 REQUEST = DumpRequest("v", (T,), purpose="verify", priority=3)
@@ -51,9 +55,8 @@ class Jobs:
         number = None if self.answer is RequestState.REFUSED else 5
         return Answer(request.request_id, self.answer, manifest_number=number, tables=(table,))
 
-    def merge(self, name: str, tables: Sequence[str]) -> None:
-        assert tables == (T,) or tables == [T]
-        self.merged.append(name)
+    def run_plan(self, plan: Plan) -> None:
+        self.merged.append(plan.plan_id)
         self.waits -= 1
 
     def compare(self, plan: VerifyPlan) -> Verification:
@@ -61,12 +64,16 @@ class Jobs:
         proof = self._compare(self.asked[-1])
         return Verification(plan.verify_id, "shop", "one", plan.request_id, (proof,))
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         assert "7" not in text.split()
 
     @property
     def done(self) -> bool:
         return self.answer is RequestState.DONE
+
+    def plan_merge(self, settings: Any, *, plan_id: str, tables: Sequence[str]) -> Any:
+        assert tables == [T]
+        return SimpleNamespace(plan_id=plan_id, tables=(T,), held={}, b=5, tail=5)
 
     def plan(self, settings: Any, request_id: str, **more: Any) -> Planned:
         waiting = (T,) if self.waits > 0 and not more["last_call"] else ()
@@ -87,14 +94,16 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TableProof]:
     )
 
     def run(jobs: Jobs, *, repair: bool = False) -> TableProof:
-        monkeypatch.setattr(proving, "plan_verification", jobs.plan)
+        monkeypatch.setattr(verification, "plan_verification", jobs.plan)
+        monkeypatch.setattr(verification, "plan_merge", jobs.plan_merge)
         monkeypatch.setattr(
-            proving, "store_verification", lambda _, result: jobs.stored.append(result)
+            verification, "store_verification", lambda _, result: jobs.stored.append(result)
         )
-        result = Proving(settings, jobs, REQUEST).run(repair=repair)
+        result = VerificationRun(settings, jobs, REQUEST).run(repair=repair)
         assert jobs.stored == [result]
         assert len({plan.verify_id for plan in jobs.plans}) == len(jobs.plans)
         assert len({request.request_id for request in jobs.asked}) == len(jobs.asked)
+        assert len(set(jobs.merged)) == len(jobs.merged)
         assert {request.priority for request in jobs.asked} <= {3}
         [table] = result.tables
         return table
@@ -107,11 +116,11 @@ def test_what_no_merge_brings_on_is_not_even_read(
 ) -> None:
     """Said at once; but a pattern, or one of several, is read with the others."""
     jobs = Jobs(lambda _: EQUAL)
-    monkeypatch.setattr(proving, "stuck", lambda *_: {T: "blocked before sequence 7"})
+    monkeypatch.setattr(verification, "stuck", lambda *_: {T: "blocked before sequence 7"})
     found = run(jobs)
     assert (found.proof, found.reason) == (Proof.UNPROVEN, "blocked before sequence 7")
     assert (jobs.asked, jobs.merged, jobs.plans) == ([], [], [])
-    monkeypatch.setattr(proving, "stuck", lambda *_: {"public.u": "blocked"})
+    monkeypatch.setattr(verification, "stuck", lambda *_: {"public.u": "blocked"})
     assert run(Jobs(lambda _: EQUAL)) == EQUAL
 
 
@@ -155,6 +164,26 @@ def test_differences_are_dumped_merged_and_proven(run: Callable[..., TableProof]
         ("verify", (("7",),)),
     ]
     assert len(jobs.merged) == 1
+
+
+def test_keys_that_move_before_and_after_a_repair_are_read_each_time(
+    run: Callable[..., TableProof],
+) -> None:
+    """Under the id of a request that has ended, the worker would answer with what it read then."""
+    both = replace(DIFFERS, moving=1, moving_keys=(("1",),))
+    one = replace(EQUAL, seq=20, rows=1, scope=Scope.KEYS)
+    moves = replace(one, proof=Proof.MOVING, rows=0, moving=1, moving_keys=(("7",),))
+    proofs = iter([both, one, moves, one])
+    jobs = Jobs(lambda _: next(proofs))
+    proof = run(jobs, repair=True)
+    assert (proof.proof, proof.repaired) == (Proof.EQUAL, 1)
+    assert [(one.purpose, one.keys) for one in jobs.asked] == [
+        ("verify", None),
+        ("verify", (("1",),)),
+        ("dump", (("7",),)),
+        ("verify", (("7",),)),
+        ("verify", (("7",),)),
+    ]
 
 
 def test_without_repair_nothing_is_dumped(run: Callable[..., TableProof]) -> None:
@@ -207,7 +236,7 @@ def test_a_refused_request_is_an_error(run: Callable[..., TableProof]) -> None:
 )
 def test_options_that_do_not_fit(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(Misconfigured, match=reason):
-        make_request(**options)
+        make_request(purpose="verify", **options)
 
 
 def test_what_is_printed_holds_keys_and_no_values(capsys: pytest.CaptureFixture[str]) -> None:

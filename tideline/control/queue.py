@@ -1,17 +1,4 @@
-"""The control queue as askers see it: requests go into a Redis Stream, answers come out of keys.
-
-::
-
-    tideline:{pipeline}:requests              stream; field ``request`` holds the request's JSON,
-                                              or ``command`` that of a command
-    tideline:{pipeline}:answer:{request_id}   the newest answer, JSON, expires
-    tideline:{pipeline}:workers               sorted set: writer → when it was last heard, µs
-    tideline:{pipeline}:worker:{writer}       a worker's status, JSON, expires
-
-Redis is a queue, not a record. All of it may be lost at any moment: an asker that gets no answer
-repeats the request under the same id and joins what it began, because the chain holds it. The
-worker's side is `tideline_capture.queue`.
-"""
+"""Sends requests into the queue, reads answers and workers' statuses out of it."""
 
 from __future__ import annotations
 

@@ -1,46 +1,29 @@
-"""What the chain says of requests: there when Redis, which only carries answers, has lost them."""
+"""Reads from the chain how requests stand: there when Redis, which only carries answers, has lost
+them."""
 
 from __future__ import annotations
 
-import time as clock
+import time
+from collections.abc import Callable
 from functools import cached_property
 
+from tideline.contract.answers import recorded_answer
 from tideline.contract.errors import Unavailable
-from tideline.contract.manifest import OpenState
 from tideline.contract.request import Answer
 from tideline.settings import Settings
 from tideline.store.chain import Chain, Link
 from tideline.store.ended import confirmed
 from tideline.store.objects import open_store
-from tideline_capture.core.answers import Circumstances, answer_of
 
 DOUBT_S = 2.0
-
-
-def open_answers(state: OpenState) -> tuple[Answer, ...]:
-    """The requests that have not ended, oldest first, as far as they are durable."""
-    return tuple(
-        answer_of(item, Circumstances(paused=item.paused or state.paused))
-        for item in state.requests
-    )
-
-
-def ended_answers(state: OpenState) -> tuple[Answer, ...]:
-    """The requests that ended lately, newest last; commands, which have no tables, are left out."""
-    return tuple(answer for answer in state.recent if answer.tables)
-
-
-def recorded_answer(state: OpenState, request_id: str) -> Answer | None:
-    """What is durable of a request or command; None when it never was accepted, or long ago."""
-    known = (*open_answers(state), *state.recent)
-    return next((answer for answer in known if answer.request_id == request_id), None)
 
 
 class Record:
     """The chain, looked at again and again; nothing is read before the first look."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
+        self._clock = clock
         self._tail: Link | None = None
         self._doubted: Answer | None = None
         self._doubted_at = 0.0
@@ -57,20 +40,25 @@ class Record:
             return None
 
     def confirmed(self, answer: Answer | None) -> Answer | None:
-        """``answer``, if it is not final; else the chain's own word on that end, None where the
-        chain has no such end or does not answer. An answer that it had nothing of is asked for
+        """Return ``answer`` if it is not final; else the chain's own word on that end, None where
+        the chain has no such end or does not answer. An answer that it had nothing of is asked for
         again after `DOUBT_S` only."""
         if answer is None or not answer.state.final:
             return answer
-        if answer == self._doubted and clock.monotonic() - self._doubted_at < DOUBT_S:
+        if answer == self._doubted and self._clock() - self._doubted_at < DOUBT_S:
             return None
         try:
-            found = confirmed(self._chain, answer)
+            found = self.end(answer)
         except Unavailable:
             found = None
         if found is None:
-            self._doubted, self._doubted_at = answer, clock.monotonic()
+            self._doubted, self._doubted_at = answer, self._clock()
         return found
+
+    def end(self, answer: Answer) -> Answer | None:
+        """Read the end that the chain has for ``answer``, a final one; raises like `confirmed` of
+        `tideline.store.ended`."""
+        return confirmed(self._chain, answer)
 
     @cached_property
     def _chain(self) -> Chain:

@@ -1,0 +1,76 @@
+"""Makes the requests that a command line asks for."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from tideline.contract.errors import Misconfigured
+from tideline.contract.options import Option, Purpose, options_of
+from tideline.contract.patterns import check_patterns
+from tideline.contract.request import DumpRequest, KeyRange, TimeRange, check_request
+from tideline.keys import parse_csv
+from tideline_console.keys import read_keys
+
+EVERY_TABLE = "*.*"
+
+
+def make_request(
+    tables: Sequence[str],
+    *,
+    purpose: Purpose = "dump",
+    every: bool = False,
+    request_id: str | None = None,
+    **given: Any,
+) -> DumpRequest:
+    """Make the request of a command line; ``given`` are its options, by their names. Misconfigured
+    when they do not fit."""
+    if every == bool(tables):
+        raise Misconfigured("name tables, or --all, one of the two")
+    if purpose == "verify":
+        check_patterns(tables)
+    options = {option.name: option for option in options_of(DumpRequest, purpose)}
+    request = DumpRequest(
+        request_id=request_id or _new_id(purpose),
+        tables=(EVERY_TABLE,) if every else tuple(tables),
+        requested_by=requester(),
+        purpose=purpose,
+        **{name: _value(options[name], value) for name, value in given.items()},
+    )
+    check_request(request)
+    return request
+
+
+def _new_id(purpose: Purpose) -> str:
+    """Make an id; that of a verification is short, because other ids are made from it."""
+    unique = uuid.uuid4().hex
+    return f"verify-{unique[:16]}" if purpose == "verify" else f"cli-{unique}"
+
+
+def requester() -> str:
+    """Name who is at this terminal."""
+    return f"{os.environ.get('USER') or os.getuid()}@{socket.gethostname()}"
+
+
+def _value(option: Option, given: Any) -> Any:
+    """Read an option's value as its command gives it."""
+    if given is None:
+        return option.default
+    if option.kind is KeyRange:
+        return None if given == (None, None) else KeyRange(*map(_bound, given))
+    if option.kind is TimeRange:
+        return TimeRange(*given)
+    return given if option.kind is int else read_keys(given)
+
+
+def _bound(text: str | None) -> tuple[str, ...] | None:
+    """Read a key, or the first columns of one, from a line of CSV."""
+    if text is None:
+        return None
+    keys = parse_csv(text)
+    if len(keys) != 1:
+        raise Misconfigured("a bound of keys is one line of CSV: a field per key column")
+    return keys[0]

@@ -1,0 +1,51 @@
+"""The control queue as its clients see it: requests go into a stream, answers come out of keys.
+
+::
+
+    tideline:{pipeline}:requests              stream; field ``request`` holds the request's JSON,
+                                              or ``command`` that of a command
+    tideline:{pipeline}:answer:{request_id}   the newest answer, JSON, expires
+    tideline:{pipeline}:workers               sorted set: writer → when it was last heard, µs
+    tideline:{pipeline}:worker:{writer}       a worker's status, JSON, expires
+
+Redis is a queue, not a record. All of it may be lost at any moment: a client that gets no answer
+repeats the request under the same id and joins what it began, because the chain holds it. The
+worker's side is `tideline_capture.queue`. How a client waits is decided by `exchange` and carried
+out by `client`; what Redis has lost is read from the chain by `record`.
+"""
+
+from tideline.control.queue import (
+    ASKER_TIMEOUT_S,
+    COMMAND_FIELD,
+    GROUP,
+    REQUEST_FIELD,
+    STREAM_ENTRIES_MAX,
+    WORDS_S,
+    WORKER_STATUS_VERSION,
+    WORKER_TTL_S,
+    Asker,
+    Heard,
+    WorkerStatus,
+    answer_key,
+    stream_key,
+    worker_key,
+    workers_key,
+)
+
+__all__ = [
+    "ASKER_TIMEOUT_S",
+    "COMMAND_FIELD",
+    "GROUP",
+    "REQUEST_FIELD",
+    "STREAM_ENTRIES_MAX",
+    "WORDS_S",
+    "WORKER_STATUS_VERSION",
+    "WORKER_TTL_S",
+    "Asker",
+    "Heard",
+    "WorkerStatus",
+    "answer_key",
+    "stream_key",
+    "worker_key",
+    "workers_key",
+]

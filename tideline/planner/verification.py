@@ -1,0 +1,224 @@
+"""Takes the steps of a verification: for a terminal all in one go, for Airflow each in a task.
+
+Rows are read between watermarks; the warehouse is merged up to there; both are compared; what
+changed meanwhile is read again; and, where it is wanted, what differs is dumped, merged, and
+compared again. Every round is bounded, and every request has an id of its own: one that was used
+before would be answered with what was read then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from tideline.contract.errors import Misconfigured
+from tideline.contract.plan import Plan
+from tideline.contract.proofs import (
+    PASSES_MAX,
+    Keys,
+    batches,
+    keys_to_read,
+    keys_to_repair,
+    repaired,
+    short,
+    verify_request,
+    with_passes,
+)
+from tideline.contract.request import Answer, DumpRequest, RequestState
+from tideline.contract.verification import Proof, TableProof, Verification, VerifyPlan
+from tideline.planner.merges import plan_merge
+from tideline.planner.verified import store_verification
+from tideline.planner.verifying import plan_verification, stuck
+from tideline.settings import Settings
+
+MERGES_MAX = 10
+"""Times that a comparison has the tables merged which it waits for."""
+PLANS_MAX = 20
+"""Plans of one such merge: each is capped."""
+REPAIRS_MAX = 3
+
+
+class CompareWork(Protocol):
+    """What is done elsewhere for a comparison: on Spark, and where people read."""
+
+    def run_plan(self, plan: Plan) -> object:
+        """Merge what ``plan`` says."""
+
+    def compare(self, plan: VerifyPlan) -> Verification:
+        """Run ``plan`` and store its result, unless it is there."""
+
+    def report(self, text: str) -> None:
+        """Say how it goes on."""
+
+
+class VerifyWork(CompareWork, Protocol):
+    """The same, and requests to the worker."""
+
+    def read(self, request: DumpRequest) -> Answer:
+        """Have the worker serve ``request``; its final answer."""
+
+
+class RowsRead(NamedTuple):
+    """The tables that the worker has read for a request, which ended in a manifest."""
+
+    request_id: str
+    manifest_number: int
+    tables: Sequence[str]
+
+
+def compare_rows(
+    settings: Settings, work: CompareWork, rows: RowsRead, *, verify_id: str, merge_id: str
+) -> Verification:
+    """Compare what was read with the warehouse, merged that far first, as ``verify_id``. Plans of
+    those merges are called after ``merge_id``."""
+    for attempt in range(MERGES_MAX + 1):
+        planned = plan_verification(
+            settings,
+            rows.request_id,
+            verify_id=verify_id,
+            finished_in=rows.manifest_number,
+            tables=rows.tables,
+            last_call=attempt == MERGES_MAX,
+        )
+        if not planned.waiting:
+            break
+        work.report(f"merging {', '.join(planned.waiting)} up to where they were read")
+        merge_up(settings, work, f"{merge_id}.m{attempt}", planned.waiting)
+    return work.compare(planned.plan)
+
+
+def merge_up(settings: Settings, work: CompareWork, name: str, tables: Sequence[str]) -> None:
+    """Merge what is new of ``tables``, in plans called after ``name``."""
+    for number in range(PLANS_MAX):
+        plan = plan_merge(settings, plan_id=f"{name}.{number}", tables=list(tables))
+        for table, reason in sorted(plan.held.items()):
+            work.report(f"{table} is held: {reason}")
+        if not plan.tables:
+            return
+        work.run_plan(plan)
+        if plan.b >= plan.tail:
+            return
+
+
+class VerificationRun:
+    """One verification from its first request to its result; its name is that request's id."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        work: VerifyWork,
+        request: DumpRequest,
+        *,
+        passes_max: int = PASSES_MAX,
+    ) -> None:
+        self._settings = settings
+        self._work = work
+        self._request = request
+        self._name = request.request_id
+        self._passes_max = passes_max
+        self._passes = 0
+        self._comparisons = 0
+        self._incarnation = ""
+
+    def run(self, *, repair: bool) -> Verification:
+        """The result, which is stored. Raises Misconfigured when the worker refuses to read."""
+        proofs = self._hopeless() or self._settled(self._compared(self._request))
+        for number in range(REPAIRS_MAX if repair else 0):
+            if not any(one.differences for one in proofs):
+                break
+            proofs = [self._repair(one, number) if one.differences else one for one in proofs]
+        result = Verification(
+            self._name, self._settings.pipeline, self._incarnation, self._name, tuple(proofs)
+        )
+        store_verification(self._settings, result)
+        return result
+
+    def _hopeless(self) -> list[TableProof]:
+        """The tables, if all that were asked for are ones which need not be read: they are held."""
+        held = stuck(self._settings, self._request.tables)
+        if not set(self._request.tables) <= set(held):
+            return []
+        return [TableProof(name, Proof.UNPROVEN, reason=why) for name, why in held.items()]
+
+    def _compared(self, request: DumpRequest) -> list[TableProof]:
+        """What was read for ``request``, compared."""
+        answer = self._work.read(request)
+        if answer.state is RequestState.REFUSED or answer.manifest_number is None:
+            raise Misconfigured(
+                f"the worker refuses to read: {answer.error or answer.state.value}", answer.hint
+            )
+        done = [one.table for one in answer.tables if one.state is RequestState.DONE]
+        failed = [
+            TableProof(one.table, Proof.UNPROVEN, reason=one.error or one.state.value)
+            for one in answer.tables
+            if one.state is not RequestState.DONE
+        ]
+        if not done:
+            return failed
+        self._comparisons += 1
+        verify_id = f"{self._name}.{self._comparisons}"
+        rows = RowsRead(request.request_id, answer.manifest_number, done)
+        result = compare_rows(
+            self._settings, self._work, rows, verify_id=verify_id, merge_id=verify_id
+        )
+        self._incarnation = result.incarnation
+        return [*result.tables, *failed]
+
+    def _settled(self, proofs: Sequence[TableProof]) -> list[TableProof]:
+        """``proofs`` once no key is set aside any more, or the passes are used up."""
+        settled = list(proofs)
+        for _ in range(self._passes_max):
+            moving = [one for one in settled if one.moving_keys and one.reason is None]
+            if not moving:
+                break
+            for one in moving:
+                self._work.report(
+                    f"{one.table}: {one.moving:,} keys changed meanwhile; reading them"
+                )
+            settled = with_passes(settled, self._of_keys(keys_to_read(moving)))
+        return settled
+
+    def _of_keys(self, wanted: Iterable[tuple[str, Keys]]) -> list[TableProof]:
+        """The keys of tables, read in a pass of their own, and compared."""
+        self._passes += 1
+        found = []
+        for number, (table, keys) in enumerate(wanted):
+            request = verify_request(
+                f"{self._name}:p{self._passes}.{number}",
+                table,
+                tuple(keys),
+                priority=self._request.priority,
+                requested_by=self._request.requested_by,
+            )
+            found += self._compared(request)
+        return found
+
+    def _repair(self, proof: TableProof, number: int) -> TableProof:
+        """``proof`` once its differing keys were dumped, merged, and compared again; or, where they
+        are not all known, the whole table was."""
+        keys = keys_to_repair(proof)
+        many = "the whole table" if keys is None else f"{len(keys):,} keys"
+        self._work.report(f"{proof.table}: {proof.differences:,} differences; dumping {many}")
+        for at, batch in enumerate([None] if keys is None else batches(keys)):
+            answer = self._work.read(self._of_table(proof, f"r{number}.{at}", keys=batch))
+            if answer.state is not RequestState.DONE:
+                reason = f"the repair is {answer.state.value}: {answer.error or 'no reason given'}"
+                return replace(proof, reason=reason, hint=answer.hint)
+        merge_id = f"{self._name}.r{number}.{short(proof.table)}"
+        merge_up(self._settings, self._work, merge_id, [proof.table])
+        if keys is None:
+            again = self._of_table(proof, f"w{number}", purpose="verify", key_range=proof.key_range)
+            return self._settled(self._compared(again))[0]
+        later = self._of_keys((proof.table, batch) for batch in batches(keys))
+        return self._settled([repaired(proof, later)])[0]
+
+    def _of_table(self, proof: TableProof, what: str, **scope: Any) -> DumpRequest:
+        return DumpRequest(
+            request_id=f"{self._name}:{what}:{short(proof.table)}",
+            tables=(proof.table,),
+            priority=self._request.priority,
+            requested_by=self._request.requested_by,
+            **scope,
+        )
