@@ -97,7 +97,7 @@ def test_no_command_names_an_option_of_requests_by_hand() -> None:
     """Nor does any other product file of the two ends, but for the words of `tune`."""
     names = {option.name for option in options_of(DumpRequest)} - {"keys", "time", "key_range"}
     ends = [
-        *(ROOT / "console/commands").glob("*.py"),
+        *(ROOT / "console/tideline_console/commands").glob("*.py"),
         ROOT / "console/tideline_console/requests.py",
     ]
     ends += (ROOT / "plugins/tideline_airflow").glob("*.py")

@@ -38,9 +38,10 @@ def imports(path: Path) -> Iterator[str]:
     """The modules of ours that a file imports from, as paths."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
-            found = f"{node.module.replace('.', '/')}.py"
-            if (ROOT / found).exists():
-                yield found
+            for folder in ("", "capture/", "console/", "spark_jobs/", "plugins/"):
+                found = f"{folder}{node.module.replace('.', '/')}.py"
+                if (ROOT / found).exists():
+                    yield found
 
 
 @pytest.mark.parametrize("text", PAGES, ids=lambda text: text.partition("\n")[0])
@@ -71,7 +72,7 @@ def test_nothing_else_knows_the_toy() -> None:
     """It joins by its folder and a line that a fixture puts into the registry."""
     every = {
         str(path.relative_to(ROOT))
-        for folder in (*PRODUCT, "simulation", "tests")
+        for folder in (*PRODUCT, "devtools", "tests")
         for path in (ROOT / folder).rglob("*.py")
         if TOY_FOLDER not in path.parents and "toy_source" in path.read_text()
     }
@@ -84,7 +85,7 @@ def test_nothing_else_knows_the_toy() -> None:
 def test_nothing_imports_a_concrete_source() -> None:
     """Modules of the product that name a package of `SOURCE_KINDS`: those in it alone."""
     packages = {kind.package.removeprefix(".") for kind in SOURCE_KINDS.values()}
-    concrete = tuple(f"capture/sources/{one}/" for one in packages)
+    concrete = tuple(f"capture/tideline_capture/sources/{one}/" for one in packages)
     strangers = {
         (str(path.relative_to(ROOT)), one)
         for folder in PRODUCT
