@@ -36,10 +36,10 @@ def simulate(  # noqa: PLR0913 - a command's options
 
     Exits with 1 when a promise was broken, or a seeded bug was not caught.
     """
-    from devtools.simulate import Cut, Wanted, run
+    from devtools.simulate import Cut, Simulations, run
 
     cut = Cut(faults, dumps, transactions)
-    wanted = Wanted(seed=seed, runs=runs, mutant=mutant, all_mutants=all_mutants, cut=cut)
+    wanted = Simulations(seed=seed, runs=runs, mutant=mutant, all_mutants=all_mutants, cut=cut)
     raise typer.Exit(run(wanted, as_json=as_json))
 
 

@@ -61,7 +61,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Simulations:
     """What is asked for: ``runs`` from ``seed`` on, or mutants to be caught."""
 
     seed: int | None = None
@@ -71,7 +71,7 @@ class Wanted:
     cut: Cut = Cut()
 
 
-def run(wanted: Wanted, *, as_json: bool) -> int:
+def run(wanted: Simulations, *, as_json: bool) -> int:
     """The exit code: 1 when a check failed or a mutant survived."""
     out = Console(quiet=as_json)
     if wanted.all_mutants or (wanted.mutant is not None and wanted.seed is None):
@@ -83,7 +83,7 @@ def run(wanted: Wanted, *, as_json: bool) -> int:
     return _many(wanted, out, as_json=as_json)
 
 
-def _known(wanted: Wanted) -> Mutant:
+def _known(wanted: Simulations) -> Mutant:
     try:
         return named(wanted.mutant or "")
     except KeyError:
@@ -91,7 +91,7 @@ def _known(wanted: Wanted) -> Mutant:
         raise Misconfigured(f"no mutant {wanted.mutant!r}", hint=f"one of {names}") from None
 
 
-def _one(wanted: Wanted, mutant: Mutant | None, out: Console, *, as_json: bool) -> int:
+def _one(wanted: Simulations, mutant: Mutant | None, out: Console, *, as_json: bool) -> int:
     """One seed, shown, and cut down when it fails."""
     seed = 1 if wanted.seed is None else wanted.seed
     whole = draw(seed) if mutant is None else scenario_for(mutant, seed)
@@ -129,7 +129,7 @@ def _shrunk(scenario: Scenario, mutant: Mutant | None) -> str:
         return replay_command(scenario, shrink(scenario, mutant), mutant.name)
 
 
-def _many(wanted: Wanted, out: Console, *, as_json: bool) -> int:
+def _many(wanted: Simulations, out: Console, *, as_json: bool) -> int:
     first = 1 if wanted.seed is None else wanted.seed
     summary = Summary()
     with _pool() as pool:

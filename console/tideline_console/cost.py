@@ -28,7 +28,7 @@ RETRY_S = 5.0
 Values = TypeVar("Values", Traffic, Pace)
 
 
-class Answer(msgspec.Struct, frozen=True):
+class CostReport(msgspec.Struct, frozen=True):
     """The JSON document: what was computed with, and the day at each flush interval. ``measured``:
     what the traffic comes from, None where it was given or is the model's."""
 
@@ -72,7 +72,7 @@ def _measure(settings: Settings) -> Measured | None:
 
 def compute(
     asked: CostOptions, prices: Prices, settings: Settings | None, measured: Measured | None = None
-) -> Answer:
+) -> CostReport:
     """The costs of what was asked, with what was ``measured`` and ``settings`` (None: their
     defaults) for the rest."""
     capture = Capture() if settings is None else settings.capture
@@ -97,7 +97,7 @@ def compute(
         for flush_s in flushes
     )
     pace = msgspec.structs.replace(pace, flush_s=flushes[0])
-    return Answer(traffic, pace, prices, days, measured)
+    return CostReport(traffic, pace, prices, days, measured)
 
 
 def _listed(settings: Settings | None) -> int | None:
@@ -114,7 +114,7 @@ def _with(values: Values, asked: CostOptions) -> Values:
     return msgspec.structs.replace(values, **some)
 
 
-def _print(answer: Answer) -> None:
+def _print(answer: CostReport) -> None:
     traffic = answer.traffic
     if (seen := answer.measured) is not None:
         say(

@@ -13,7 +13,7 @@ from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
-from tideline_capture.sources.base import ChainEnd, Source
+from tideline_capture.sources.base import ChainTail, Source
 from tideline_capture.sources.finding import Finding, error, ok, warning
 from tideline_capture.sources.registry import source_of
 from tideline_console.checks import (
@@ -73,7 +73,7 @@ def _without_queue(found: Finding) -> Finding:
     return warning(found.name, text, found.fix)
 
 
-def check_identity(source: Source, chain_end: ChainEnd) -> Finding:
+def check_identity(source: Source, chain_end: ChainTail) -> Finding:
     """Whether the source is the server that the chain was read from, or may stand in for it."""
     known, tail = chain_end
     if not known:
@@ -91,10 +91,10 @@ def check_identity(source: Source, chain_end: ChainEnd) -> Finding:
     return error("identity", text, fix)
 
 
-def _tail(settings: Settings) -> ChainEnd:
+def _tail(settings: Settings) -> ChainTail:
     """The chain's end, unless the store cannot be asked: its own check says why not."""
     try:
         link = Chain(open_store(impatient(settings.store)), settings.pipeline).tail()
     except (Unavailable, Misconfigured):
-        return ChainEnd(False, None)
-    return ChainEnd(True, None if link is None else link.manifest)
+        return ChainTail(False, None)
+    return ChainTail(True, None if link is None else link.manifest)

@@ -19,9 +19,9 @@ from tideline.contract.clocks import utc
 from tideline.contract.manifest import Manifest, ManifestKind, TableCondition, TableState
 from tideline.contract.printable import command
 from tideline.contract.timeliness import (
-    Kept,
     MergeRun,
     Objective,
+    ObjectiveKept,
     Timeliness,
     in_window,
     kept,
@@ -107,12 +107,14 @@ def lateness(chain: ChainEnd, table: WatchedTable, watch: FreshnessWatch) -> Lat
         or _upstream(chain, within_us)
         or (_merging(chain, table, watch, within_us) if table.waits else None)
         or Lateness(
-            Stage.SOURCE, "the source's clock and this machine's differ", "compare the two clocks"
+            Stage.SOURCE,
+            "the source's clock and this machine's differ",
+            "compare the two clocks",
         )
     )
 
 
-def kept_by_table(watch: FreshnessWatch, tables: Sequence[str]) -> Mapping[str, Kept]:
+def kept_by_table(watch: FreshnessWatch, tables: Sequence[str]) -> Mapping[str, ObjectiveKept]:
     """By table how far its objective was kept; only of ``tables`` that changed in the window."""
     figures = in_window(watch.runs)
     return {
@@ -122,7 +124,7 @@ def kept_by_table(watch: FreshnessWatch, tables: Sequence[str]) -> Mapping[str, 
     }
 
 
-def kept_in_all(watch: FreshnessWatch, objective: Objective) -> Kept:
+def kept_in_all(watch: FreshnessWatch, objective: Objective) -> ObjectiveKept:
     """The same of all tables together, each change judged by its own table's limit."""
     found: list[Timeliness] = [one for many in in_window(watch.runs).values() for one in many]
     return kept(objective, found, watch.since_us)
@@ -157,7 +159,9 @@ def _upstream(chain: ChainEnd, within_us: int) -> Lateness | None:
     if tail.released or (silent and not live):
         said = "its worker was stopped" if tail.released else "no worker extends the chain"
         return Lateness(
-            Stage.CAPTURE, f"{said} since {_moment(tail.written_at_us)}", "start `tideline capture`"
+            Stage.CAPTURE,
+            f"{said} since {_moment(tail.written_at_us)}",
+            "start `tideline capture`",
         )
     if silent or any("store" in note for note in notes):
         said = f"a worker reads, but the chain ends at {_moment(tail.written_at_us)}"

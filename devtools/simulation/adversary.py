@@ -8,7 +8,7 @@ from devtools.simulation import injectors
 from devtools.simulation.faults import STORE_WINDOWS, TERMINAL, Fault, KillPoint
 from devtools.simulation.scenario import PlannedFault
 from devtools.simulation.scheduler import Process
-from devtools.simulation.stage import Stage
+from devtools.simulation.stage import SimulatedStage
 
 _RARE = (
     KillPoint.BEFORE_RELEASE,
@@ -22,7 +22,7 @@ _RARE = (
 class Adversary:
     """``over``: all faults that come with the workload have been begun."""
 
-    def __init__(self, rig: Stage) -> None:
+    def __init__(self, rig: SimulatedStage) -> None:
         self.over = False
         self._rig = rig
         self._injecting = 0

@@ -15,7 +15,7 @@ from devtools.simulation.history import (
     RunHistory,
 )
 from devtools.simulation.rows import PartRow
-from devtools.simulation.stage import Stage
+from devtools.simulation.stage import SimulatedStage
 from devtools.simulation.tables import ACCOUNTS, LATER, digest_of, shape_of
 from devtools.simulation.told import told
 from devtools.simulation.wire import PLACES, index_of
@@ -25,7 +25,7 @@ from tideline.contract.reasons import SnapshotReason
 from tideline.contract.schema import Verdict
 
 
-def gather(rig: Stage, liveness: Liveness) -> RunHistory:
+def gather(rig: SimulatedStage, liveness: Liveness) -> RunHistory:
     """All that is known of the run."""
     manifests = []
     settled = liveness.heartbeat_s is not None
@@ -54,7 +54,7 @@ def gather(rig: Stage, liveness: Liveness) -> RunHistory:
     )
 
 
-def _commits(rig: Stage, manifests: list[ChainManifest]) -> tuple[MergeCommit, ...]:
+def _commits(rig: SimulatedStage, manifests: list[ChainManifest]) -> tuple[MergeCommit, ...]:
     """The merges' commits. What changed without row events leaves rows in doubt, and columns that
     the log did not repeat wrong, until a dump that began after it is merged. So does a change of
     columns of which it is not certain what became of them."""
@@ -79,7 +79,7 @@ def _commits(rig: Stage, manifests: list[ChainManifest]) -> tuple[MergeCommit, .
     return tuple(commits)
 
 
-def _proofs(rig: Stage) -> list[tuple[str, int, int]]:
+def _proofs(rig: SimulatedStage) -> list[tuple[str, int, int]]:
     """(table, manifest, sequence): with that manifest nothing that changed up to the sequence is in
     doubt any more. That is when a whole dump ended which began there, and the rows that moved while
     it ran, without all their values, have been read again too."""
@@ -114,7 +114,7 @@ def _seq_at(manifests: list[ChainManifest], position: int) -> int:
     )
 
 
-def _ledger(rig: Stage, manifests: list[ChainManifest]) -> tuple[LedgerTransaction, ...]:
+def _ledger(rig: SimulatedStage, manifests: list[ChainManifest]) -> tuple[LedgerTransaction, ...]:
     """The ledger. What a reader left out before its table was captured for the first time, and what
     was committed before capture began, is in no segment: the first dump has it. No such excuse for
     the table that the log has the creation of."""
@@ -138,7 +138,7 @@ def _ledger(rig: Stage, manifests: list[ChainManifest]) -> tuple[LedgerTransacti
     return tuple(transactions)
 
 
-def _manifest(rig: Stage, manifest: Manifest, raw_digest: str) -> ChainManifest:
+def _manifest(rig: SimulatedStage, manifest: Manifest, raw_digest: str) -> ChainManifest:
     events: list[ChainEvent] = []
     for part in manifest.parts:
         try:

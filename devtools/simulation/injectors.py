@@ -10,24 +10,24 @@ from typing import Any
 from devtools.simulation.columns import draw_addition
 from devtools.simulation.faults import Fault
 from devtools.simulation.log import OurMark
-from devtools.simulation.stage import Stage
+from devtools.simulation.stage import SimulatedStage
 from devtools.simulation.tables import ITEMS, NAMES
 from devtools.simulation.workload import all_keys, fresh_row
 from tideline_capture.core.events import MarkKind
 
-Injector = Callable[[Stage, random.Random], None]
+Injector = Callable[[SimulatedStage, random.Random], None]
 
 
 # -- the store ---------------------------------------------------------------------------------
 
 
-def trouble_store(rig: Stage, fault: Fault, own: random.Random) -> None:
+def trouble_store(rig: SimulatedStage, fault: Fault, own: random.Random) -> None:
     """Have the store's requests meet ``fault`` for a while."""
     seconds = own.uniform(9.0, 14.0) if fault is Fault.STORE_DOWN else own.uniform(1.5, 5.0)
     rig.board.windows[fault] = rig.world.now + seconds
 
 
-def ignore_conditions(rig: Stage) -> None:
+def ignore_conditions(rig: SimulatedStage) -> None:
     """Both workers must refuse to begin with such a store; then somebody repairs it."""
     if "unprobed" not in rig.flaws:
         rig.board.expected_refusals += 1
@@ -43,7 +43,7 @@ def ignore_conditions(rig: Stage) -> None:
     rig.world.later(4.0, forget)
 
 
-def list_stale(rig: Stage, own: random.Random) -> None:
+def list_stale(rig: SimulatedStage, own: random.Random) -> None:
     """Listings show what was there a while ago, and not all of that."""
     world, bucket = rig.world, rig.bucket
     for _ in range(8):
@@ -60,7 +60,7 @@ def list_stale(rig: Stage, own: random.Random) -> None:
 # -- workers -----------------------------------------------------------------------------------
 
 
-def stop_worker(rig: Stage, own: random.Random) -> None:
+def stop_worker(rig: SimulatedStage, own: random.Random) -> None:
     """SIGSTOP for longer than a takeover takes, then SIGCONT: a zombie wakes."""
     process, world = rig.active(), rig.world
     if process is None:
@@ -71,7 +71,7 @@ def stop_worker(rig: Stage, own: random.Random) -> None:
     world.thaw(process)
 
 
-def stop_cleanly(rig: Stage, own: random.Random) -> None:
+def stop_cleanly(rig: SimulatedStage, own: random.Random) -> None:
     """SIGTERM."""
     process = rig.active()
     stopping: Any = getattr(process, "stopping", None)
@@ -81,7 +81,7 @@ def stop_cleanly(rig: Stage, own: random.Random) -> None:
 
 
 def jump(seconds: float, fault: Fault) -> Injector:
-    def inject(rig: Stage, own: random.Random) -> None:
+    def inject(rig: SimulatedStage, own: random.Random) -> None:
         for process in rig.workers.values():
             if own.random() < 0.7:
                 process.wall_offset_s += seconds
@@ -94,25 +94,25 @@ def jump(seconds: float, fault: Fault) -> Injector:
 # -- redis -------------------------------------------------------------------------------------
 
 
-def restart_redis(rig: Stage, own: random.Random) -> None:
+def restart_redis(rig: SimulatedStage, own: random.Random) -> None:
     rig.board.hit(Fault.REDIS_RESTART)
     rig.redis.restart(own.uniform(0.5, 4.0))
 
 
-def flush_redis(rig: Stage, own: random.Random) -> None:
+def flush_redis(rig: SimulatedStage, own: random.Random) -> None:
     rig.board.hit(Fault.REDIS_FLUSH)
     rig.redis.flush()
     rig.bucket.counter.clear()
 
 
-def fail_redis_over(rig: Stage, own: random.Random) -> None:
+def fail_redis_over(rig: SimulatedStage, own: random.Random) -> None:
     replica = rig.redis.replica()
     rig.world.sleep(1.0)
     rig.board.hit(Fault.REDIS_FAILOVER)
     rig.redis.fail_over(replica)
 
 
-def delay_redis(rig: Stage, own: random.Random) -> None:
+def delay_redis(rig: SimulatedStage, own: random.Random) -> None:
     rig.board.hit(Fault.REDIS_DELAY)
     rig.redis.delay_s = own.uniform(0.2, 1.5)
     rig.world.sleep(own.uniform(2.0, 5.0))
@@ -120,7 +120,7 @@ def delay_redis(rig: Stage, own: random.Random) -> None:
 
 
 def send(make: Callable[[random.Random], dict[str, bytes]], fault: Fault) -> Injector:
-    def inject(rig: Stage, own: random.Random) -> None:
+    def inject(rig: SimulatedStage, own: random.Random) -> None:
         rig.askers.send_raw(make(own))
         rig.board.hit(fault)
 
@@ -139,11 +139,11 @@ def _malformed(own: random.Random) -> dict[str, bytes]:
     )
 
 
-def lose_after_pop(rig: Stage, own: random.Random) -> None:
+def lose_after_pop(rig: SimulatedStage, own: random.Random) -> None:
     rig.board.windows[Fault.REDIS_LOST_AFTER_POP] = rig.world.now + 12.0
 
 
-def duplicate(rig: Stage, own: random.Random) -> None:
+def duplicate(rig: SimulatedStage, own: random.Random) -> None:
     rig.askers.repeat_all()
     rig.board.hit(Fault.REDIS_DUPLICATE)
 
@@ -151,29 +151,29 @@ def duplicate(rig: Stage, own: random.Random) -> None:
 # -- the source --------------------------------------------------------------------------------
 
 
-def restart_source(rig: Stage, own: random.Random) -> None:
+def restart_source(rig: SimulatedStage, own: random.Random) -> None:
     rig.board.hit(Fault.SOURCE_RESTART)
     rig.database.restart(own.uniform(0.5, 3.0))
 
 
-def reset_source(rig: Stage, own: random.Random) -> None:
+def reset_source(rig: SimulatedStage, own: random.Random) -> None:
     """The workload's sessions come through; only the worker's connections break."""
     rig.board.hit(Fault.SOURCE_RESET)
     rig.database.resets += 1
     rig.world.give(rig.database.logged)
 
 
-def stall_source(rig: Stage, own: random.Random) -> None:
+def stall_source(rig: SimulatedStage, own: random.Random) -> None:
     rig.board.hit(Fault.SOURCE_STALL)
     rig.database.stalled_until = rig.world.now + own.uniform(2.0, 10.0)
 
 
-def drop_publication(rig: Stage, own: random.Random) -> None:
+def drop_publication(rig: SimulatedStage, own: random.Random) -> None:
     rig.board.hit(Fault.PUBLICATION_DROPPED)
     rig.database.unpublish()
 
 
-def lose_rows(rig: Stage, own: random.Random) -> None:
+def lose_rows(rig: SimulatedStage, own: random.Random) -> None:
     """A session writes statements; the log says so, and not what they changed."""
     rig.board.hit(Fault.FORMAT_CHANGED)
     database = rig.database
@@ -188,7 +188,7 @@ def lose_rows(rig: Stage, own: random.Random) -> None:
     database.note_gap("a session wrote statements")
 
 
-def replace_table(rig: Stage, own: random.Random) -> None:
+def replace_table(rig: SimulatedStage, own: random.Random) -> None:
     """Another table takes its name, with other rows: no row event tells."""
     world, database = rig.world, rig.database
     table = own.choice((ITEMS, NAMES))
@@ -208,34 +208,34 @@ def replace_table(rig: Stage, own: random.Random) -> None:
     database.state(table, f"RENAME TABLE {table}", neutral=False)
 
 
-def add_column(rig: Stage, own: random.Random) -> None:
+def add_column(rig: SimulatedStage, own: random.Random) -> None:
     if rig.workload.alter(own, draw_addition):
         rig.board.hit(Fault.ADD_COLUMN)
 
 
-def change_key(rig: Stage, own: random.Random) -> None:
+def change_key(rig: SimulatedStage, own: random.Random) -> None:
     """The key's constraint is made anew: its text in the catalog is another."""
     rig.board.hit(Fault.KEY_DEFINITION)
     held = rig.database.tables[own.choice((ITEMS, NAMES))]
     held.form = replace(held.form, key_version=held.form.key_version + 1)
 
 
-def truncate(rig: Stage, own: random.Random) -> None:
+def truncate(rig: SimulatedStage, own: random.Random) -> None:
     if rig.workload.truncate(own):
         rig.board.hit(Fault.TRUNCATE)
 
 
-def huge(rig: Stage, own: random.Random) -> None:
+def huge(rig: SimulatedStage, own: random.Random) -> None:
     rig.board.hit(Fault.HUGE_TRANSACTION)
     rig.workload.huge(own)
 
 
-def long(rig: Stage, own: random.Random) -> None:
+def long(rig: SimulatedStage, own: random.Random) -> None:
     rig.board.hit(Fault.LONG_TRANSACTION)
     rig.workload.long(own, own.uniform(6.0, 14.0))
 
 
-def pack(rig: Stage, own: random.Random) -> None:
+def pack(rig: SimulatedStage, own: random.Random) -> None:
     for _ in range(3):
         rig.workload.packed(own)
 
@@ -243,7 +243,7 @@ def pack(rig: Stage, own: random.Random) -> None:
 _DAY_US = 86_400_000_000
 
 
-def tamper(rig: Stage, own: random.Random) -> None:
+def tamper(rig: SimulatedStage, own: random.Random) -> None:
     """Marks that are nobody's, of a time to come, and exact copies of those in the log."""
     rig.board.hit(Fault.MARKS_TAMPERED)
     database = rig.database
@@ -257,7 +257,7 @@ def tamper(rig: Stage, own: random.Random) -> None:
         rig.world.sleep(own.uniform(0.01, 0.3))
 
 
-def unorder_commits(rig: Stage, own: random.Random) -> None:
+def unorder_commits(rig: SimulatedStage, own: random.Random) -> None:
     """Chunks and sessions are refused by name until somebody switches it on again."""
     database = rig.database
     rig.board.hit(Fault.ORDER_COMMITS_OFF)
@@ -269,7 +269,7 @@ def unorder_commits(rig: Stage, own: random.Random) -> None:
     rig.board.expected_stop = None
 
 
-def move_source_clock(rig: Stage, own: random.Random) -> None:
+def move_source_clock(rig: SimulatedStage, own: random.Random) -> None:
     rig.board.hit(Fault.SOURCE_CLOCK)
     rig.database.move_clock(own.choice((-3600.0, 3600.0, 30.0)))
 
@@ -278,7 +278,7 @@ def move_source_clock(rig: Stage, own: random.Random) -> None:
 
 
 def merge(fault: Fault) -> Injector:
-    def inject(rig: Stage, own: random.Random) -> None:
+    def inject(rig: SimulatedStage, own: random.Random) -> None:
         rig.merger.trouble.append(fault)
 
     return inject
@@ -287,7 +287,7 @@ def merge(fault: Fault) -> Injector:
 # -- the end of a pipeline ---------------------------------------------------------------------
 
 
-def end_pipeline(rig: Stage, fault: Fault, own: random.Random) -> None:
+def end_pipeline(rig: SimulatedStage, fault: Fault, own: random.Random) -> None:
     """What the worker needs is gone: it must stop by name, and its successors refuse."""
     database = rig.database
     before = len(rig.stops)

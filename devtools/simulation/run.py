@@ -28,7 +28,7 @@ from devtools.simulation.redis import SimulatedRedis
 from devtools.simulation.scenario import Scenario
 from devtools.simulation.scheduler import Process
 from devtools.simulation.source import SimulatedSource
-from devtools.simulation.stage import Stage
+from devtools.simulation.stage import SimulatedStage
 from devtools.simulation.storage import SimulatedClient
 from devtools.simulation.workload import load, spawn
 from tideline.contract.errors import Fenced, TidelineError
@@ -77,7 +77,7 @@ def simulate(scenario: Scenario, flaws: frozenset[str] = frozenset()) -> Result:
     )
 
 
-class Rig(Stage):
+class Rig(SimulatedStage):
     """All that takes part in a run."""
 
     def __init__(self, scenario: Scenario, flaws: frozenset[str]) -> None:

@@ -32,7 +32,7 @@ from tideline_capture.core.events import (
     Snapshot,
     SourceLoad,
 )
-from tideline_capture.sources.base import ChainEnd
+from tideline_capture.sources.base import ChainTail
 from tideline_capture.sources.finding import Finding
 from tideline_capture.sources.mark_key import MarkKey
 
@@ -51,7 +51,7 @@ class SimulatedSource(SourceSide):
             raise Unavailable("the source cannot be reached")
         return Connection(self.database, self.database.resets)
 
-    def check(self, chain_end: Callable[[], ChainEnd]) -> list[Finding]:
+    def check(self, chain_end: Callable[[], ChainTail]) -> list[Finding]:
         """See `Preflight.check`."""
         return []
 

@@ -9,7 +9,7 @@ from devtools.simulation.scenario import Scenario
 from devtools.simulation.scene import Scene
 
 
-class Stage(Scene):
+class SimulatedStage(Scene):
     """What injectors of faults, and the oracle's history, look at."""
 
     def __init__(self, scenario: Scenario, flaws: frozenset[str]) -> None:

@@ -12,7 +12,7 @@ from tideline_spark.pending import Keys
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowCounts:
     """What a run counted."""
 
     read: int = 0
@@ -23,7 +23,7 @@ class Rows:
     pending_keys: Keys = ()
 
 
-def applied_by_us(table: TablePlan, version: int, rows: Rows) -> TableReceipt:
+def applied_by_us(table: TablePlan, version: int, rows: RowCounts) -> TableReceipt:
     """This run's commit brought it to the plan's end; ``version`` is the target's newest one."""
     return TableReceipt(
         table=table.table,

@@ -44,7 +44,7 @@ from tideline_spark.standing import (
     check_owner,
     standing_stamp,
 )
-from tideline_spark.table_receipts import Rows, applied_by_us, failed, refused
+from tideline_spark.table_receipts import RowCounts, applied_by_us, failed, refused
 from tideline_spark.target_columns import Ready, bring_along, ready_to_create
 from tideline_spark.timeliness import measure
 
@@ -138,7 +138,7 @@ class TableRun:
         if counts is None:
             return self._already(after, number)
         pending = self._pending() if stamp.pending else (0, ())
-        rows = Rows(checked.rows, *counts, *pending)
+        rows = RowCounts(checked.rows, *counts, *pending)
         slipped, warnings = self._slipped(after, stamp)
         warnings += self._describe()
         receipt = msgspec.structs.replace(

@@ -21,7 +21,7 @@ from tideline.contract.evolution import (
     COLUMNS_PROPERTY,
     Ancestor,
     Followed,
-    Kept,
+    KeptColumn,
     Refill,
     TargetColumns,
     follow,
@@ -216,7 +216,7 @@ def _types(
     return found
 
 
-def _type_before(table: TablePlan, kept: Kept) -> types.DataType | None:
+def _type_before(table: TablePlan, kept: KeptColumn) -> types.DataType | None:
     """The type of a column when the source had it last; None when that was before the plan."""
     for change in table.changes:
         if change.seq == kept.seq and change.before:

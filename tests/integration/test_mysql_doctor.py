@@ -15,7 +15,7 @@ from tests.fixtures.settings import ConfigFactory, SettingsFactory
 from tideline.contract.manifest import TableCondition
 from tideline.contract.position import MysqlPosition, PostgresPosition, SourceIdentity
 from tideline.settings import Settings
-from tideline_capture.sources.base import ChainEnd
+from tideline_capture.sources.base import ChainTail
 from tideline_capture.sources.mysql.source import MysqlSource
 from tideline_capture.sources.nothing import nothing_chosen
 from tideline_console import doctor as module
@@ -70,7 +70,7 @@ def identity(settings: Settings, system_id: str, gtids: str) -> tuple[str, str]:
     found = MysqlSource(settings).identity()
     ours = SourceIdentity(found.kind, system_id or found.system_id, 0, "")
     tail = first_manifest(identity=ours, position=MysqlPosition("binlog.000001", 4, gtids))
-    finding = module.check_identity(MysqlSource(settings), ChainEnd(True, tail))
+    finding = module.check_identity(MysqlSource(settings), ChainTail(True, tail))
     return finding.name, finding.level
 
 
@@ -92,7 +92,7 @@ def test_a_chain_that_holds_nothing_of_a_log(
 ) -> None:
     settings = settings_for(shop)
     tail = first_manifest(position=position)
-    monkeypatch.setattr(module, "_tail", lambda _: ChainEnd(True, tail))
+    monkeypatch.setattr(module, "_tail", lambda _: ChainTail(True, tail))
     assert "position" not in {finding.name for finding in module.check_source(settings)}
 
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from devtools.__main__ import app
-from devtools.simulate import Cut, Wanted, run
+from devtools.simulate import Cut, Simulations, run
 from devtools.simulation.gate import first_words, scenario_for
 from devtools.simulation.log import DatabaseKind
 from devtools.simulation.mutants import FENCE_ALONE, MUTANTS, Mutant
@@ -57,12 +57,12 @@ def test_the_gate_says_how_a_mutant_was_caught() -> None:
 
 def test_an_unknown_mutant_is_named() -> None:
     with pytest.raises(Misconfigured, match="no mutant 'none'"):
-        run(Wanted(mutant="none"), as_json=True)
+        run(Simulations(mutant="none"), as_json=True)
 
 
 def test_a_fault_that_the_seed_does_not_have_is_refused() -> None:
     with pytest.raises(Misconfigured, match="take numbers"):
-        run(Wanted(seed=1, cut=Cut(faults="99")), as_json=True)
+        run(Simulations(seed=1, cut=Cut(faults="99")), as_json=True)
 
 
 def test_the_fence_alone_would_do_where_the_fence_of_the_listed_does_not() -> None:

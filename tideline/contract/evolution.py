@@ -90,7 +90,7 @@ class _Steps:
         return {name: was for was, name in self.renamed.items()}
 
 
-class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+class KeptColumn(msgspec.Struct, frozen=True, omit_defaults=True):
     """A column of the target that the source has no longer: its values stay.
 
     Since sequence ``seq``, before which the source called it ``column``. ``carried``: a row that is
@@ -128,7 +128,7 @@ class TargetColumns(msgspec.Struct, frozen=True, omit_defaults=True):
 
     seq: int = 0
     away: tuple[str, ...] = ()
-    kept: Mapping[str, Kept] = msgspec.field(default_factory=dict)
+    kept: Mapping[str, KeptColumn] = msgspec.field(default_factory=dict)
     left: tuple[str, ...] = ()
     narrow: tuple[str, ...] = ()
     refill: Refill = Refill()
@@ -189,7 +189,7 @@ class _State:
     present: Sequence[str]
     places: dict[str, Ancestor]
     away: set[str]
-    kept: dict[str, Kept]
+    kept: dict[str, KeptColumn]
     left: set[str]
     narrow: set[str]
     keys: Mapping[int, frozenset[str]]
@@ -272,7 +272,7 @@ class _State:
         if held is None:
             return
         if ignored or self.plan.mode in _ARCHIVES:
-            self.kept[name] = Kept(self.seq, name, carried=self._carries(ignored))
+            self.kept[name] = KeptColumn(self.seq, name, carried=self._carries(ignored))
             return
         self.narrow.discard(name)
         if self.plan.drop_columns:
@@ -292,7 +292,7 @@ class _State:
         copies = {name: _copy(self.places[was]) for was, name in new.items()}
         narrowed = {name for was, name in live.items() if was in self.narrow}
         self.narrow -= moved.keys()
-        self.kept |= {was: Kept(self.seq, was, carried=self._carries(True)) for was in new}
+        self.kept |= {was: KeptColumn(self.seq, was, carried=self._carries(True)) for was in new}
         for name in moved.values():
             self._make_room(name, moved)
         self.places = {moved.get(held, held): one for held, one in self.places.items()}

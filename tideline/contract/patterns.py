@@ -24,14 +24,14 @@ _SHOWN_CHARACTERS = 200
 _SYSTEM_SCHEMA = re.compile(r"pg_catalog|information_schema|pg_toast.*|pg_temp.*")
 
 
-class Part(NamedTuple):
+class PatternPart(NamedTuple):
     """One half of a pattern; ``plain``: a name word for word, without any of a shell's signs."""
 
     text: str
     plain: bool
 
 
-def split_pattern(pattern: str) -> tuple[Part, Part]:
+def split_pattern(pattern: str) -> tuple[PatternPart, PatternPart]:
     """Schema and table of a pattern, for a source that puts them into its own words.
 
     Raises Misconfigured for a text that is none.
@@ -100,10 +100,10 @@ def _compile(pattern: str) -> tuple[re.Pattern[str] | None, re.Pattern[str]]:
     return schema, _part(parts["table"])
 
 
-def _half(text: str) -> Part:
+def _half(text: str) -> PatternPart:
     if text.startswith('"'):
-        return Part(text[1:-1].replace('""', '"'), plain=True)
-    return Part(text, plain=not set(text) & set("*?["))
+        return PatternPart(text[1:-1].replace('""', '"'), plain=True)
+    return PatternPart(text, plain=not set(text) & set("*?["))
 
 
 def _part(text: str) -> re.Pattern[str]:

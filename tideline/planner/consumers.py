@@ -56,7 +56,7 @@ class Consumer(Protocol):
         ...
 
 
-class Warehouse:
+class WarehouseConsumer:
     """The tables at one ``warehouse.url``. ``ended``: tables that had no more to be applied when
     the source had them no longer, with their generations then."""
 
@@ -98,7 +98,7 @@ class Rebuilding:
     """A rebuild of one table: it needs the parts that the table beside has not applied."""
 
     def __init__(self, settings: Settings, store: ObjectStore, url: str, table: str) -> None:
-        self._warehouse = Warehouse(settings, store, url)
+        self._warehouse = WarehouseConsumer(settings, store, url)
         self._table = table
         self.name = f"the rebuild of {table} at {url}"
 
@@ -204,7 +204,7 @@ def known_consumers(
     found: list[Consumer] = []
     for entry, record in _records(settings, store):
         if record.kind == _WAREHOUSE:
-            found.append(Warehouse(settings, store, record.url, record.ended))
+            found.append(WarehouseConsumer(settings, store, record.url, record.ended))
         elif since is None or entry.modified >= since:
             found.append(Rebuilding(settings, store, record.url, record.table))
     return found

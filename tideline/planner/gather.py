@@ -27,7 +27,7 @@ _LOOKS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Needs:
     """One table of a plan: what is applied of it, and whether it may be read up to the end.
 
     ``begin_seq``: nothing up to it is the table's. ``before_seq``: it stops before the manifest
@@ -42,7 +42,7 @@ class Wanted:
     policy: Policy = FOLLOW_ALL
     stops_above: int = 0
 
-    def stopped(self, name: str, manifests: Sequence[Manifest]) -> Wanted:
+    def stopped(self, name: str, manifests: Sequence[Manifest]) -> Needs:
         """The same, knowing what ``manifests`` say: that it stops in one of them."""
         if self.before_seq is not None:
             return self
@@ -63,7 +63,7 @@ class Gathered:
 def gather(
     chain: Chain,
     exists: Callable[[str], bool],
-    wanted: Mapping[str, Wanted],
+    wanted: Mapping[str, Needs],
     span: tuple[int, int],
     caps: tuple[int, int],
 ) -> Gathered:
@@ -100,7 +100,7 @@ def gather(
     return found
 
 
-def _to_read(stretch: Stretch, rolled: Rolled | None, wanted: Mapping[str, Wanted]) -> list[Part]:
+def _to_read(stretch: Stretch, rolled: Rolled | None, wanted: Mapping[str, Needs]) -> list[Part]:
     """What a plan reads of the stretch: files for the tables that can be read from them."""
     parts = [part for link in stretch.links for part in _parts(link.manifest, wanted)]
     if rolled is None:
@@ -110,12 +110,12 @@ def _to_read(stretch: Stretch, rolled: Rolled | None, wanted: Mapping[str, Wante
     return [*files, *(part for part in parts if part.table not in usable)]
 
 
-def _usable(rolled: Rolled, name: str, table: Wanted) -> bool:
+def _usable(rolled: Rolled, name: str, table: Needs) -> bool:
     behind = table.a < rolled.first_manifest and table.begin_seq < rolled.first_seq
     return behind and table.before_seq is None and name not in rolled.loose
 
 
-def _alone(rolled: Rolled, wanted: Mapping[str, Wanted]) -> bool:
+def _alone(rolled: Rolled, wanted: Mapping[str, Needs]) -> bool:
     """Whether no table needs the parts of the block's manifests."""
     return all(
         _usable(rolled, name, table) or table.a >= rolled.last_manifest
@@ -123,17 +123,17 @@ def _alone(rolled: Rolled, wanted: Mapping[str, Wanted]) -> bool:
     )
 
 
-def _parts(manifest: Manifest, wanted: Mapping[str, Wanted]) -> list[Part]:
+def _parts(manifest: Manifest, wanted: Mapping[str, Needs]) -> list[Part]:
     """The parts that a plan may have to read."""
 
-    def within(table: Wanted) -> bool:
+    def within(table: Needs) -> bool:
         ends = table.before_seq is not None and manifest.last_seq >= table.before_seq
         return table.a < manifest.manifest_number and not ends
 
     return [part for part in manifest.parts if part.table in wanted and within(wanted[part.table])]
 
 
-def _slim(stretch: Stretch, wanted: Mapping[str, Wanted], rolled: Rolled | None) -> list[Manifest]:
+def _slim(stretch: Stretch, wanted: Mapping[str, Needs], rolled: Rolled | None) -> list[Manifest]:
     if rolled is not None and rolled.stripped:
         return [replace(link.manifest, parts=(), state=None) for link in stretch.links]
     return [
@@ -142,7 +142,7 @@ def _slim(stretch: Stretch, wanted: Mapping[str, Wanted], rolled: Rolled | None)
     ]
 
 
-def _rolled(block: Block, wanted: Mapping[str, Wanted], exists: Callable[[str], bool]) -> Rolled:
+def _rolled(block: Block, wanted: Mapping[str, Needs], exists: Callable[[str], bool]) -> Rolled:
     files: dict[str, list[Part]] = defaultdict(list)
     for file in block.files:
         if file.table in wanted:

@@ -19,7 +19,7 @@ from tideline.contract.plan import Applied, start_of
 from tideline.contract.planning.parking import FOLLOW_ALL, Policy, Stop, first_stop
 from tideline.contract.schema import TableSchema, parse_table
 from tideline.planner.consumers import let_go
-from tideline.planner.gather import MANIFESTS_MAX, Wanted
+from tideline.planner.gather import MANIFESTS_MAX, Needs
 from tideline.planner.kept import anew_loses, gone_for_good, parts_lost, past_lost
 from tideline.planner.past import Past
 from tideline.planner.policies import policy_of
@@ -52,11 +52,11 @@ class Start:
     def waits(self) -> bool:
         return self.first is not None
 
-    def wanted(self, table: TableState) -> Wanted:
+    def wanted(self, table: TableState) -> Needs:
         """What is to be read for the table."""
         applied = self.applied
         begins = max(applied.begin_seq, table.generation_seq) if applied.manifest is None else 0
-        return Wanted(
+        return Needs(
             a=start_of(table, applied.manifest, applied.begin_manifest),
             begin_seq=begins,
             uncut=applied.went_back or applied.columns_seq > applied.seq or self.counted,

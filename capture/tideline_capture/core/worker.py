@@ -49,7 +49,7 @@ from tideline_capture.core.snapshots.dumps import Dumps
 from tideline_capture.core.state import CoreState
 from tideline_capture.core.tables.beginnings import Beginnings
 from tideline_capture.core.tables.blocks import Blocks
-from tideline_capture.core.tables.catalog import CatalogRounds
+from tideline_capture.core.tables.catalog import SeenRounds
 from tideline_capture.core.tables.conditions import Conditions
 from tideline_capture.core.tables.logged import LoggedTables
 from tideline_capture.core.tables.notes import LogNotes
@@ -80,7 +80,7 @@ class Worker:
         self.conditions = Conditions(self.state, tables, blocks, notes)
         beginnings = Beginnings(self.state, self.conditions, blocks, notes)
         self._logged = LoggedTables(self.state, tables, self.conditions, beginnings, notes)
-        self.catalog = CatalogRounds(self.state, tables, self.conditions, blocks, beginnings, notes)
+        self.catalog = SeenRounds(self.state, tables, self.conditions, blocks, beginnings, notes)
         self.dumps = Dumps(self.state, token)
         self.intake = Intake(self.state, token)
         self._commands = Commands(self.state, self.intake)

@@ -97,7 +97,7 @@ class SourceWatch(Protocol):
     def close(self) -> None: ...
 
 
-class ChainEnd(NamedTuple):
+class ChainTail(NamedTuple):
     """The end of the pipeline's chain, None of an empty one; or that it is not ``known``, since the
     store does not answer."""
 
@@ -108,7 +108,7 @@ class ChainEnd(NamedTuple):
 class Preflight(Protocol):
     """What stands between a source and its capture: looked at, and prepared."""
 
-    def check(self, chain_end: Callable[[], ChainEnd]) -> list[Finding]:
+    def check(self, chain_end: Callable[[], ChainTail]) -> list[Finding]:
         """Everything about the source, its log and its tables that capture needs or lacks, each
         with its fix. Changes nothing. ``chain_end`` may be read at any moment, as a worker may run
         meanwhile. Raises Unavailable and Misconfigured where no session comes about, or it ends.

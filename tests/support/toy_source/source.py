@@ -33,7 +33,7 @@ from tideline_capture.core.events import (
     TableFacts,
 )
 from tideline_capture.points import OnPoint
-from tideline_capture.sources.base import ChainEnd
+from tideline_capture.sources.base import ChainTail
 from tideline_capture.sources.chunks import (
     GONE,
     MarkedChunkReader,
@@ -67,7 +67,7 @@ class ToySource:
             raise Unavailable("the toy is not there")
         return Connection(path_of(self._settings))
 
-    def check(self, chain_end: Callable[[], ChainEnd]) -> list[Finding]:
+    def check(self, chain_end: Callable[[], ChainTail]) -> list[Finding]:
         """See `Preflight.check`."""
         with closing(self._connect()) as connection:
             return [ok("tables", f"{len(connection.versions())} tables can be captured")]

@@ -111,8 +111,18 @@ def test_an_idle_table_is_complete_through_the_newest_heartbeat() -> None:
 @pytest.mark.parametrize(
     ("end", "workers", "stage", "said"),
     [
-        (tail(source_s=400, written_s=399), (), Stage.CAPTURE, "no worker extends the chain"),
-        (tail(source_s=400, written_s=399), None, Stage.CAPTURE, "no worker extends the chain"),
+        (
+            tail(source_s=400, written_s=399),
+            (),
+            Stage.CAPTURE,
+            "no worker extends the chain",
+        ),
+        (
+            tail(source_s=400, written_s=399),
+            None,
+            Stage.CAPTURE,
+            "no worker extends the chain",
+        ),
         (
             tail(source_s=400, written_s=399),
             (worker(state="passive"),),
@@ -121,7 +131,12 @@ def test_an_idle_table_is_complete_through_the_newest_heartbeat() -> None:
         ),
         (tail(source_s=400, released=True), (), Stage.CAPTURE, "its worker was stopped"),
         (tail(source_s=400, written_s=399), (worker(),), Stage.STORE, "the chain ends at"),
-        (tail(source_s=400), (worker("the store is behind"),), Stage.STORE, "the store is behind"),
+        (
+            tail(source_s=400),
+            (worker("the store is behind"),),
+            Stage.STORE,
+            "the store is behind",
+        ),
         (
             tail(source_s=400, kind=ManifestKind.SEGMENT),
             (worker(),),
@@ -168,8 +183,16 @@ def test_a_worker_that_died_a_moment_ago_makes_nothing_late_yet() -> None:
         ((replace(ran(10), capped=True),), Stage.MERGE, "do not keep up"),
         # Merges run, but nobody asks for this table, or none has been planned since it changed.
         ((ran(10, table="public.b"),), Stage.SCHEDULE, "none of it since"),
-        ((replace(ran(10, table="public.b"), capped=True),), Stage.SCHEDULE, "none of it since"),
-        ((ran(700), ran(10, table="public.b")), Stage.SCHEDULE, "the last merge of it ended at"),
+        (
+            (replace(ran(10, table="public.b"), capped=True),),
+            Stage.SCHEDULE,
+            "none of it since",
+        ),
+        (
+            (ran(700), ran(10, table="public.b")),
+            Stage.SCHEDULE,
+            "the last merge of it ended at",
+        ),
         (
             (ran(20), ran(10, "failed", error_kind="CorruptData", error="part is torn")),
             Stage.MERGE,
@@ -180,7 +203,11 @@ def test_a_worker_that_died_a_moment_ago_makes_nothing_late_yet() -> None:
             Stage.MERGE,
             "lost",
         ),
-        ((MergeRun("held", NOW - SECOND, held={A: "decide first"}),), Stage.TABLE, "decide first"),
+        (
+            (MergeRun("held", NOW - SECOND, held={A: "decide first"}),),
+            Stage.TABLE,
+            "decide first",
+        ),
     ],
 )
 def test_what_is_captured_and_not_merged(

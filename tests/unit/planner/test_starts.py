@@ -40,9 +40,9 @@ def copied(root: Path, key: list[str]) -> History:
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether all there is was to be looked through, of each table in turn."""
     found: list[bool] = []
-    wanted = gather.Wanted
+    wanted = gather.Needs
 
-    def note(**given: Any) -> gather.Wanted:
+    def note(**given: Any) -> gather.Needs:
         found.append(given["uncut"])
         return wanted(**given)
 

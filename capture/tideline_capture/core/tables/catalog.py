@@ -23,7 +23,7 @@ from tideline_capture.core.tables.states import TableStates
 _ROUNDS_MAX = 32
 
 
-class CatalogRounds:
+class SeenRounds:
     """Compares tables with the catalog, round by round."""
 
     def __init__(

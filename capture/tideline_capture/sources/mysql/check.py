@@ -11,7 +11,7 @@ from tideline.contract.manifest import Manifest
 from tideline.contract.position import MysqlPosition
 from tideline.settings import Settings
 from tideline.settings.addresses import is_loopback, mysql_address, split_url
-from tideline_capture.sources.base import ChainEnd
+from tideline_capture.sources.base import ChainTail
 from tideline_capture.sources.choices import choices_of
 from tideline_capture.sources.finding import Finding, SecuredSession, check_clocks, check_session
 from tideline_capture.sources.mysql.checks.preflight import PreflightPlan, run_preflight
@@ -19,7 +19,7 @@ from tideline_capture.sources.mysql.connect import connect, query_failed
 from tideline_capture.sources.mysql.watermarks import read_clock, watermark_table
 
 
-def check(settings: Settings, chain_end: Callable[[], ChainEnd]) -> list[Finding]:
+def check(settings: Settings, chain_end: Callable[[], ChainTail]) -> list[Finding]:
     """See `Preflight.check`."""
     source = settings.source
     plan = PreflightPlan(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tideline.contract.patterns import Part, split_pattern
+from tideline.contract.patterns import PatternPart, split_pattern
 from tideline.contract.printable import printable
 from tideline.settings import Settings
 from tideline_capture.sources.mysql.names import quoted
@@ -37,7 +37,7 @@ def setup_sql(settings: Settings) -> str:
         *(f"GRANT SELECT ON {place} TO {user};" for place in _places(source.tables)),
     ]
     if not source.read_only:
-        marks = _database(Part(source.watermark_database, plain=True))
+        marks = _database(PatternPart(source.watermark_database, plain=True))
         lines.append(f"GRANT CREATE, SELECT, INSERT, UPDATE ON {marks}.* TO {user};")
     if source.kind == "mysql" and source.xa == "hold":
         lines.append(f"GRANT XA_RECOVER_ADMIN ON *.* TO {user};")
@@ -57,7 +57,7 @@ def _places(patterns: Sequence[str]) -> Iterator[str]:
     yield from dict.fromkeys(found)
 
 
-def _database(part: Part) -> str:
+def _database(part: PatternPart) -> str:
     """A database as the grants of a whole one have it: there ``_`` and ``%`` are signs."""
     words = {"any": "%", "one": "_", "set": "_"}
     found = [("text", sign) for sign in part.text] if part.plain else signs(part.text)

@@ -16,7 +16,7 @@ from tideline.contract.position import MysqlPosition, SourceIdentity, SourcePosi
 from tideline.contract.schema import TableId
 from tideline.settings import Settings
 from tideline_capture.points import OnPoint, pass_by
-from tideline_capture.sources.base import ChainEnd
+from tideline_capture.sources.base import ChainTail
 from tideline_capture.sources.choices import choices_of
 from tideline_capture.sources.finding import Finding
 from tideline_capture.sources.mark_key import MarkKey
@@ -97,7 +97,7 @@ class MysqlSource:
         with self._asking("identify") as connection:
             return self._identify(connection)
 
-    def check(self, chain_end: Callable[[], ChainEnd]) -> list[Finding]:
+    def check(self, chain_end: Callable[[], ChainTail]) -> list[Finding]:
         """See `Preflight.check`."""
         return check(self._settings, chain_end)
 

@@ -10,7 +10,7 @@ import psycopg2
 from tideline.contract.position import PostgresPosition
 from tideline.settings import Settings
 from tideline.settings.addresses import is_loopback, split_url
-from tideline_capture.sources.base import ChainEnd
+from tideline_capture.sources.base import ChainTail
 from tideline_capture.sources.choices import choices_of
 from tideline_capture.sources.finding import Finding, SecuredSession, check_clocks, check_session
 from tideline_capture.sources.postgres.checks.preflight import run_preflight
@@ -19,7 +19,7 @@ from tideline_capture.sources.postgres.names import publication_name, slot_name
 from tideline_capture.sources.postgres.watermarks import read_clock
 
 
-def check(settings: Settings, chain_end: Callable[[], ChainEnd]) -> list[Finding]:
+def check(settings: Settings, chain_end: Callable[[], ChainTail]) -> list[Finding]:
     """See `Preflight.check`."""
 
     def chain_lsn() -> int | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import unquote, urlsplit
 
 from tideline.contract.errors import Misconfigured
-from tideline.contract.patterns import Part, split_pattern
+from tideline.contract.patterns import PatternPart, split_pattern
 from tideline.contract.printable import printable
 from tideline.settings import Settings
 from tideline_capture.sources.postgres.names import publication_name, quoted
@@ -114,14 +114,14 @@ def _chosen(include: Sequence[str], exclude: Sequence[str]) -> str:
 
 def _condition(pattern: str) -> str:
     schema, name = split_pattern(pattern)
-    if schema == Part("*", plain=False):
+    if schema == PatternPart("*", plain=False):
         of_schema = r"n.nspname !~ '^(pg_catalog|information_schema|pg_toast.*|pg_temp.*)$'"
     else:
         of_schema = _compared("n.nspname", schema)
     return f"({of_schema} AND {_compared('c.relname', name)})"
 
 
-def _compared(column: str, part: Part) -> str:
+def _compared(column: str, part: PatternPart) -> str:
     if part.plain:
         return f"{column} = {_literal(part.text)}"
     if part.text == "*":

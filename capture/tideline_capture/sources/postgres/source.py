@@ -27,7 +27,7 @@ from tideline.contract.position import (
 from tideline.contract.schema import TableId, parse_table
 from tideline.settings import Settings
 from tideline_capture.points import OnPoint, pass_by
-from tideline_capture.sources.base import ChainEnd
+from tideline_capture.sources.base import ChainTail
 from tideline_capture.sources.choices import choices_of
 from tideline_capture.sources.finding import Finding
 from tideline_capture.sources.mark_key import MarkKey
@@ -91,7 +91,7 @@ class PostgresSource:
         identity, _ = self._identify()
         return identity
 
-    def check(self, chain_end: Callable[[], ChainEnd]) -> list[Finding]:
+    def check(self, chain_end: Callable[[], ChainTail]) -> list[Finding]:
         """See `Preflight.check`."""
         return check(self._settings, chain_end)
 
