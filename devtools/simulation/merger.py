@@ -17,9 +17,9 @@ from devtools.simulation.scheduler import Process
 from devtools.simulation.tables import LATER, TABLES
 from devtools.simulation.warehouse import (
     Conflict,
+    MergedTable,
     Parts,
     Run,
-    Target,
     commit_of,
     digest_table,
     plan_for,
@@ -49,7 +49,7 @@ class Merger:
     """Brings the warehouse along; ``commits`` is what each commit made of its table."""
 
     def __init__(self, rig: Rig) -> None:
-        self.targets = {name: Target() for name in (*TABLES, LATER)}
+        self.targets = {name: MergedTable() for name in (*TABLES, LATER)}
         self.commits: list[MergeCommit] = []
         self.trouble: list[Fault] = []
         self.stopping = False
@@ -183,7 +183,7 @@ class Merger:
 
     def _made(
         self,
-        targets: Mapping[str, Target],
+        targets: Mapping[str, MergedTable],
         manifests: list[Manifest],
         state: OpenState,
         parts_max: int | None = None,
@@ -207,7 +207,7 @@ class Merger:
         """The whole chain merged once more into tables made anew, by plans cut otherwise."""
         manifests = self._read()
         state = self._state(manifests)
-        targets = {name: Target() for name in (*TABLES, LATER)}
+        targets = {name: MergedTable() for name in (*TABLES, LATER)}
         while plans := self._made(targets, manifests, state, self._own.randint(3, 60)).tables:
             for plan in plans:
                 run = Run.begin(plan, targets[plan.table], self.parts, self._rig.flaws)

@@ -53,7 +53,7 @@ class TargetRow:
 
 
 @dataclass(slots=True)
-class Target:
+class MergedTable:
     """A warehouse table. ``version`` moves with every commit; ``applied`` is by app id."""
 
     exists: bool = False
@@ -86,7 +86,7 @@ class Parts:
 
 
 def plan_for(
-    targets: Mapping[str, Target],
+    targets: Mapping[str, MergedTable],
     manifests: Sequence[Manifest],
     state: OpenState,
     schemas: Mapping[str, TableSchema],
@@ -115,7 +115,7 @@ class Run:
     """One table of a plan, between its look at the target and its commit."""
 
     plan: TablePlan
-    target: Target
+    target: MergedTable
     version: int
     states: dict[tuple[object, ...], State]
     flaws: frozenset[str]
@@ -124,7 +124,7 @@ class Run:
     def begin(
         cls,
         plan: TablePlan,
-        target: Target,
+        target: MergedTable,
         parts: Parts,
         flaws: frozenset[str] = frozenset(),
     ) -> Run | None:
@@ -265,7 +265,7 @@ def _app(tail: Manifest, table: str, generation: int) -> str:
     return app_id(tail.pipeline, tail.incarnation, table, generation)
 
 
-def digest_table(target: Target) -> str:
+def digest_table(target: MergedTable) -> str:
     """One text for all of a table, sequences included."""
     rows = [f"{key!r}@{row.seq}:{row.shape}" for key, row in target.rows.items()]
     return "\n".join(sorted(rows))
