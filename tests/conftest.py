@@ -63,7 +63,7 @@ SPARK = (
             "tests/integration/test_pending.py",
         ),
     ),
-    ("spark", ("tests/spark/",)),
+    ("spark", ("tests/spark/", "tests/conformance/test_target.py")),
 )
 """Tests that share one Spark application, in two groups that take as long, one for each core."""
 FIRST = (

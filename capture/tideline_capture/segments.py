@@ -99,7 +99,7 @@ def write_options(table: pa.Table) -> dict[str, Any]:
     """How a part that begins with the rows of ``table`` is best written."""
     repeating = [field.name for field in table.schema if _repeats(table, field)]
     encodings = {
-        field.name: encoding
+        field.name: f"DELTA_{encoding}"
         for field in table.schema
         if field.name not in repeating and (encoding := _encoding(field.type)) is not None
     }
@@ -158,10 +158,11 @@ def _repeats(table: pa.Table, field: pa.Field) -> bool:
 
 
 def _encoding(kind: pa.DataType) -> str | None:
+    """Which of Parquet's delta encodings is for values of ``kind``."""
     if pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
-        return "DELTA_BINARY_PACKED"
+        return "BINARY_PACKED"
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return "DELTA_LENGTH_BYTE_ARRAY"
+        return "LENGTH_BYTE_ARRAY"
     return None
 
 

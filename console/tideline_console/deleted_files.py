@@ -12,13 +12,12 @@ from urllib.parse import unquote, urlsplit
 
 from tideline.contract import layout
 from tideline.contract.errors import Misconfigured, Unavailable
-from tideline.planner.targets import read_target
 from tideline.settings import Settings
 from tideline.store.objects import ObjectStore, open_store
+from tideline.warehouse.state import read_target
 from tideline_capture.sources.administration import Removal
 
 _DELETES_AT_ONCE = 16
-_LOG = "_delta_log"
 _TABLES = ("*/*", "~rebuild/*/*/*")
 """Where a warehouse's tables lie, and those that a rebuild has not swapped in."""
 _REMOVED = "~removed"
@@ -42,7 +41,7 @@ def target_removals(settings: Settings, incarnation: str | None) -> Iterator[Rem
         what = f"what is left of tables in {removed}"
         yield Removal("target", what, lambda: _remove_files(what, lambda: _clear(removed)))
     for path in sorted(one for pattern in _TABLES for one in root.glob(pattern)):
-        if (path / _LOG).is_dir() and _is_of(path, settings.pipeline, incarnation):
+        if path.is_dir() and _is_of(path, settings.pipeline, incarnation):
             yield _target(path, removed)
 
 

@@ -58,15 +58,15 @@ def main(config: Path) -> None:
     plan = plan_merge(settings, plan_id="steps")
     note("plan")
     from tideline_console.spark import spark_session
-    from tideline_spark.formats.delta import DeltaTable
+    from tideline_spark.formats.registry import open_target
     from tideline_spark.merge import run_plan
 
     note("imports of Spark")
     _note_java()
     with spark_session(settings, "merge") as spark:
         note("session")
-        DeltaTable(spark, plan.tables[0].target).snapshot()
-        note("first look at a Delta table")
+        open_target(spark, plan.tables[0].target).snapshot()
+        note("first look at a table")
         spark.range(1).collect()
         note("first job")
         run_plan(spark, plan)

@@ -21,6 +21,7 @@ from deltalake import DeltaTable, QueryBuilder
 from devtools.demo.databases.base import SourceTable, Texts
 from devtools.demo.databases.choose import of_url, tables
 from tideline.settings import load_settings
+from tideline.warehouse.delta.reader import delta_table
 
 DIFFERENCES_SHOWN = 10
 OVERFLOW = "_tl_overflow"
@@ -127,7 +128,7 @@ def compare_table(dsn: str, warehouse_url: str, table: str) -> ComparedTable:
 
 def read_warehouse(path: str) -> pa.Table:
     """All rows of a Delta table as Arrow; deletion vectors are obeyed."""
-    query = QueryBuilder().register("target", DeltaTable(path)).execute("SELECT * FROM target")
+    query = QueryBuilder().register("target", delta_table(path)).execute("SELECT * FROM target")
     return pa.table(query.read_all())
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
+from tideline.warehouse.delta.reader import delta_table
+
 FAR_FUTURE = 2**62
 INVENTED = "INVENTED"
 NAMES = ("customers", "products", "coupons")
@@ -30,7 +32,7 @@ class Damage:
 def damage_warehouse(warehouse_url: str, schema: str) -> Damage:
     """Damage the tables of ``schema`` named in `NAMES`; returns how many rows were hit."""
     customers, products, coupons = (
-        DeltaTable(_path(warehouse_url, f"{schema}.{name}")) for name in NAMES
+        delta_table(_path(warehouse_url, f"{schema}.{name}")) for name in NAMES
     )
     changed = customers.update(
         predicate="id % 400 = 7", updates={"name": "'damaged'", "credit_limit": "NULL"}
@@ -45,7 +47,7 @@ def damage_warehouse(warehouse_url: str, schema: str) -> Damage:
 
 def damage_one_value(warehouse_url: str, schema: str = "public") -> None:
     """Change one value of one row: the least that the comparison must find."""
-    orders = DeltaTable(_path(warehouse_url, f"{schema}.orders"))
+    orders = delta_table(_path(warehouse_url, f"{schema}.orders"))
     query = QueryBuilder().register("orders", orders).execute("SELECT max(id) AS id FROM orders")
     (row,) = pa.table(query.read_all()).to_pylist()
     orders.update(predicate=f"id = {int(row['id'])}", updates={"total": "total + 0.01"})

@@ -20,7 +20,15 @@ _WAIT_FIRST_S = 0.5
 _WAIT_MAX_S = 30.0
 _RACE_WAIT_MAX_S = 0.2
 
+AGAIN_MAX = 5
+"""New beginnings because others have changed the target since it was read."""
+
 _T = TypeVar("_T")
+
+
+class Overtaken(Exception):
+    """The target is not as it was when it was read: begin again. Its cause, if it has one, is what
+    is raised once that has been done often enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +52,25 @@ class Tried(Generic[_T]):
     conflicts: int
 
 
+def _until_settled(attempt: Callable[[], _T], doing: str) -> _T:
+    """Call ``attempt`` until nothing overtakes it; Unavailable where something always does."""
+    for _ in range(AGAIN_MAX + 1):
+        try:
+            return attempt()
+        except Overtaken as error:
+            cause = error.__cause__
+    raise cause or Unavailable(f"others write all the time while {doing}", hint="try later")
+
+
 def try_until(attempt: Callable[[], _T], patience: Patience, doing: str) -> Tried[_T]:
-    """Call ``attempt`` until it returns, or fails for good. ``doing`` is for the error's words."""
+    """Call ``attempt`` until it returns, or fails for good; at once where it is `Overtaken`.
+    ``doing`` is for the error's words."""
     began = patience.clock()
     conflicts = waits = attempts = 0
     while True:
         attempts += 1
         try:
-            return Tried(attempt(), None, attempts, conflicts)
+            return Tried(_until_settled(attempt, doing), None, attempts, conflicts)
         except TidelineError as error:
             failed, raced, mendable = error, False, isinstance(error, Unavailable)
         except SparkFailure as error:

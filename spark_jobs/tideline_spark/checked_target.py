@@ -7,10 +7,10 @@ from tideline.contract.evolution import COLUMNS_PROPERTY, TargetColumns
 from tideline.contract.modes import Mode
 from tideline.contract.plan import build_of, newest_generation
 from tideline.contract.verification import TableCheck
-from tideline_spark.formats.delta import DeltaTable
+from tideline_spark.formats.base import Target
 
 
-def how_kept(target: DeltaTable, check: TableCheck) -> tuple[Mode, TargetColumns]:
+def how_kept(target: Target, check: TableCheck) -> tuple[Mode, TargetColumns]:
     """How target and columns are kept; raises when its version is not the plan's."""
     snapshot = target.snapshot()
     if not snapshot.exists or snapshot.version < check.target_version:
@@ -41,10 +41,9 @@ def how_kept(target: DeltaTable, check: TableCheck) -> tuple[Mode, TargetColumns
                 f"a merge of {check.table} is under way, or was killed",
                 hint="merge again, then verify again",
             )
-    mode = Mode(snapshot.properties.get("tideline.mode", Mode.CURRENT.value))
-    if mode is Mode.APPEND:
+    if snapshot.mode is Mode.APPEND:
         raise Misconfigured(
             f"{check.table} is kept as a log of changes, which has no rows to compare",
             hint="verify a table that is kept as it is now: `tideline rebuild` switches",
         )
-    return mode, TargetColumns.parse(snapshot.properties.get(COLUMNS_PROPERTY))
+    return snapshot.mode, TargetColumns.parse(snapshot.properties.get(COLUMNS_PROPERTY))

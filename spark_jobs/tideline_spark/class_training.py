@@ -14,11 +14,13 @@ from typing import Any
 from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
+from tideline.contract.maintenance import Thresholds
 from tideline.delta_jars import delta_jars
 from tideline.local_spark import SHORT_LIVED, archive_option
-from tideline_spark.formats.delta import DeltaTable
+from tideline_spark.formats.registry import open_target
 from tideline_spark.session import end_session, make_session
 
+_THRESHOLDS = Thresholds(1, 1, 1.0, 1, 168.0, 1)
 _COLUMNS = (
     "id",
     "cast(id % 9 AS int) AS number",
@@ -48,10 +50,11 @@ def train(spark: SparkSession, folder: Path) -> None:
     rows = spark.range(200).selectExpr(*_COLUMNS)
     rows.write.parquet(str(folder / "parts"))
     rows.createOrReplaceTempView("rows")
-    target = DeltaTable(spark.newSession(), str(folder / "table"))
+    target = open_target(spark.newSession(), str(folder / "table"))
+    name = f"delta.`{folder / 'table'}`"
     target.snapshot()
     spark.sql(
-        f"CREATE TABLE {target.name} USING delta"
+        f"CREATE TABLE {name} USING delta"
         " TBLPROPERTIES ('delta.enableDeletionVectors' = 'true') AS TABLE rows"
     )
     target.snapshot()
@@ -63,13 +66,13 @@ def train(spark: SparkSession, folder: Path) -> None:
         *(F.max_by(name, "seq").alias(name) for name in folded.columns[1:10]),
         *(F.first(name).alias(name) for name in folded.columns[10:]),
     ).createOrReplaceTempView("changes")
-    spark.sql(_MERGE.format(target=target.name)).collect()
+    spark.sql(_MERGE.format(target=name)).collect()
     target.look().commit_of("none", 0)
-    target.files().select("path", "stats").collect()
+    target.files.measure(_THRESHOLDS)
     folded.where("id < 10").write.format("delta").mode("overwrite").option(
         "replaceWhere", "id < 10"
     ).save(str(folder / "table"))
-    spark.table(target.name).where("id > 5").orderBy("id").collect()
+    target.rows().where("id > 5").orderBy("id").collect()
 
 
 def _look(changes: Any) -> None:

@@ -16,50 +16,48 @@ from pyspark.sql import SparkSession
 
 from tideline.contract.description import Described, PlannedDescription
 from tideline.contract.modes import Mode
-from tideline_spark.files import spark_path
-from tideline_spark.formats.delta import DeltaTable
-from tideline_spark.formats.delta_description import DeltaDescription, Words, undecided
+from tideline_spark.formats.base import Target
+from tideline_spark.formats.registry import open_target
+from tideline_spark.formats.state import TableWords, undecided
 from tideline_spark.parquet import comment_text
 
 
-def loosen(session: SparkSession, target: DeltaTable, planned: PlannedDescription) -> None:
+def loosen(target: Target, planned: PlannedDescription) -> None:
     """Before rows are merged: no column is NOT NULL any more that the source does not say so of."""
     wanted = frozenset(planned.not_null)
-    DeltaDescription(session, target).rewrite(
-        lambda now: Words(now.comments, now.firm & wanted, now.described)
+    target.description.rewrite(
+        lambda now: TableWords(now.comments, now.firm & wanted, now.described)
     )
 
 
-def give_way(session: SparkSession, target: DeltaTable) -> Words:
+def give_way(target: Target) -> TableWords:
     """A row has no value in a column that is NOT NULL: none is any more; what it said before.
 
     What is to be so is decided again: behind this merge, or, if that is killed, by the next plan.
     """
-    table = DeltaDescription(session, target)
+    table = target.description
     before = table.words()
-    table.rewrite(lambda now: Words(now.comments, frozenset(), undecided(now.described)))
+    table.rewrite(lambda now: TableWords(now.comments, frozenset(), undecided(now.described)))
     return before
 
 
-def declare_again(session: SparkSession, target: DeltaTable, before: Words) -> None:
+def declare_again(target: Target, before: TableWords) -> None:
     """Behind a merge that `give_way` let pass: what still holds no NULL is declared again."""
-    table = DeltaDescription(session, target)
+    table = target.description
 
-    def change(now: Words) -> Words:
+    def change(now: TableWords) -> TableWords:
         clean = table.without_null(before.firm & now.columns - now.firm)
-        return Words(now.comments, now.firm | clean, before.described)
+        return TableWords(now.comments, now.firm | clean, before.described)
 
     table.rewrite(change)
 
 
-def describe(
-    session: SparkSession, target: DeltaTable, planned: PlannedDescription, mode: Mode
-) -> None:
+def describe(target: Target, planned: PlannedDescription, mode: Mode) -> None:
     """Behind a merge, or without one: comments and NOT NULL as ``planned``."""
-    table = DeltaDescription(session, target)
+    table = target.description
     wanted = frozenset() if mode is Mode.APPEND else frozenset(planned.not_null)
 
-    def change(now: Words) -> Words:
+    def change(now: TableWords) -> TableWords:
         clean = table.without_null((wanted - now.firm) & now.columns)
         return _described(now, planned, (now.firm & wanted) | clean)
 
@@ -68,25 +66,24 @@ def describe(
 
 def describe_idle(session: SparkSession, planned: PlannedDescription) -> None:
     """`describe` a target that nothing is merged into; one of another build is left."""
-    own = session.newSession()
-    target = DeltaTable(own, spark_path(planned.target))
+    target = open_target(session.newSession(), planned.target)
     snapshot = target.snapshot()
     if snapshot.exists and snapshot.build == planned.build:
-        describe(own, target, planned, snapshot.mode)
+        describe(target, planned, snapshot.mode)
 
 
-def carry_over(session: SparkSession, target: DeltaTable, live: Words, beside: Words) -> None:
+def carry_over(target: Target, live: TableWords, beside: TableWords) -> None:
     """Behind a swap: what the table that was built anew says of itself, which its rows alone do not
     bring along, and the comments that somebody wrote on the live one."""
     theirs = {n: text for n, text in live.comments.items() if n not in live.described.comments}
-    DeltaDescription(session, target).rewrite(
-        lambda now: Words({**theirs, **beside.comments}, beside.firm, beside.described)
+    target.description.rewrite(
+        lambda now: TableWords({**theirs, **beside.comments}, beside.firm, beside.described)
     )
 
 
-def _described(now: Words, planned: PlannedDescription, firm: frozenset[str]) -> Words:
+def _described(now: TableWords, planned: PlannedDescription, firm: frozenset[str]) -> TableWords:
     columns = {name: comment_text(text) for name, text in planned.columns.items()}
     source = {**columns, **({"": planned.comment} if planned.comment else {})}
     theirs = {n: text for n, text in now.comments.items() if n not in now.described.comments}
     said = Described(planned.fingerprint, tuple(sorted(source)), planned.not_null)
-    return Words({**theirs, **source}, firm, said)
+    return TableWords({**theirs, **source}, firm, said)

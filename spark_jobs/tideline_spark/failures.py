@@ -5,6 +5,7 @@ What leaves this module is an exception's class and condition (``[CAST_OVERFLOW]
 
 from __future__ import annotations
 
+import itertools
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,26 +24,16 @@ from tideline.contract.errors import (
     TidelineError,
     Unavailable,
 )
+from tideline_spark.formats.registry import FORMATS
 
 SparkFailure = (Py4JJavaError, PySparkException)
 """What a call into Spark raises; catch this, then ask `is_conflict` or `explain`."""
 
 _CONFLICTS = (
-    "ConcurrentAppendException",
-    "ConcurrentDeleteReadException",
-    "ConcurrentDeleteDeleteException",
-    "ConcurrentTransactionException",
-    "ConcurrentWriteException",
-    "MetadataChangedException",
-    "ProtocolChangedException",
-    "DELTA_CONCURRENT",
-    "DELTA_METADATA_CHANGED",
-    "DELTA_PROTOCOL_CHANGED",
     "TABLE_OR_VIEW_ALREADY_EXISTS",
     # Two runs took the same schema step.
     "FIELD_ALREADY_EXISTS",
     "FIELDS_ALREADY_EXISTS",
-    "DELTA_DUPLICATE_COLUMNS_FOUND",
 )
 _UNREADABLE = (
     "PATH_NOT_FOUND",
@@ -84,13 +75,15 @@ _CAUSES_MAX = 10
 
 def is_conflict(error: Exception) -> bool:
     """Whether another writer of the table was faster, so that the run may read it again."""
-    text = str(error)
-    return any(name in text for name in _CONFLICTS)
+    text, formats = str(error), FORMATS.values()
+    named = itertools.chain(_CONFLICTS, *(one.conflicts for one in formats))
+    return any(name in text for name in named)
 
 
 def is_null_refused(error: Exception) -> bool:
     """Whether a row was to be written without a value in a column that is NOT NULL."""
-    return "DELTA_NOT_NULL_CONSTRAINT_VIOLATED" in str(error)
+    text = str(error)
+    return any(name in text for one in FORMATS.values() for name in one.null_refused)
 
 
 def is_mendable(error: Exception) -> bool:

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from tideline.contract.errors import CorruptData
 from tideline_spark.failures import explain
+from tideline_spark.java_names import java_names
 
 DOCUMENT_BYTES_MAX = 256 * 1024 * 1024
 
@@ -52,7 +53,7 @@ def write_document(spark: SparkSession, url: str, data: bytes) -> None:
     try:
         files, path = _open(spark, url)
         files.setWriteChecksum(False)
-        jvm: Any = spark._jvm
+        jvm = java_names(spark)
         folder = path.getParent()
         files.mkdirs(folder)
         draft = jvm.org.apache.hadoop.fs.Path(
@@ -85,8 +86,8 @@ def remove_folder(spark: SparkSession, url: str) -> None:
 
 
 def _open(spark: SparkSession, url: str) -> tuple[Any, Any]:
-    """A file system of its own (its settings are not shared with Delta's) and the path."""
-    jvm: Any = spark._jvm
+    """A file system of its own (its settings are not shared with a table format's) and the path."""
+    jvm = java_names(spark)
     path = jvm.org.apache.hadoop.fs.Path(spark_path(url))
     configuration = spark._jsc.hadoopConfiguration()
     return jvm.org.apache.hadoop.fs.FileSystem.newInstance(path.toUri(), configuration), path

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from tideline.contract.plan import TablePlan
 from tideline_spark import parts
-from tideline_spark.formats.delta_version import Version
+from tideline_spark.formats.state import TargetVersion
 from tideline_spark.schemas import BEFORE, OP, SEQ, TS, UNCHANGED
 from tideline_spark.schemas import column as col
 from tideline_spark.session import SMALL
@@ -53,7 +53,7 @@ def is_small(plan: TablePlan) -> bool:
     return 0 < rows <= ROWS_MAX and stored <= PART_BYTES_MAX
 
 
-def tune(session: SparkSession, plan: TablePlan, target: Version) -> None:
+def tune(session: SparkSession, plan: TablePlan, target: TargetVersion) -> None:
     """Have ``session``, the run's own, spend on planning what a small plan for a small target
     deserves."""
     if is_small(plan) and target.stored_bytes() <= TARGET_BYTES_MAX:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from pyspark.sql import SparkSession
 
 from tideline.contract.document import with_checksum
-from tideline.contract.errors import Misconfigured, TidelineError
+from tideline.contract.errors import TidelineError
 from tideline.contract.maintenance import (
     MaintainedTable,
     MaintenanceOrder,
@@ -27,14 +27,16 @@ from tideline.contract.maintenance import (
     decode_order,
 )
 from tideline.contract.modes import Mode
+from tideline.contract.target_properties import mode_of_properties
 from tideline_spark.attempts import Patience, try_until
 from tideline_spark.entry import run_job
 from tideline_spark.failures import unexpected
-from tideline_spark.files import read_document, spark_path, write_document
-from tideline_spark.formats.delta_files import DeltaFiles
-from tideline_spark.formats.delta_version import MODE
+from tideline_spark.files import read_document, write_document
+from tideline_spark.formats.registry import open_target
 from tideline_spark.remembered import remember
+from tideline_spark.standing import check_owner
 
+_NOT_OURS = "nothing was done to it; name another warehouse.url, or move it"
 _LOG = "a log of changes: its batches are written once, in order"
 
 
@@ -55,7 +57,7 @@ def _maintained(
     try:
         done = _rewritten(spark, order, table)
         if done.outcome is not Upkeep.FAILED and done.before is not None:
-            files = DeltaFiles(spark.newSession(), spark_path(table.target))
+            files = open_target(spark.newSession(), table.target).files
             done = msgspec.structs.replace(
                 done, vacuumed=files.vacuum(order.thresholds.vacuum_hours)
             )
@@ -67,15 +69,16 @@ def _maintained(
 def _rewritten(spark: SparkSession, order: MaintenanceOrder, table: MaintainedTable) -> TableUpkeep:
     """Look at the table's files, and rewrite them if it pays."""
     thresholds = order.thresholds
-    files = DeltaFiles(spark.newSession(), spark_path(table.target))
-    seen = files.table.look()
+    target = open_target(spark.newSession(), table.target)
+    files, seen = target.files, target.look()
     if seen.number < 0:
         return TableUpkeep(table.table, Upkeep.LEFT, "nothing was merged into it yet")
     properties = seen.properties
-    _check_owner(properties, order, table)
-    remember(files.table, seen, order.incarnation)
+    owner = (order.pipeline, order.incarnation, table.table)
+    check_owner(properties, owner, table.target, _NOT_OURS)
+    remember(target, seen, order.incarnation)
     before = files.measure(thresholds)
-    if properties.get(MODE) == Mode.APPEND.value:
+    if mode_of_properties(properties) is Mode.APPEND:
         # Putting files together would not keep the order of changes that each of them has.
         return TableUpkeep(table.table, Upkeep.LEFT, _LOG, before=before)
     decision = decide(before, thresholds, named=order.named)
@@ -97,18 +100,6 @@ def _rewritten(spark: SparkSession, order: MaintenanceOrder, table: MaintainedTa
     if tried.error is not None:
         return _failed(done, tried.error)
     return msgspec.structs.replace(done, after=files.measure(thresholds))
-
-
-def _check_owner(
-    properties: Mapping[str, str], order: MaintenanceOrder, table: MaintainedTable
-) -> None:
-    ours = (order.pipeline, order.incarnation, table.table)
-    names = ("pipeline", "incarnation", "table")
-    if tuple(properties.get(f"tideline.{name}") for name in names) != ours:
-        raise Misconfigured(
-            f"the table at {table.target} is not this pipeline's {table.table}",
-            hint="nothing was done to it; name another warehouse.url, or move it",
-        )
 
 
 def _failed(done: TableUpkeep, error: TidelineError) -> TableUpkeep:

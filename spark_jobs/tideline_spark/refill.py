@@ -1,4 +1,4 @@
-"""What schema steps change in the rows of a target, as one UPDATE."""
+"""What schema steps change in the rows of a target, as one update."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pyspark.sql import types
 from tideline.contract.evolution import TargetColumns
 from tideline.contract.modes import Mode
 from tideline.contract.types import Kind, parse_type
+from tideline_spark.formats.statements import RowUpdate
 from tideline_spark.schemas import (
     IMAGE_OVERFLOW,
     OVERFLOW,
@@ -26,10 +27,8 @@ _LISTS = (PENDING, UNCHANGED)
 Names = Mapping[str, tuple[str, ...]]
 
 
-def refill_statement(
-    target: str, schema: types.StructType, stands: TargetColumns, mode: Mode
-) -> str | None:
-    """The UPDATE that ``stands.refill`` asks for; None when no row can be concerned.
+def refill_rows(schema: types.StructType, stands: TargetColumns, mode: Mode) -> RowUpdate | None:
+    """The update that ``stands.refill`` asks for; None when no row can be concerned.
 
     Every row that is there is older than the steps. Of a history only versions that are open get
     defaults: the others are past. What is copied is in both columns, of the past, too.
@@ -53,9 +52,8 @@ def refill_statement(
         return None
     named = [f"arrays_overlap(map_keys({quote(name)}), {_array(refill.names)})" for name in texts]
     named += [f"arrays_overlap({quote(name)}, {_array(pending)})" for name in lists]
-    where = "" if values else f" WHERE {' OR '.join(f'coalesce({one}, false)' for one in named)}"
-    listed = ", ".join(f"{quote(name)} = {value}" for name, value in assigned.items())
-    return f"UPDATE {target} SET {listed}{where}"  # noqa: S608  names are quoted
+    when = None if values else " OR ".join(f"coalesce({one}, false)" for one in named)
+    return RowUpdate(assigned, when)
 
 
 def _default(added: str, default: str, held: types.DataType) -> str:

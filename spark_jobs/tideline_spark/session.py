@@ -1,4 +1,4 @@
-"""The Spark session that merges run in, with every setting that Delta and our parts need.
+"""The Spark session that merges run in, with every setting that table formats and our parts need.
 
 What is set here is measured, or needed for right values: timestamps are read and written as they
 are (no calendar rebase, no INT96), names are told apart by case, missing or torn files are errors.
@@ -10,19 +10,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from py4j.java_gateway import JavaClass  # type: ignore[import-untyped]
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from tideline.contract.errors import Misconfigured
-from tideline.delta_jars import NAMES, VERSION
 from tideline.local_spark import LOCAL
+from tideline_spark.formats.base import TableFormat
+from tideline_spark.formats.registry import FORMATS
+from tideline_spark.java_names import java_names
 
 _SETTINGS: Mapping[str, str] = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",
     "spark.sql.ansi.enabled": "true",
@@ -38,8 +37,6 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     # Pages of parts have checksums: without this nobody would look at them.
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
-    # The default runs 50 tasks for each snapshot of a table's log.
-    "spark.databricks.delta.snapshotPartitions": "1",
     # Each call of an API function would tell Java from which line of ours it comes.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
@@ -63,7 +60,6 @@ _JAVA_NAMES = (
     "PythonSQLUtils",
     "org.apache.hadoop.fs",
     "org.apache.spark.sql.classic",
-    "org.apache.spark.sql.delta",
 )
 """What PySpark and we look up again and again in Java. Py4J asks each time, part by part, and Java
 looks through 300 jars for a class of that name before it says that it is a package."""
@@ -90,18 +86,20 @@ def make_session(
 ) -> SparkSession:
     """The session of this process, made if there is none yet.
 
-    ``master``, ``driver_memory`` and ``jars`` (Delta's) are for a process that starts its own JVM;
-    under ``spark-submit`` its own options give them, and None leaves them alone. A local master
-    listens on loopback only and shuffles into two partitions, unless told otherwise there.
-    ``scratch`` is where Spark spills; ``java_options`` go to a JVM that is started here
+    ``master``, ``driver_memory`` and ``jars`` (the table formats') are for a process that starts
+    its own JVM; under ``spark-submit`` its own options give them, and None leaves them alone. A
+    local master listens on loopback only and shuffles into two partitions, unless set otherwise
+    there. ``scratch`` is where Spark spills; ``java_options`` go to a JVM that is started here
     (`tideline.local_spark.SHORT_LIVED`). ``others`` are settings of Spark's that ours leave open.
-    Raises Misconfigured where Spark has no Delta.
+    Raises Misconfigured where Spark lacks what a table format needs.
     """
     builder = SparkSession.Builder().appName(app_name)
     given = {} if master is not None else _submitted()
     local = (master or given.get("spark.master", "")).startswith("local")
     defaults = {**_DEFAULTS, **(_LOCAL if local else {})}
     settings = {**defaults, **given, **(others or {}), **_SETTINGS}
+    for one in FORMATS.values():
+        settings |= one.settings
     if master is not None:
         builder = builder.master(master)
     if driver_memory is not None:
@@ -118,22 +116,19 @@ def make_session(
     for name in _TALKATIVE:
         PySparkLogger.getLogger(name).disabled = True
     session = builder.getOrCreate()
-    remember(session._jvm, _JAVA_NAMES)
-    _check_delta(session)
+    remember(java_names(session), _JAVA_NAMES)
+    for one in FORMATS.values():
+        _check(session, one)
     return session
 
 
-def _check_delta(session: SparkSession) -> None:
-    """Spark only warns of an extension that it does not find, and fails much later by accident."""
-    delta = session._jvm.org.apache.spark.sql.delta  # type: ignore[union-attr]
-    if isinstance(delta.DeltaLog, JavaClass):
-        return
-    end_session(session)
-    raise Misconfigured(
-        "Delta's jars are not in this Spark",
-        hint="name them in merge.jars (paths or addresses, separated by commas), or have them in"
-        f" the cluster's Spark: {', '.join(NAMES)} of version {VERSION}",
-    )
+def _check(session: SparkSession, one: TableFormat) -> None:
+    remember(java_names(session), one.java_names)
+    try:
+        one.check(session)
+    except Misconfigured:
+        end_session(session)
+        raise
 
 
 def remember(jvm: object, names: Iterable[str]) -> None:

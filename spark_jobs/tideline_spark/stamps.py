@@ -8,27 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tideline.contract.delta_log import SinceOurs
+from tideline.contract.external_commits import SinceOurs
 from tideline.contract.plan import Plan, Stamp, TablePlan
 from tideline.contract.unproven import UNPROVEN_PROPERTY, Unproven
 from tideline_spark import parts
-from tideline_spark.formats.delta import DeltaTable
-from tideline_spark.formats.delta_version import Snapshot
+from tideline_spark.formats.base import Target
+from tideline_spark.formats.state import TargetSnapshot
 from tideline_spark.modes import mode_of
 
 _CHANGES_MAX = 20
 
 
-def unproven(snapshot: Snapshot, since: SinceOurs) -> tuple[str, ...]:
+def unproven(snapshot: TargetSnapshot, since: SinceOurs) -> tuple[str, ...]:
     """What others have changed that nothing has healed so far, the newest last."""
-    return (*_earlier(snapshot, since).changes, *since.foreign)[-_CHANGES_MAX:]
+    return (*_earlier(snapshot, since).changes, *since.external)[-_CHANGES_MAX:]
 
 
-def stamp_of(plan: Plan, table: TablePlan, snapshot: Snapshot, since: SinceOurs) -> Stamp:
+def stamp_of(plan: Plan, table: TablePlan, snapshot: TargetSnapshot, since: SinceOurs) -> Stamp:
     """The stamp of the commit that brings ``table``, as ``snapshot`` shows it, to its end."""
     before, changed = since.stamp, unproven(snapshot, since)
     found_at = _earlier(snapshot, since).seq
-    if since.foreign:
+    if since.external:
         found_at = max(found_at, table.a_seq)
     healed_at = None if table.mode.keeps_past else table.floor
     # Where the log holds our last commit no longer, that may have left some.
@@ -54,7 +54,7 @@ def stamp_of(plan: Plan, table: TablePlan, snapshot: Snapshot, since: SinceOurs)
 
 
 def note(
-    target: DeltaTable, properties: Mapping[str, str], stamp: Stamp, slipped: tuple[str, ...]
+    target: Target, properties: Mapping[str, str], stamp: Stamp, slipped: tuple[str, ...]
 ) -> None:
     """Have the table's ``properties`` say what ``stamp``, which is committed, says of others'
     changes, and ``slipped``, which it could not know; a commit only where that is news."""
@@ -68,7 +68,7 @@ def note(
     target.set_property(UNPROVEN_PROPERTY, found.text() if found.changes else None)
 
 
-def _earlier(snapshot: Snapshot, since: SinceOurs) -> Unproven:
+def _earlier(snapshot: TargetSnapshot, since: SinceOurs) -> Unproven:
     """What our last commit said, or the table's properties where the log has lost that."""
     if since.stamp is not None:
         return Unproven(since.stamp.unproven, since.stamp.unproven_seq)

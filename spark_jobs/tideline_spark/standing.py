@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
-from tideline.contract.delta_log import SinceOurs
 from tideline.contract.errors import CorruptData, Misconfigured
-from tideline.contract.plan import Plan, Stamp, TablePlan, newest_generation
+from tideline.contract.external_commits import SinceOurs
+from tideline.contract.plan import Stamp, TablePlan, newest_generation
 from tideline.contract.printable import command
-from tideline_spark.formats.delta_version import Snapshot
+from tideline.contract.target_properties import Owner, owner_of
+from tideline_spark.formats.state import TargetSnapshot
+
+_NOT_OURS = "remove or move it to have it built again, or name another warehouse.url"
 
 
-def check_owner(plan: Plan, table: TablePlan, snapshot: Snapshot) -> None:
-    """Raise Misconfigured where the target is another pipeline's table, or a stranger's."""
-    if not snapshot.exists:
-        return
-    ours = {
-        "tideline.pipeline": plan.pipeline,
-        "tideline.incarnation": plan.incarnation,
-        "tideline.table": table.table,
-    }
-    if any(snapshot.properties.get(name) != value for name, value in ours.items()):
-        raise Misconfigured(
-            f"the table at {table.target} is not this pipeline's {table.table}",
-            hint="remove or move it to have it built anew, or name another warehouse.url",
-        )
+def check_owner(
+    properties: Mapping[str, str], owner: Owner, url: str, hint: str = _NOT_OURS
+) -> None:
+    """Raise Misconfigured where the table at ``url`` is another pipeline's, or a stranger's."""
+    if owner_of(properties) != owner:
+        raise Misconfigured(f"the table at {url} is not this pipeline's {owner[-1]}", hint=hint)
 
 
-def check_mode(table: TablePlan, snapshot: Snapshot) -> None:
+def check_mode(table: TablePlan, snapshot: TargetSnapshot) -> None:
     """Raise Misconfigured where the plan is for another mode, or would replace a kept past."""
     if not snapshot.exists:
         return
@@ -46,7 +43,7 @@ def check_mode(table: TablePlan, snapshot: Snapshot) -> None:
     )
 
 
-def begins_here(table: TablePlan, snapshot: Snapshot, applied: int | None) -> bool:
+def begins_here(table: TablePlan, snapshot: TargetSnapshot, applied: int | None) -> bool:
     """Whether the target stands where the plan begins."""
     if snapshot.exists and snapshot.build != table.build:
         return False

@@ -12,11 +12,9 @@ from collections.abc import Sequence
 from tideline.contract.plan import TablePlan
 from tideline.contract.types import Kind
 from tideline_spark.fold import GONE, MISSING, UNKNOWN
+from tideline_spark.formats.statements import TARGET, RowClause, RowMerge, of_source, of_target
 from tideline_spark.schemas import OVERFLOW, PENDING, SEQ, TS, literal, quote
 
-# No column of a source begins like these: a bare alias would be taken for a column of that name.
-_T = "_tl_target"
-_S = "_tl_source"
 _NAME = "_tl_name"
 _TEXT = "_tl_text"
 _NO_NAMES = "cast(array() as array<string>)"
@@ -24,15 +22,14 @@ _NO_TEXTS = "cast(map() as map<string, string>)"
 _WHOLE = (Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64)
 
 
-def merge_statement(
+def merge_rows(
     plan: TablePlan,
-    target: str,
     view: str,
     fillable: Sequence[str],
     dropped: Sequence[str] = (),
     carried: Sequence[str] = (),
-) -> str:
-    """The MERGE of ``view`` into ``target`` (both as SQL names them).
+) -> RowMerge:
+    """The merge of ``view``, as SQL names it.
 
     ``fillable``: the columns that rows of the view may lack; () for a view without `UNKNOWN`.
     ``dropped``: columns of the target that the source has no longer. They become NULL, so that one
@@ -40,40 +37,34 @@ def merge_statement(
     only the target has: what is not known of them is not asked for.
     """
     columns = plan.schema.column_names
-    damaged = f"({_T}.{quote(SEQ)} > {plan.a_seq} OR {_T}.{quote(SEQ)} IS NULL)"
-    newer = f"({_S}.{quote(SEQ)} > {_T}.{quote(SEQ)} OR {damaged})"
+    damaged = f"({of_target(SEQ)} > {plan.a_seq} OR {of_target(SEQ)} IS NULL)"
+    newer = f"({of_source(SEQ)} > {of_target(SEQ)} OR {damaged})"
     updates = {name: _updated(name, fillable) for name in columns} | {
-        SEQ: f"{_S}.{quote(SEQ)}",
-        TS: f"{_S}.{quote(TS)}",
+        SEQ: of_source(SEQ),
+        TS: of_source(TS),
         OVERFLOW: _overflow(fillable),
         PENDING: _still_pending(fillable),
         **dict.fromkeys(dropped, "NULL"),
     }
-    inserts = {name: f"{_S}.{quote(name)}" for name in (*columns, SEQ, TS, OVERFLOW)} | {
+    inserts = {name: of_source(name) for name in (*columns, SEQ, TS, OVERFLOW)} | {
         PENDING: _newly_pending(fillable, carried)
     }
-    assignments = ", ".join(f"{_T}.{quote(name)} = {value}" for name, value in updates.items())
-    names = ", ".join(quote(name) for name in inserts)
-    values = ", ".join(inserts.values())
-    lines = [
-        f"MERGE INTO {target} AS {_T} USING {view} AS {_S} ON {_condition(plan)}",
-        f"WHEN MATCHED AND {newer} AND {_S}.{quote(GONE)} THEN DELETE",
-        f"WHEN MATCHED AND {newer} THEN UPDATE SET {assignments}",
-        f"WHEN NOT MATCHED AND NOT {_S}.{quote(GONE)}",
-        f"THEN INSERT ({names}) VALUES ({values})",  # noqa: S608  names are quoted
-    ]
+    unmatched = None
     if plan.floor is not None:
-        old = f"{_T}.{quote(SEQ)} <= {plan.floor}"
-        lines.append(f"WHEN NOT MATCHED BY SOURCE AND ({old} OR {damaged}) THEN DELETE")
-    return "\n".join(lines)
-
-
-def delete_statement(plan: TablePlan, target: str, view: str) -> str:
-    """Deletes the target's rows whose key is in ``view``."""
-    condition = " AND ".join([*_same_key(plan), *key_bounds(plan, f"{_T}.")])
-    return (
-        f"MERGE INTO {target} AS {_T} USING {view} AS {_S} ON {condition} WHEN MATCHED THEN DELETE"
+        unmatched = RowClause(f"({of_target(SEQ)} <= {plan.floor} OR {damaged})")
+    return RowMerge(
+        source=view,
+        on=_condition(plan),
+        matched=(RowClause(f"{newer} AND {of_source(GONE)}"), RowClause(newer, updates)),
+        inserted=RowClause(f"NOT {of_source(GONE)}", inserts),
+        unmatched=unmatched,
     )
+
+
+def delete_rows(plan: TablePlan, view: str) -> RowMerge:
+    """Deletes the target's rows whose key is in ``view``."""
+    same = " AND ".join([*_same_key(plan), *key_bounds(plan, f"{TARGET}.")])
+    return RowMerge(view, same, (RowClause(),))
 
 
 def key_bounds(plan: TablePlan, prefix: str = "") -> list[str]:
@@ -92,12 +83,12 @@ def key_bounds(plan: TablePlan, prefix: str = "") -> list[str]:
 
 def _condition(plan: TablePlan) -> str:
     """Equal keys within bounds; a plan with a floor looks at every row of the target anyway."""
-    bounds = [] if plan.floor is not None else key_bounds(plan, f"{_T}.")
+    bounds = [] if plan.floor is not None else key_bounds(plan, f"{TARGET}.")
     return " AND ".join([*_same_key(plan), *bounds])
 
 
 def _same_key(plan: TablePlan) -> list[str]:
-    return [f"{_T}.{quote(name)} = {_S}.{quote(name)}" for name in plan.schema.key]
+    return [f"{of_target(name)} = {of_source(name)}" for name in plan.schema.key]
 
 
 def _bound(text: str, kind: Kind) -> str | None:
@@ -114,25 +105,25 @@ def _bound(text: str, kind: Kind) -> str | None:
 
 
 def _unknown(name: str) -> str:
-    return f"array_contains({_S}.{quote(UNKNOWN)}, {literal(name)})"
+    return f"array_contains({of_source(UNKNOWN)}, {literal(name)})"
 
 
 def _updated(name: str, fillable: Sequence[str]) -> str:
     """A column's new value: the row's own, or the target's where the log did not carry it."""
     if name not in fillable:
-        return f"{_S}.{quote(name)}"
-    return f"CASE WHEN {_unknown(name)} THEN {_T}.{quote(name)} ELSE {_S}.{quote(name)} END"
+        return of_source(name)
+    return f"CASE WHEN {_unknown(name)} THEN {of_target(name)} ELSE {of_source(name)} END"
 
 
 def _overflow(fillable: Sequence[str]) -> str:
     """The row's own texts, and the target's for columns that keep the target's value."""
-    own = f"{_S}.{quote(OVERFLOW)}"
+    own = of_source(OVERFLOW)
     if not fillable:
         return own
     texts = (
         f"map_concat(coalesce({own}, {_NO_TEXTS}), map_filter("
-        f"coalesce({_T}.{quote(OVERFLOW)}, {_NO_TEXTS}),"
-        f" ({_NAME}, {_TEXT}) -> coalesce(array_contains({_S}.{quote(UNKNOWN)}, {_NAME}), false)))"
+        f"coalesce({of_target(OVERFLOW)}, {_NO_TEXTS}),"
+        f" ({_NAME}, {_TEXT}) -> coalesce(array_contains({of_source(UNKNOWN)}, {_NAME}), false)))"
     )
     return f"CASE WHEN size({texts}) > 0 THEN {texts} END"
 
@@ -142,10 +133,10 @@ def _still_pending(fillable: Sequence[str]) -> str:
     if not fillable:
         return "cast(NULL as array<string>)"
     kept = (
-        f"array_intersect(coalesce({_S}.{quote(UNKNOWN)}, {_NO_NAMES}),"
-        f" coalesce({_T}.{quote(PENDING)}, {_NO_NAMES}))"
+        f"array_intersect(coalesce({of_source(UNKNOWN)}, {_NO_NAMES}),"
+        f" coalesce({of_target(PENDING)}, {_NO_NAMES}))"
     )
-    return _listed(f"array_union(coalesce({_S}.{quote(MISSING)}, {_NO_NAMES}), {kept})")
+    return _listed(f"array_union(coalesce({of_source(MISSING)}, {_NO_NAMES}), {kept})")
 
 
 def _newly_pending(fillable: Sequence[str], carried: Sequence[str]) -> str:
@@ -153,8 +144,8 @@ def _newly_pending(fillable: Sequence[str], carried: Sequence[str]) -> str:
     if not fillable:
         return "cast(NULL as array<string>)"
     names = (
-        f"array_union(coalesce({_S}.{quote(MISSING)}, {_NO_NAMES}),"
-        f" coalesce({_S}.{quote(UNKNOWN)}, {_NO_NAMES}))"
+        f"array_union(coalesce({of_source(MISSING)}, {_NO_NAMES}),"
+        f" coalesce({of_source(UNKNOWN)}, {_NO_NAMES}))"
     )
     if carried:
         names = f"array_except({names}, array({', '.join(literal(name) for name in carried)}))"

@@ -5,8 +5,8 @@ by the other's rows. One that cannot go on from an earlier manifest is not compa
 is named by its path, so its readers see the old rows or the new ones. Old versions stay in its log.
 Plans for the table as it was are refused from then on, because they name another build.
 
-What somebody else commits to the live table before the swap has it compared again; what comes while
-the commit is under way makes Delta refuse that, and it is tried again; what slips in between is
+What others commit to the live table before the swap has it compared again; what comes while
+the commit is under way has that refused, and it is tried again; what slips in between is
 looked for afterwards, and named.
 """
 
@@ -16,45 +16,39 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from tideline.contract.change_log import BATCH, SEQUENCE
-from tideline.contract.delta_log import SinceOurs
 from tideline.contract.description import DESCRIPTION_PROPERTY
-from tideline.contract.errors import CorruptData, Misconfigured, TidelineError, Unavailable
+from tideline.contract.errors import CorruptData, InvariantBroken, Unavailable
 from tideline.contract.evolution import COLUMNS_PROPERTY, TargetColumns
+from tideline.contract.external_commits import SinceOurs, is_external
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Plan, PlannedSwap, Stamp, newest_generation
 from tideline.contract.receipt import Outcome, TableReceipt
-from tideline_spark.attempts import Patience, try_until
+from tideline_spark.attempts import Overtaken, Patience, try_until
 from tideline_spark.comparable import SET_ASIDE, Side, differences
-from tideline_spark.files import remove_folder, spark_path
-from tideline_spark.formats.delta import DeltaTable
-from tideline_spark.formats.delta_description import DeltaDescription
-from tideline_spark.formats.delta_version import VECTORS, Snapshot
+from tideline_spark.files import remove_folder
+from tideline_spark.formats.base import Target
+from tideline_spark.formats.registry import open_target
+from tideline_spark.formats.state import TargetSnapshot
 from tideline_spark.made_from import MadeFrom
 from tideline_spark.modes import mode_named
 from tideline_spark.pending import pending_rows
 from tideline_spark.schemas import column as col
+from tideline_spark.standing import check_owner
 from tideline_spark.swapped import settle
+from tideline_spark.table_receipts import failed_swap
 
 BEFORE_SWAP = "before-swap"
 AFTER_SWAP = "after-swap"
-AGAIN_MAX = 5
-"""Comparisons that are repeated because somebody has written to the live table meanwhile."""
 _VIEW = "tideline_rebuilt"
-_OURS = ("tideline.", "delta.")
-_MAPPING = "delta.columnMapping.mode"
 
 
-def _properties(live: Snapshot, beside: Snapshot) -> dict[str, str]:
-    """The live table's own properties, as others have set them, and what the new rows need."""
-    found = {n: v for n, v in live.properties.items() if not n.startswith(_OURS)}
-    found |= {n: v for n, v in beside.properties.items() if n.startswith("tideline.")}
+def _our_properties(beside: TargetSnapshot) -> dict[str, str]:
+    """What the rebuilt table's properties say of its rows, for the live table to say."""
+    found = {n: v for n, v in beside.properties.items() if n.startswith("tideline.")}
     found.pop(DESCRIPTION_PROPERTY, None)  # It tells of columns, which are described behind this.
-    found[VECTORS] = beside.properties.get(VECTORS, "false")
-    if any(one.properties.get(_MAPPING) == "name" for one in (live, beside)):
-        found[_MAPPING] = "name"
     if COLUMNS_PROPERTY in found:
         # The rows have what their columns' steps left to be filled in; the live table's own log
         # does not know that they do.
@@ -78,8 +72,8 @@ class SwapRun:
         self._plan = plan
         self._swap = swap
         self._session = spark.newSession()
-        self._live = DeltaTable(self._session, spark_path(swap.target))
-        self._beside = DeltaTable(self._session, spark_path(swap.beside))
+        self._live = open_target(self._session, swap.target)
+        self._beside = open_target(self._session, swap.beside)
         self._on_point = on_point
 
     def run(self, patience: Patience) -> TableReceipt:
@@ -88,13 +82,14 @@ class SwapRun:
         tried = try_until(self._attempt, patience, f"swapping {self._swap.table}")
         receipt = tried.result
         if receipt is None:
-            receipt = self._failed(tried.error or Unavailable("the swap gave no answer"))
+            error = tried.error or InvariantBroken("neither a receipt nor an error")
+            receipt = failed_swap(self._swap, error)
         return replace(receipt, seconds=round(time.monotonic() - began, 3))
 
-    def _attempt(self, again: int = AGAIN_MAX) -> TableReceipt:
+    def _attempt(self) -> TableReceipt:
         swap = self._swap
         live = self._live.snapshot()
-        self._check_owner(live)
+        self._check_owner(live, swap.target)
         if live.build == swap.build:
             self._clear()
             return self._counted(self._receipt(Outcome.ALREADY_APPLIED, live.version), live.version)
@@ -102,7 +97,7 @@ class SwapRun:
         if refusal is not None:
             return self._refused(refusal)
         beside = self._beside.snapshot()
-        self._check_owner(beside)
+        self._check_owner(beside, swap.beside)
         if not beside.applied.get(swap.app_id, swap.b + 1) <= swap.b:
             return self._refused("the table beside it is not built up to there")
         since = self._since_ours(self._live, live.version, swap.live_app_id)
@@ -111,33 +106,22 @@ class SwapRun:
             return self._differs(found, lost, since)
         self._on_point(BEFORE_SWAP)
         if self._live.newest() != live.version:
-            if again == 0:
-                raise Unavailable(f"others write to {swap.table} all the time", hint="try later")
-            return self._attempt(again - 1)
-        words = [DeltaDescription(self._session, one).words() for one in (self._live, self._beside)]
+            raise Overtaken
+        words = [one.description.words() for one in (self._live, self._beside)]
         version = self._replace(live, beside)
         self._on_point(AFTER_SWAP)
         overwritten = self._overwritten(live.version, version)
-        warnings = settle(self._session, self._live, swap.table, words)
+        warnings = settle(self._live, swap.table, words)
         self._clear()
         receipt = self._counted(self._receipt(Outcome.APPLIED, version), version)
-        foreign = (*since.foreign, *overwritten)
+        foreign = (*since.external, *overwritten)
         return replace(receipt, foreign_changes=foreign, differences=found, warnings=warnings)
 
-    def _check_owner(self, snapshot: Snapshot) -> None:
-        ours = {
-            "tideline.pipeline": self._plan.pipeline,
-            "tideline.incarnation": self._plan.incarnation,
-            "tideline.table": self._swap.table,
-        }
-        if not snapshot.exists or any(snapshot.properties.get(n) != v for n, v in ours.items()):
-            raise Misconfigured(
-                f"the table at {self._swap.target}, or the one that is to take its place, is not"
-                f" this pipeline's {self._swap.table}",
-                hint="run `tideline rebuild` again",
-            )
+    def _check_owner(self, snapshot: TargetSnapshot, url: str) -> None:
+        owner = (self._plan.pipeline, self._plan.incarnation, self._swap.table)
+        check_owner(snapshot.properties, owner, url, "run `tideline rebuild` again")
 
-    def _not_here(self, live: Snapshot) -> str | None:
+    def _not_here(self, live: TargetSnapshot) -> str | None:
         """Why the live table is not the one that the plan knows."""
         swap = self._swap
         if live.build != swap.live_build:
@@ -152,7 +136,9 @@ class SwapRun:
             return f"the live table stands at manifest {applied}, the plan knows it at {wanted}"
         return None
 
-    def _compared(self, live: Snapshot, beside: Snapshot) -> tuple[Mapping[str, int], list[str]]:
+    def _compared(
+        self, live: TargetSnapshot, beside: TargetSnapshot
+    ) -> tuple[Mapping[str, int], list[str]]:
         """The differences, and the columns that the live table alone has values of.
 
         One that stands elsewhere holds what was: its rows give way to what came after, and, to
@@ -166,20 +152,20 @@ class SwapRun:
         )
         return {}, self._lost_columns(live, beside) if older == newer else []
 
-    def _differences(self, live: Snapshot, beside: Snapshot) -> Mapping[str, int]:
+    def _differences(self, live: TargetSnapshot, beside: TargetSnapshot) -> Mapping[str, int]:
         """Not of columns that the live table, by the settings, does not have as the source does."""
         swap = self._swap
         stands = TargetColumns.parse(live.properties.get(COLUMNS_PROPERTY))
         apart = {*stands.away, *stands.narrow}
         columns = tuple(one for one in swap.schema.columns if one.name not in apart)
         return differences(
-            Side(self._rows(swap.beside, beside.version), swap.mode),
-            Side(self._rows(swap.target, live.version), swap.live_mode),
+            Side(self._beside.rows(beside.version), swap.mode),
+            Side(self._live.rows(live.version), swap.live_mode),
             replace(swap.schema, columns=columns),
             swap.floor,
         )
 
-    def _lost_columns(self, live: Snapshot, beside: Snapshot) -> list[str]:
+    def _lost_columns(self, live: TargetSnapshot, beside: TargetSnapshot) -> list[str]:
         """The columns that the source has no longer, and of which only the live table has values.
 
         Who switches an archive to another mode wants to be rid of what it keeps.
@@ -192,13 +178,9 @@ class SwapRun:
         )
         return sorted(set(kept) - set(there))
 
-    def _rows(self, url: str, version: int) -> DataFrame:
-        reader = self._session.read.format("delta").option("versionAsOf", version)
-        return reader.load(spark_path(url))
-
-    def _replace(self, live: Snapshot, beside: Snapshot) -> int:
+    def _replace(self, live: TargetSnapshot, beside: TargetSnapshot) -> int:
         swap = self._swap
-        rows = self._rows(swap.beside, beside.version)
+        rows = self._beside.rows(beside.version)
         partitions: tuple[str, ...] = ()
         if swap.mode is Mode.APPEND:
             partitions = (BATCH,)
@@ -220,12 +202,14 @@ class SwapRun:
             pending=made is None or made.pending,
             digest=swap.b_digest,
         )
-        written = self._live.replace(_VIEW, _properties(live, beside), stamp, partitions)
+        theirs = self._live.properties_after_swap(live.properties, beside.properties)
+        properties = theirs | _our_properties(beside)
+        written = self._live.replace(_VIEW, properties, stamp, partitions)
         if written is None:
             raise Unavailable("another run of the rebuild has swapped the tables", hint="try again")
         return written
 
-    def _since_ours(self, table: DeltaTable, version: int, app_id: str) -> SinceOurs:
+    def _since_ours(self, table: Target, version: int, app_id: str) -> SinceOurs:
         return table.since_ours(table.commits(version), app_id)
 
     def _overwritten(self, before: int, version: int) -> tuple[str, ...]:
@@ -234,9 +218,8 @@ class SwapRun:
         for commit in self._live.commits(version - 1):
             if commit.version <= before:
                 break
-            ours = commit.stamp is not None and commit.stamp.pipeline == self._plan.pipeline
-            if commit.changes_data and not ours:
-                found.append(f"version {commit.version}: {commit.operation} (undone by the swap)")
+            if is_external(commit, self._swap.app_id, self._swap.live_app_id):
+                found.append(f"{commit} (undone by the swap)")
         return tuple(found)
 
     def _clear(self) -> None:
@@ -255,8 +238,8 @@ class SwapRun:
             hint="the chain's word is the rebuilt table's: `tideline verify` says which of the two"
             " the source agrees with; --accept-differences swaps them all the same",
         )
-        receipt = self._failed(error)
-        return replace(receipt, differences=found, foreign_changes=since.foreign)
+        receipt = failed_swap(self._swap, error)
+        return replace(receipt, differences=found, foreign_changes=since.external)
 
     def _receipt(self, outcome: Outcome, version: int | None) -> TableReceipt:
         return TableReceipt(
@@ -274,7 +257,7 @@ class SwapRun:
         stamp = self._since_ours(self._live, version, swap.app_id).stamp
         if stamp is None or not (stamp.pending and mode.pends and swap.schema.key):
             return receipt
-        rows = self._rows(swap.target, version).where(mode.live())
+        rows = self._live.rows(version).where(mode.live())
         count, keys = pending_rows(rows, swap.schema)
         return replace(receipt, pending=count, pending_keys=keys)
 
@@ -284,12 +267,4 @@ class SwapRun:
             error=f"{self._swap.table} is not swapped: {why}",
             error_kind=Unavailable.__name__,
             hint="take the rebuild's next step: the live table has moved on",
-        )
-
-    def _failed(self, error: TidelineError) -> TableReceipt:
-        return replace(
-            self._receipt(Outcome.FAILED, None),
-            error=error.message,
-            error_kind=type(error).__name__,
-            hint=error.hint,
         )

@@ -8,25 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from pyspark.sql import SparkSession
-
 from tideline_spark.describe import carry_over
 from tideline_spark.failures import unexpected
-from tideline_spark.formats.delta import DeltaTable
-from tideline_spark.formats.delta_description import Words
+from tideline_spark.formats.base import Target
+from tideline_spark.formats.state import TableWords
 
 
-def settle(
-    session: SparkSession, live: DeltaTable, table: str, words: Sequence[Words]
-) -> tuple[str, ...]:
+def settle(live: Target, table: str, words: Sequence[TableWords]) -> tuple[str, ...]:
     """Have the table say of itself what the rebuilt one does, and let readers in that do not know
     deletion vectors, if it has none now; warnings.
 
     ``words``: what the live table and the rebuilt one said before the swap.
     """
     return (
-        *_tried(lambda: carry_over(session, live, *words), f"describing {table}", "merge"),
-        *_tried(live.forget_vectors, f"dropping deletionVectors of {table}", "rebuild"),
+        *_tried(lambda: carry_over(live, *words), f"describing {table}", "merge"),
+        *_tried(live.admit_readers, f"dropping reader features of {table}", "rebuild"),
     )
 
 

@@ -44,8 +44,7 @@ from tideline_spark.comparison import (
     twins,
 )
 from tideline_spark.failures import unexpected
-from tideline_spark.files import spark_path
-from tideline_spark.formats.delta import DeltaTable
+from tideline_spark.formats.registry import open_target
 from tideline_spark.modes import mode_of
 from tideline_spark.pending import Keys, key_text
 from tideline_spark.ranges import spans_of, within
@@ -82,8 +81,7 @@ class TableComparison:
         self._plan = plan
         self._check = check
         self._session = spark.newSession()
-        self._url = spark_path(check.target)
-        self._target = DeltaTable(self._session, self._url)
+        self._target = open_target(self._session, check.target)
 
     def run(self) -> TableProof:
         """What came of it; an error is a table that could not be compared."""
@@ -156,12 +154,8 @@ class TableComparison:
         check = self._check
         source = read_checks(self._session, self._plan.store_url, check)
         touched = read_touched(self._session, self._plan.store_url, check)
-        target = (
-            self._session.read.format("delta")
-            .option("versionAsOf", check.target_version)
-            .load(self._url)
-            .where(mode_of(_merged(check, mode)).live())
-        )
+        live = mode_of(_merged(check, mode)).live()
+        target = self._target.rows(check.target_version).where(live)
         held = set(target.columns)
         lacking = [name for name in check.schema.column_names if name not in held]
         wrong = [name for name in lacking if name not in away]

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.plan import PlannedSwap, TablePlan, newest_generation
 from tideline.contract.receipt import Outcome, TableReceipt
-from tideline_spark.formats.delta_version import Snapshot
+from tideline_spark.formats.state import TargetSnapshot
 from tideline_spark.pending import Keys
 
 
 @dataclass(frozen=True, slots=True)
-class RowCounts:
+class RowFigures:
     """What a run counted."""
 
     read: int = 0
@@ -23,7 +23,7 @@ class RowCounts:
     pending_keys: Keys = ()
 
 
-def applied_by_us(table: TablePlan, version: int, rows: RowCounts) -> TableReceipt:
+def applied_by_us(table: TablePlan, version: int, rows: RowFigures) -> TableReceipt:
     """This run's commit brought it to the plan's end; ``version`` is the target's newest one."""
     return TableReceipt(
         table=table.table,
@@ -51,7 +51,7 @@ def failed_swap(swap: PlannedSwap, error: TidelineError) -> TableReceipt:
 
 
 def refused(
-    table: TablePlan, snapshot: Snapshot, applied: int | None, why: str | None = None
+    table: TablePlan, snapshot: TargetSnapshot, applied: int | None, why: str | None = None
 ) -> TableReceipt:
     """The plan does not begin where the target stands; or (``why``) is not of its chain."""
     stands = "holds nothing of ours" if applied is None else f"stands at manifest {applied}"

@@ -16,24 +16,22 @@ from collections.abc import Callable, Mapping
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
-from tideline.contract.delta_log import SinceOurs, foreign_before, foreign_since
-from tideline.contract.errors import InvariantBroken, Unavailable
+from tideline.contract.errors import InvariantBroken
 from tideline.contract.evolution import TargetColumns
+from tideline.contract.external_commits import SinceOurs, external_before, external_since
 from tideline.contract.lineage import column_lineage
 from tideline.contract.plan import Plan, Stamp, TablePlan
 from tideline.contract.receipt import ColumnLineage, Outcome, TableReceipt
 from tideline_spark import parts
-from tideline_spark.attempts import Patience, try_until
+from tideline_spark.attempts import Overtaken, Patience, try_until
 from tideline_spark.describe import declare_again, describe, give_way, loosen
 from tideline_spark.failures import SparkFailure, is_null_refused, unexpected
-from tideline_spark.files import spark_path
-from tideline_spark.formats.delta import DeltaTable
-from tideline_spark.formats.delta_description import Words
-from tideline_spark.formats.delta_version import Snapshot, Version
+from tideline_spark.formats.registry import open_target
+from tideline_spark.formats.state import RowCounts, TableWords, TargetSnapshot, TargetVersion
 from tideline_spark.local_parts import LocalParts, is_small, read_local, tune
 from tideline_spark.made_from import MadeFrom
 from tideline_spark.modes import mode_of
-from tideline_spark.modes.base import Counts, Overtaken, Work
+from tideline_spark.modes.base import Work
 from tideline_spark.pending import Keys, pending_rows
 from tideline_spark.stamps import note, stamp_of, unproven
 from tideline_spark.standing import (
@@ -44,15 +42,12 @@ from tideline_spark.standing import (
     check_owner,
     standing_stamp,
 )
-from tideline_spark.table_receipts import RowCounts, applied_by_us, failed, refused
+from tideline_spark.table_receipts import RowFigures, applied_by_us, failed, refused
 from tideline_spark.target_columns import Ready, bring_along, ready_to_create
 from tideline_spark.timeliness import measure
 
 BEFORE_COMMIT = "before-commit"
 AFTER_COMMIT = "after-commit"
-
-AGAIN_MAX = 5
-"""New beginnings because others have changed the target since it was looked at."""
 
 
 class TableRun:
@@ -70,10 +65,10 @@ class TableRun:
         self._plan = plan
         self._table = table
         self._session = spark.newSession()
-        self._target = DeltaTable(self._session, spark_path(table.target))
+        self._target = open_target(self._session, table.target)
         self._on_point = on_point
         self._local: LocalParts | None = None
-        self._gave_way: Words | None = None
+        self._gave_way: TableWords | None = None
         self._described = next((d for d in plan.descriptions if d.target == table.target), None)
         self._lineage: tuple[ColumnLineage, ...] = ()
 
@@ -93,13 +88,15 @@ class TableRun:
             seconds=round(time.monotonic() - began, 3),
         )
 
-    def _attempt(self, again: int = AGAIN_MAX) -> TableReceipt:
+    def _attempt(self) -> TableReceipt:
         table = self._table
         seen = self._target.look()
         self._seen = seen.number
         tune(self._session, table, seen)
         snapshot = seen.snapshot()
-        check_owner(self._plan, table, snapshot)
+        if snapshot.exists:
+            owner = (self._plan.pipeline, self._plan.incarnation, table.table)
+            check_owner(snapshot.properties, owner, table.target)
         applied = snapshot.applied.get(table.app_id)
         since = self._since_ours(seen, applied)
         lost = self._made_from.lost(table.b, table.b_digest) or astray(table, applied, since)
@@ -113,22 +110,16 @@ class TableRun:
         check_not_set_back(table, since)
         checked = self._read_parts()
         if self._described is not None and snapshot.exists and not table.create:
-            loosen(self._session, self._target, self._described)
+            loosen(self._target, self._described)
         stamp = stamp_of(self._plan, table, snapshot, since)
         try:
             counts = self._commit(snapshot, stamp, since)
-        except Overtaken:
-            if again == 0:
-                raise Unavailable(
-                    f"others write to the target of {table.table} all the time", hint="try later"
-                ) from None
-            return self._attempt(again - 1)
         except SparkFailure as error:
-            if again == 0 or not is_null_refused(error):
+            if not is_null_refused(error):
                 raise
-            before = give_way(self._session, self._target)
+            before = give_way(self._target)
             self._gave_way = self._gave_way or before
-            return self._attempt(again - 1)
+            raise Overtaken from error
         after = self._target.look()
         number = after.committed_number(table.app_id)
         if number is None or number < table.b:
@@ -138,12 +129,12 @@ class TableRun:
         if counts is None:
             return self._already(after, number)
         pending = self._pending() if stamp.pending else (0, ())
-        rows = RowCounts(checked.rows, *counts, *pending)
+        rows = RowFigures(checked.rows, *counts, *pending)
         slipped, warnings = self._slipped(after, stamp)
         warnings += self._describe()
         receipt = msgspec.structs.replace(
             applied_by_us(table, after.number, rows),
-            foreign_changes=(*slipped, *since.foreign),
+            foreign_changes=(*slipped, *since.external),
             lineage=self._lineage,
             warnings=warnings,
         )
@@ -159,7 +150,9 @@ class TableRun:
             return self._local.checked
         return parts.check_parts(session, store_url, table)
 
-    def _slipped(self, after: Version, stamp: Stamp) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _slipped(
+        self, after: TargetVersion, stamp: Stamp
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """What others changed between the last look at the target and our commit, and warnings.
 
         Every later look at the log sees it, too, for the stamp says what its run knew. It is noted
@@ -169,7 +162,7 @@ class TableRun:
         try:
             commit = after.commit_of(stamp.app_id, stamp.b)
             if commit is not None:
-                slipped = foreign_before(after.commits_from(commit), stamp.app_id)
+                slipped = external_before(after.commits_from(commit), stamp.app_id)
             note(self._target, after.properties, stamp, slipped)
         except Exception as error:  # noqa: BLE001  what is committed is committed
             why = unexpected(error, f"noting what others did to {self._table.table}")
@@ -181,20 +174,20 @@ class TableRun:
         planned, before = self._described, self._gave_way
         try:
             if planned is not None and not planned.more:
-                describe(self._session, self._target, planned, self._table.mode)
+                describe(self._target, planned, self._table.mode)
             elif planned is None and before is not None:
-                declare_again(self._session, self._target, before)
+                declare_again(self._target, before)
         except Exception as error:  # noqa: BLE001  what is committed is committed
             why = unexpected(error, f"describing {self._table.table}")
             return (f"{why.message}; the next merge does it again",)
         return ()
 
-    def _since_ours(self, seen: Version, applied: int | None) -> SinceOurs:
+    def _since_ours(self, seen: TargetVersion, applied: int | None) -> SinceOurs:
         if seen.number < 0 or (self._table.create and applied is None):
             return SinceOurs()
         return self._target.since_ours(seen.commits(), self._table.app_id)
 
-    def _commit(self, snapshot: Snapshot, stamp: Stamp, since: SinceOurs) -> Counts | None:
+    def _commit(self, snapshot: TargetSnapshot, stamp: Stamp, since: SinceOurs) -> RowCounts | None:
         """Bring the columns along and commit; None when another run was first."""
         mode = mode_of(self._table)
         ready = self._ready(snapshot, stamp, since)
@@ -221,11 +214,9 @@ class TableRun:
         return parts.read_changes(self._session, self._plan.store_url, table, stands, frames)
 
     def _check_still_here(self) -> None:
-        """Delta sees what others commit once the statement runs; this sees what they did before.
-
-        Changes of data that came since the look at the target are not in the commit's stamp, and
-        behind the commit nobody would look for them.
-        """
+        """The format sees what others commit once the statement runs; this, what they did before.
+        Changes since the look at the target are not in the commit's stamp, and not looked for
+        behind the commit."""
         self._on_point(BEFORE_COMMIT)
         now, app = self._target.look(), self._table.app_id
         snapshot = now.snapshot()
@@ -234,33 +225,35 @@ class TableRun:
             raise Overtaken
         if astray(self._table, applied, self._since_ours(now, applied)) is not None:
             raise Overtaken
-        if not self._table.create and foreign_since(now.commits(), self._seen, app):
+        if not self._table.create and external_since(now.commits(), self._seen, app):
             raise Overtaken
 
-    def _ready(self, snapshot: Snapshot, stamp: Stamp, since: SinceOurs) -> Ready:
+    def _ready(self, snapshot: TargetSnapshot, stamp: Stamp, since: SinceOurs) -> Ready:
         """The plan in the target's columns, which are those of its end from here on."""
         table = self._table
         if table.create:
-            return ready_to_create(table, self._target, snapshot)
+            return ready_to_create(table, snapshot)
         standing = since.stamp
-        if standing is None or since.foreign:
+        if standing is None or since.external:
             standing = standing_stamp(standing or stamp, table, unproven(snapshot, since))
         return bring_along(
             table,
             self._target,
             snapshot,
             standing,
-            session=self._session,
             heals=since.went_back,
             came_back=since.came_back,
         )
 
     def _pending(self) -> tuple[int, Keys]:
-        rows = self._session.table(self._target.name).where(mode_of(self._table).live())
+        rows = self._target.rows().where(mode_of(self._table).live())
         return pending_rows(rows, self._table.schema)
 
     def _measured(
-        self, receipt: TableReceipt, after: Version, times: Mapping[str, parts.Times] | None = None
+        self,
+        receipt: TableReceipt,
+        after: TargetVersion,
+        times: Mapping[str, parts.Times] | None = None,
     ) -> TableReceipt:
         """With how soon the plan's changes were queryable, if it was this plan that made them so.
 
@@ -284,7 +277,7 @@ class TableRun:
         why = f"how soon its changes were queryable is not known: {failure.message}"
         return msgspec.structs.replace(receipt, warnings=(*receipt.warnings, why))
 
-    def _already(self, seen: Version, applied: int) -> TableReceipt:
+    def _already(self, seen: TargetVersion, applied: int) -> TableReceipt:
         """Another run was first; how far it came is in its stamp."""
         since = self._target.since_ours(seen.commits(), self._table.app_id)
         stamp = since.stamp

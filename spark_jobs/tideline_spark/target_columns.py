@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
-from pyspark.sql import SparkSession, types
+from pyspark.sql import types
 
 from tideline.contract.change_log import BEFORE_PREFIX
 from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
@@ -31,10 +31,9 @@ from tideline.contract.plan import Stamp, TablePlan
 from tideline.contract.printable import command
 from tideline.contract.schema import Column
 from tideline.contract.types import widens
-from tideline_spark.formats.delta import DeltaTable
-from tideline_spark.formats.delta_columns import DeltaColumns
-from tideline_spark.formats.delta_version import Snapshot
-from tideline_spark.refill import refill_statement
+from tideline_spark.formats.base import Target
+from tideline_spark.formats.state import TargetSnapshot
+from tideline_spark.refill import refill_rows
 from tideline_spark.schemas import SEQ, field_of, logical_of, spark_type
 
 _REBUILD = "run {command}, or remove the warehouse table's directory, to have it"
@@ -48,10 +47,10 @@ class Ready:
 
     table: TablePlan
     stands: TargetColumns
-    snapshot: Snapshot
+    snapshot: TargetSnapshot
 
 
-def ready_to_create(table: TablePlan, target: DeltaTable, snapshot: Snapshot) -> Ready:
+def ready_to_create(table: TablePlan, snapshot: TargetSnapshot) -> Ready:
     """The columns of a target that is made anew; it will say how they are other than the source's.
 
     A column that the source dropped within the plan is made only if its values are to stay.
@@ -62,19 +61,16 @@ def ready_to_create(table: TablePlan, target: DeltaTable, snapshot: Snapshot) ->
     held = {column.name: spark_type(column.logical) for column in first.columns}
     followed = follow(list(held), TargetColumns(), table)
     stands = replace(followed.columns, left=(), refill=Refill())
-    if stands.away or stands.kept or stands.narrow:
-        target.own_properties = {COLUMNS_PROPERTY: stands.text()}
     types_now = _types(table, followed, held)
     return Ready(_in_target_columns(table, stands, types_now), stands, snapshot)
 
 
 def bring_along(
     table: TablePlan,
-    target: DeltaTable,
-    snapshot: Snapshot,
+    target: Target,
+    snapshot: TargetSnapshot,
     stamp: Stamp,
     *,
-    session: SparkSession,
     heals: bool,
     came_back: Sequence[str] = (),
 ) -> Ready:
@@ -91,9 +87,9 @@ def bring_along(
             f" plan's end at {table.b_seq}",
             hint="plan anew: another run was faster, or was killed",
         )
-    columns = DeltaColumns(session, target)
+    columns = target.schema
     if stands.refill and snapshot.applied.get(_columns_app(table), 0) < stands.seq:
-        _refill(table, columns, snapshot, stands, stamp)
+        _refill(table, target, snapshot, stands, stamp)
     followed = _with_missing(table, follow(snapshot.schema.names, stands, table), stands, heals)
     gone = {name for name in came_back if name not in table.schema.column_names}
     gone -= followed.columns.kept.keys()
@@ -111,7 +107,7 @@ def bring_along(
         order = _order(table, followed)
         shaped = [(n, None if n in new else followed.places[n].column, new.get(n)) for n in order]
         columns.reshape(shaped, {COLUMNS_PROPERTY: followed.columns.text()}, stamp)
-        _refill(table, columns, target.snapshot(), followed.columns, stamp)
+        _refill(table, target, target.snapshot(), followed.columns, stamp)
     after = target.snapshot() if changed or wider else snapshot
     ready = _in_target_columns(table, followed.columns, types_now)
     return Ready(ready, followed.columns, after)
@@ -123,11 +119,11 @@ def _columns_app(table: TablePlan) -> str:
 
 
 def _refill(
-    table: TablePlan, columns: DeltaColumns, snapshot: Snapshot, stands: TargetColumns, stamp: Stamp
+    table: TablePlan, target: Target, snapshot: TargetSnapshot, stands: TargetColumns, stamp: Stamp
 ) -> None:
-    statement = refill_statement(columns.table, snapshot.schema, stands, table.mode)
-    if statement is not None:
-        columns.refill(statement, stamp, _columns_app(table), stands.seq)
+    update = refill_rows(snapshot.schema, stands, table.mode)
+    if update is not None:
+        target.schema.refill(update, stamp, _columns_app(table), stands.seq)
 
 
 def _with_missing(
@@ -158,7 +154,7 @@ def _with_missing(
     return Followed(followed.columns, places)
 
 
-def _with_companions(table: TablePlan, followed: Followed, snapshot: Snapshot) -> Followed:
+def _with_companions(table: TablePlan, followed: Followed, snapshot: TargetSnapshot) -> Followed:
     """With what the change log has beside each column: its value before the change."""
     if table.mode is not Mode.APPEND:
         return followed
@@ -183,7 +179,7 @@ def _new(followed: Followed) -> list[str]:
     return [n for n, one in followed.places.items() if one.column is None or one.copied]
 
 
-def _changed(followed: Followed, stands: TargetColumns, snapshot: Snapshot) -> bool:
+def _changed(followed: Followed, stands: TargetColumns, snapshot: TargetSnapshot) -> bool:
     """Whether columns come, go or move, or the target has to note anything else."""
     if list(followed.places) != snapshot.schema.names or _new(followed):
         return True

@@ -17,10 +17,10 @@ from tideline.contract.block import (
     encode_block,
     raw_manifests,
 )
-from tideline.contract.delta_log import parse_commit, since_ours
 from tideline.contract.description import Described, decode_description, encode_description
 from tideline.contract.errors import CorruptData, Misconfigured
 from tideline.contract.evolution import TargetColumns
+from tideline.contract.external_commits import since_ours
 from tideline.contract.maintenance import decode_maintenance_receipt, decode_order
 from tideline.contract.manifest import decode_manifest, encode_manifest
 from tideline.contract.plan import decode_plan, encode_plan
@@ -48,6 +48,7 @@ from tideline.contract.verification import (
 from tideline.control import REQUEST_FIELD
 from tideline.control.queue import _parse_status
 from tideline.planner.consumers import _READER as CONSUMERS
+from tideline.warehouse.delta.log import parse_commit
 from tideline_capture.queue import _arrival
 
 Decode = Callable[[bytes], Any]

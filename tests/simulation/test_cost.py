@@ -21,9 +21,9 @@ from tideline.contract.position import PostgresPosition
 from tideline.contract.schema import TableSchema
 from tideline.cost import DAY_S, Cost, Pace, Prices, Traffic, cost_of
 from tideline.planner import merges, pending, starts
-from tideline.planner.targets import Target
 from tideline.settings import Capture, make_settings
 from tideline.store.chain import Chain
+from tideline.warehouse.state import TargetState
 from tideline_capture.leadership import Candidate
 from tideline_capture.rollup import RollUpLimits, RollUps
 
@@ -204,7 +204,7 @@ def test_a_merges_plan(backlog: int, tmp_path: Path, monkeypatch: pytest.MonkeyP
     applied = last.manifest_number - backlog
     (at,) = chain.links(applied, applied)
     stamp = Stamp("app", *owner[:2], "p0", 0, applied, at.manifest.last_seq, digest=at.digest)
-    target = Target(url, exists=True, owner=owner, applied=applied, standing=stamp)
+    target = TargetState(url, exists=True, owner=owner, applied=applied, standing=stamp)
     for module in (merges, pending):
         monkeypatch.setattr(module, "open_store", lambda _: store)
     for module in (starts, pending):

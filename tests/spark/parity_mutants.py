@@ -29,6 +29,7 @@ from tideline.delta_jars import delta_jars
 from tideline.java import java_home
 from tideline.local_spark import short_lived
 from tideline_spark import columns, refill, target_columns, versions
+from tideline_spark.formats.statements import RowMerge, RowUpdate
 from tideline_spark.modes import history, soft_deletes, versioned
 from tideline_spark.schemas import OP, UNCHANGED
 from tideline_spark.schemas import column as col
@@ -41,17 +42,17 @@ if TYPE_CHECKING:
 _SEEDS = (10, 11, 12, 13, 27, 29)
 
 
-def _without(name: str) -> Callable[..., str | None]:
+def _without(name: str) -> Callable[..., RowUpdate | None]:
     """The refill, but for one of the things that it does."""
 
-    def mutant(target: str, schema: Any, stands: Any, mode: Any) -> str | None:
+    def mutant(schema: Any, stands: Any, mode: Any) -> RowUpdate | None:
         less = structs.replace(stands, refill=structs.replace(stands.refill, **{name: {}}))
-        return _REFILL(target, schema, less, mode)
+        return _REFILL(schema, less, mode)
 
     return mutant
 
 
-_REFILL = refill.refill_statement
+_REFILL = refill.refill_rows
 
 
 def _nulls(ancestor: Ancestor, data_type: Any) -> Any:
@@ -79,8 +80,8 @@ def _story(**less: Any) -> Callable[..., Any]:
     return mutant
 
 
-def _never_ended(plan: Any, target: str, came: Any) -> str:
-    return _HISTORY(plan, target, came).partition("\nWHEN NOT MATCHED BY SOURCE")[0]
+def _never_ended(plan: Any, came: Any) -> RowMerge:
+    return replace(_HISTORY(plan, came), unmatched=None)
 
 
 def _blanked(found: Any, plan: Any) -> Any:
@@ -95,7 +96,7 @@ def _blanked(found: Any, plan: Any) -> Any:
     return rows.select(*kept)
 
 
-_STORY, _HISTORY, _LAST = Story, history._statement, soft_deletes._last
+_STORY, _HISTORY, _LAST = Story, history._merge, soft_deletes._last
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +119,9 @@ MUTANTS: Mapping[str, Mutant] = {
     "all rows are of the newest schema": Mutant(columns, "_epochs", _one_epoch),
     "overflow of parts keeps old names": Mutant(columns, "_renamed", lambda r, name: col(name)),
     "unchanged keeps old names": Mutant(columns, "_unchanged", lambda r: col(UNCHANGED)),
-    "the target is not filled": Mutant(target_columns, "refill_statement", _without("fills")),
+    "the target is not filled": Mutant(target_columns, "refill_rows", _without("fills")),
     "overflow of the target keeps old names": Mutant(
-        target_columns, "refill_statement", _without("names")
+        target_columns, "refill_rows", _without("names")
     ),
     "a dropped column keeps its values": Mutant(evolution._State, "_drop", _no_drop),
     "rows lose what a drop left them": Mutant(
@@ -132,9 +133,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "dumped rows empty dropped columns": Mutant(versioned, "Story", _story(until={}), Mode.HISTORY),
     "closed versions get later defaults": Mutant(versioned, "Story", _story(came={}), Mode.HISTORY),
     "a delete opens a version": Mutant(versions, "gone", lambda: col(OP) == "m", Mode.HISTORY),
-    "nothing that was not touched is ended": Mutant(
-        history, "_statement", _never_ended, Mode.HISTORY
-    ),
+    "nothing that was not touched is ended": Mutant(history, "_merge", _never_ended, Mode.HISTORY),
     "a deleted row keeps its key only": Mutant(soft_deletes, "_last", _blanked, Mode.SOFT_DELETES),
 }
 _NONE = Mutant(columns, "ancestors", evolution.ancestors)

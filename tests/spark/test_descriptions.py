@@ -269,7 +269,7 @@ def test_a_rebuilt_table_says_the_same_and_what_others_wrote(
 def test_rows_that_come_while_it_is_looked_at_leave_nothing_declared(
     history: History, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tideline_spark.formats.delta_description import DeltaDescription
+    from tideline_spark.formats.delta.description import DeltaDescription
 
     merged(history, spark)
     insert = (

@@ -32,7 +32,7 @@ def test_changes_by_others_are_named_whenever_they_come_and_whatever_the_log_for
     """What comes between the look at the target and the commit would be looked for by nobody."""
     from tideline.planner import applied_state
     from tideline_spark import table_run
-    from tideline_spark.formats.delta import DeltaTable
+    from tideline_spark.formats.delta.table import DeltaTarget
     from tideline_spark.merge import run_plan
 
     by_hand = f"UPDATE {table(history)} SET note = 'by hand' WHERE id = 1"
@@ -53,17 +53,17 @@ def test_changes_by_others_are_named_whenever_they_come_and_whatever_the_log_for
     assert applied_state(history.settings)[ORDERS].unproven == ("version 1: UPDATE",)
 
     # Behind the last look, right before the statement reads the table.
-    statement = DeltaTable.merge
+    statement = DeltaTarget.merge
 
     def late(self: Any, *given: Any, **more: Any) -> Any:
-        monkeypatch.setattr(DeltaTable, "merge", statement)
+        monkeypatch.setattr(DeltaTarget, "merge", statement)
         spark.newSession().sql(by_hand)
         return statement(self, *given, **more)
 
     def killed(*given: Any) -> None:
         raise RuntimeError("SECRET")
 
-    monkeypatch.setattr(DeltaTable, "merge", late)
+    monkeypatch.setattr(DeltaTarget, "merge", late)
     monkeypatch.setattr(table_run, "note", killed)
     history.commit(order("c", 4, "new"))
     receipt = run(spark, history.plan())
@@ -101,14 +101,14 @@ def test_changes_by_others_are_named_whenever_they_come_and_whatever_the_log_for
 def forget(spark: SparkSession, history: History, *, maintained: bool = True) -> None:
     """Leave of the log what Delta does when all but a commit that is not ours are old; `tideline
     maintain` has run while they were a week old."""
-    from tideline_spark.formats.delta import DeltaTable
+    from tideline_spark.formats.registry import open_target
     from tideline_spark.remembered import remember
 
     log = Path(history.target(ORDERS).removeprefix("file://"), "_delta_log")
     for file in log.glob("*.json"):
         os.utime(file, (0, 0))
     if maintained:
-        target = DeltaTable(spark.newSession(), history.target(ORDERS))
+        target = open_target(spark.newSession(), history.target(ORDERS))
         remember(target, target.look(), history.incarnation)
     every = "ALTER TABLE {} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')"
     spark.newSession().sql(every.format(table(history)))

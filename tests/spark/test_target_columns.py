@@ -54,7 +54,7 @@ def run(spark: SparkSession, plan: Plan) -> TableReceipt:
 def test_hundreds_of_columns_with_odd_names_swapped_by_runs_that_are_killed(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tideline_spark.formats.delta_columns import DeltaColumns
+    from tideline_spark.formats.delta.columns import DeltaColumns
     from tideline_spark.merge import run_plan
 
     history = History(tmp_path)

@@ -301,7 +301,7 @@ class Stamp(msgspec.Struct, frozen=True, omit_defaults=True):
         if stamp is not None and not checksum_holds(str(text).encode()):
             raise CorruptData(
                 "what a target says of the manifest that it has applied is damaged",
-                hint="restore its _delta_log from a copy, or remove the table and merge",
+                hint="restore its log from a copy, or remove the table and merge",
             )
         return stamp
 

@@ -29,10 +29,10 @@ from tideline.contract.schema import parse_table
 from tideline.planner.past import Past
 from tideline.planner.progress import foreign_owner, target_of
 from tideline.planner.standing import strayed
-from tideline.planner.targets import read_target
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import Entry, ObjectStore
+from tideline.warehouse.state import read_target
 
 _VERSION = 1
 _WAREHOUSE = "warehouse"

@@ -9,9 +9,9 @@ from tideline.contract.layout import parse_rollup_key
 from tideline.contract.manifest import TableState
 from tideline.contract.modes import Mode
 from tideline.contract.printable import command
-from tideline.planner.targets import Target
 from tideline.store.chain import Chain, Stretch
 from tideline.store.objects import ObjectStore
+from tideline.warehouse.state import TargetState
 
 _LOOKS_AT_ONCE = 16
 
@@ -57,7 +57,7 @@ def past_lost(name: str, mode: Mode, lost: int, seq: int, *, rebuilding: bool) -
     )
 
 
-def anew_loses(name: str, table: TableState, target: Target, wanted: Mode) -> str | None:
+def anew_loses(name: str, table: TableState, target: TargetState, wanted: Mode) -> str | None:
     """Why another generation is not put in the place of ``target`` by a merge; None where it may
     be. A merge is not asked for by somebody who knows what a table holds."""
     if not target.exists or target.applied is not None or not target.mode.keeps_past:

@@ -7,7 +7,7 @@ from tideline.contract.schema import Verdict
 from tideline.planner.past import Past
 from tideline.planner.progress import foreign_owner
 from tideline.planner.standing import strayed
-from tideline.planner.targets import Target
+from tideline.warehouse.state import TargetState
 
 _TOUCHING = ("c", "u", "d")
 """Operations after which a row differs from what a chunk held; a dump's rows are no news."""
@@ -54,7 +54,7 @@ class Meanwhile:
 
 
 def check_table(
-    name: str, then: TableState, now: TableState, target: Target, tail: Manifest, past: Past
+    name: str, then: TableState, now: TableState, target: TargetState, tail: Manifest, past: Past
 ) -> None:
     """Raise Held unless the target can be compared with what was read."""
     if now.condition in (TableCondition.PARKED, TableCondition.BLOCKED):

@@ -20,12 +20,12 @@ from tideline.contract.schema import parse_table
 from tideline.planner.kept import anew_loses
 from tideline.planner.past import Past
 from tideline.planner.standing import strayed
-from tideline.planner.targets import Target, read_target
 from tideline.planner.verified import LastProof, last_proof
 from tideline.settings import Settings
 from tideline.settings.tables import TableSettings
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore, open_store
+from tideline.warehouse.state import TargetState, read_target
 
 _STRAYED = "its target has applied another chain than the store's"
 
@@ -101,13 +101,13 @@ def applied_state(settings: Settings) -> Mapping[str, MergeProgress]:
     }
 
 
-def target_of(settings: Settings, tail: Manifest, name: str, table: TableState) -> Target:
+def target_of(settings: Settings, tail: Manifest, name: str, table: TableState) -> TargetState:
     """The target of a table's present generation."""
     app = app_id(tail.pipeline, tail.incarnation, name, table.generation)
     return read_target(table_path(settings.warehouse.url, parse_table(name)), app)
 
 
-def foreign_owner(target: Target, tail: Manifest, name: str) -> str | None:
+def foreign_owner(target: TargetState, tail: Manifest, name: str) -> str | None:
     """Whose table lies at the target, when it is another history's; None when it is ours."""
     if not target.exists or target.owner == (tail.pipeline, tail.incarnation, name):
         return None
@@ -159,7 +159,7 @@ def _progress(
     else:
         manifest, seq, through = tail.manifest_number, tail.last_seq, complete_through(table, tail)
     pending = 0 if stamp is None or not stamp.pending else _pending(settings, store, name, stamp)
-    unproven = () if holds else (*target.unproven, *target.foreign)
+    unproven = () if holds else (*target.unproven, *target.external)
     return MergeProgress(
         table=name,
         manifest=manifest,
@@ -175,7 +175,7 @@ def _progress(
     )
 
 
-def _kept_as(target: Target, wanted: TableSettings) -> dict[str, Any]:
+def _kept_as(target: TargetState, wanted: TableSettings) -> dict[str, Any]:
     """How the target is kept, and what the settings say where that is something else."""
     names = ("mode", "deletion_vectors")
     if not target.exists:

@@ -25,11 +25,11 @@ from tideline.planner.past import FullDump, Past
 from tideline.planner.policies import policy_of
 from tideline.planner.progress import foreign_owner, target_of
 from tideline.planner.standing import strayed
-from tideline.planner.targets import Target
 from tideline.settings import Settings
 from tideline.settings.tables import TableSettings
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore
+from tideline.warehouse.state import TargetState
 
 NEAR = 1_000
 """Manifests that a table which was built anew may lack when it takes the place of one that has
@@ -43,7 +43,7 @@ class Now:
 
     tail: Manifest
     state: TableState
-    live: Target
+    live: TargetState
     applied: int
     generation: int
     other_chain: bool = False
@@ -104,7 +104,7 @@ def step(
     return _swap(settings, store, record, now, made, replace(plan, b=until))
 
 
-def _caught_up(record: RebuildRecord, now: Now, made: Target) -> int:
+def _caught_up(record: RebuildRecord, now: Now, made: TargetState) -> int:
     """Where the table beside takes the place of a live one that has applied another chain: near the
     tail, which may move on faster than tables are built."""
     if now.state.complete_seq is None:
@@ -149,7 +149,7 @@ def _swap(
     store: ObjectStore,
     record: RebuildRecord,
     now: Now,
-    made: Target,
+    made: TargetState,
     empty: Plan,
 ) -> Plan:
     """The two tables change places at the manifest that ``empty``, which has no tables, ends at."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 from tideline.contract.manifest import Manifest
 from tideline.contract.printable import command
 from tideline.planner.past import Past
-from tideline.planner.targets import Target
+from tideline.warehouse.state import TargetState
 
 
-def strayed(past: Past, tail: Manifest, name: str, target: Target, *, beside: bool = False) -> str:
+def strayed(
+    past: Past, tail: Manifest, name: str, target: TargetState, *, beside: bool = False
+) -> str:
     """Why ``target`` of the table called ``name`` has not applied the chain that ends with
     ``tail``, and what cures that; "" where it has, or has applied nothing.
 
@@ -31,7 +33,7 @@ def strayed(past: Past, tail: Manifest, name: str, target: Target, *, beside: bo
     return f"{why}: the store or the warehouse was restored from a backup, or set back. {cure}"
 
 
-def _why(past: Past, tail: Manifest, target: Target) -> str:
+def _why(past: Past, tail: Manifest, target: TargetState) -> str:
     if target.newer is not None:
         return f"the target holds generation {target.newer}, which the chain does not have"
     applied, stamp = target.applied, target.standing

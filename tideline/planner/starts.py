@@ -25,10 +25,10 @@ from tideline.planner.past import Past
 from tideline.planner.policies import policy_of
 from tideline.planner.progress import foreign_owner, target_of
 from tideline.planner.standing import strayed
-from tideline.planner.targets import Target
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore
+from tideline.warehouse.state import TargetState
 
 _FAR_BACK = "the target was set back (RESTORE) and is far behind: remove the table"
 
@@ -126,7 +126,7 @@ class Starts:
         self,
         name: str,
         table: TableState,
-        target: Target,
+        target: TargetState,
         tail: Manifest,
         earlier: TableState | None,
     ) -> Start:

@@ -10,15 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import msgspec
-from deltalake.exceptions import DeltaError, TableNotFoundError
 from msgspec.structs import replace
 
 from tideline.contract import layout
-from tideline.contract.delta_log import Commit, is_ours
 from tideline.contract.document import with_checksum
-from tideline.contract.manifest import Manifest, OpenState, TableCondition, TableState, digest
+from tideline.contract.errors import Unavailable
+from tideline.contract.external_commits import external_since
+from tideline.contract.manifest import Manifest, OpenState, TableCondition, TableState
 from tideline.contract.plan import app_id
 from tideline.contract.schema import parse_table
+from tideline.contract.target_properties import build_of_properties
 from tideline.contract.verification import (
     Proof,
     Verification,
@@ -28,9 +29,9 @@ from tideline.contract.verification import (
     encode_verification,
     encode_verified,
 )
-from tideline.planner.targets import commits_of, open_table, raw_commit
 from tideline.settings import Settings
 from tideline.store.objects import ObjectStore, open_store
+from tideline.warehouse.registry import open_reader
 
 COMMITS_MAX = 10_000
 
@@ -168,43 +169,38 @@ def _kept(store: ObjectStore, key: str) -> Verified | None:
 
 
 def _commit_of(settings: Settings, table: str, version: int) -> str:
-    """The digest of a version's file in the table's log; "" where it cannot be had."""
+    """The digest of a version's commit in the table's log; "" where it cannot be had."""
     try:
-        url = layout.table_path(settings.warehouse.url, parse_table(table))
-        raw = raw_commit(open_table(url), version)
-    except (TableNotFoundError, DeltaError, OSError):
+        found = open_reader(layout.table_path(settings.warehouse.url, parse_table(table)))
+        return "" if found is None else found.commit_digest(version)
+    except Unavailable:
         return ""
-    return "" if raw is None else digest(raw)
 
 
 def _invalid(settings: Settings, tail: Manifest, now: TableState, kept: Verified) -> str | None:
     url = layout.table_path(settings.warehouse.url, parse_table(kept.table))
     try:
-        table = open_table(url)
-        version = table.version()
-        build = int(table.metadata().configuration.get("tideline.build") or 0)
-        since = max(0, version - kept.target_version)
-        commits = list(commits_of(table, min(since, COMMITS_MAX)))
-    except TableNotFoundError:
-        return "the table is gone"
-    except (DeltaError, OSError, ValueError) as error:
+        table = open_reader(url)
+        if table is None:
+            return "the table is gone"
+        build = build_of_properties(table.properties)
+        since = max(0, table.version - kept.target_version)
+        commits = list(table.commits(min(since, COMMITS_MAX)))
+    except Unavailable as error:
+        return error.message
+    except ValueError as error:
         return f"the table's log cannot be read: {type(error).__name__}"
+    version = table.version
     app = app_id(tail.pipeline, tail.incarnation, kept.table, now.generation, build)
     if kept.app_id != app:
         return "the table was started or built anew"
     if version < kept.target_version:
         return "the table was made anew"
-    foreign = [one for one in commits if _foreign(one, kept)]
-    if foreign:
-        return f"changed by others: {foreign[-1]}"
+    external = external_since(commits, kept.target_version, kept.app_id)
+    if external:
+        return f"changed by others: {external[-1]}"
     if len(commits) < since:
         return f"its log does not tell who made the versions up to {version - len(commits)}"
     if not _stands(settings, kept):
         return f"its log has another version {kept.target_version} than the one that was proven"
     return None
-
-
-def _foreign(commit: Commit, kept: Verified) -> bool:
-    """Whether it is a change by others, after the proof."""
-    later = commit.version > kept.target_version
-    return later and commit.changes_data and not is_ours(commit, kept.app_id)

@@ -1,1 +1,1 @@
-"""Table formats: all that knows Delta is in `delta`."""
+"""Table formats: the verbs that jobs use of a target, and a folder for each format."""

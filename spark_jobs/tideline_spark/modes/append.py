@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 
 from tideline.contract.change_log import BATCH, BEFORE_PREFIX, OPERATION, SEQUENCE
 from tideline.contract.schema import Column as TableColumn
-from tideline_spark.modes.base import Counts, Work, made
+from tideline_spark.formats.state import RowCounts
+from tideline_spark.modes.base import Work
 from tideline_spark.schemas import (
     BEFORE,
     IMAGE,
@@ -38,17 +39,15 @@ class Append:
 
     pends = False
 
-    def commit(self, work: Work) -> Counts | None:
-        table, target = work.table, work.target
+    def commit(self, work: Work) -> RowCounts | None:
+        table = work.table
         rows = _log(work).repartitionByRange(col(SEQUENCE)).sortWithinPartitions(col(SEQUENCE))
         work.before_commit()
         if table.create:
             rows.createOrReplaceTempView(_VIEW)
-            written = target.create(_VIEW, table, work.stamp, (BATCH,))
-        else:
-            covered = f"{quote(SEQUENCE)} > {table.a_seq} AND {quote(SEQUENCE)} <= {table.b_seq}"
-            written = target.write_over(rows, covered, work.stamp)
-        return made(written)
+            return work.create(_VIEW, (BATCH,))
+        covered = f"{quote(SEQUENCE)} > {table.a_seq} AND {quote(SEQUENCE)} <= {table.b_seq}"
+        return work.target.overwrite(rows, covered, work.stamp)
 
     def live(self) -> Column:
         return F.lit(True)

@@ -7,19 +7,17 @@ back. So whatever a mode does is safe to be killed, repeated or raced, as long a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from tideline.contract.evolution import AS_THE_SOURCE, TargetColumns
+from tideline.contract.evolution import AS_THE_SOURCE, COLUMNS_PROPERTY, TargetColumns
 from tideline.contract.plan import Stamp, TablePlan
-from tideline_spark.formats.delta import DeltaTable
-from tideline_spark.formats.delta_version import Snapshot
-
-Counts = tuple[int, int, int]
-"""Rows inserted, updated and deleted."""
+from tideline.contract.target_properties import kept_properties, owner_properties
+from tideline_spark.formats.base import Target
+from tideline_spark.formats.state import RowCounts, TargetSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +33,8 @@ class Work:
 
     table: TablePlan
     session: SparkSession
-    target: DeltaTable
-    snapshot: Snapshot
+    target: Target
+    snapshot: TargetSnapshot
     stamp: Stamp
     changes: DataFrame
     damage: tuple[str, ...]
@@ -50,9 +48,16 @@ class Work:
         value of them is ever asked for."""
         return tuple(name for name, kept in self.stands.kept.items() if kept.carried)
 
-
-class Overtaken(Exception):
-    """Another run has moved the target while this one was getting ready: begin again."""
+    def create(self, view: str, partitions: Sequence[str] = ()) -> RowCounts | None:
+        """Make the target from the rows of ``view``; it says whose it is and how it is kept."""
+        table, stamp, stands = self.table, self.stamp, self.stands
+        properties = {
+            **owner_properties((stamp.pipeline, stamp.incarnation, table.table)),
+            **kept_properties(table.mode, table.build),
+        }
+        if stands.away or stands.kept or stands.narrow:
+            properties[COLUMNS_PROPERTY] = stands.text()
+        return self.target.create(view, table, properties, stamp, partitions)
 
 
 class TableMode(Protocol):
@@ -61,26 +66,12 @@ class TableMode(Protocol):
     @property
     def pends(self) -> bool: ...
 
-    def commit(self, work: Work) -> Counts | None:
+    def commit(self, work: Work) -> RowCounts | None:
         """Bring the target from ``a`` to ``b`` in one commit of ``work.stamp``: a new table where
-        ``work.table.create`` says so. None when Delta skipped it, because another run was first.
+        ``work.table.create`` says so. None when it was skipped, because another run was first.
         """
         ...
 
     def live(self) -> Column:
         """Which rows of the target stand for a row that the source has now."""
         ...
-
-
-def made(written: int | None) -> Counts | None:
-    """The counts of a commit that wrote rows and changed none; None when Delta skipped it."""
-    return None if written is None else (written, 0, 0)
-
-
-def merged(rows: Mapping[str, int] | None) -> Counts | None:
-    """The counts that a MERGE answers with."""
-    if rows is None:
-        return None
-    names = ("num_inserted_rows", "num_updated_rows", "num_deleted_rows")
-    inserted, updated, deleted = (rows[name] for name in names)
-    return inserted, updated, deleted

@@ -26,7 +26,9 @@ from tideline.contract.printable import command
 from tideline.contract.schema import Column as TableColumn
 from tideline.contract.schema import TableSchema
 from tideline.contract.types import Kind
-from tideline_spark.modes.base import Counts, Work, made, merged
+from tideline_spark.formats.state import RowCounts
+from tideline_spark.formats.statements import RowClause, RowMerge, of_source, of_target
+from tideline_spark.modes.base import Work
 from tideline_spark.schemas import (
     BEFORE,
     IMAGE,
@@ -38,7 +40,6 @@ from tideline_spark.schemas import (
     STRING_LIST,
     STRING_MAP,
     TS,
-    quote,
     spark_type,
 )
 from tideline_spark.schemas import column as col
@@ -49,7 +50,6 @@ _RANK = "_tl_rank"
 _LESS = "_tl_less"
 _MORE = "_tl_more"
 _GONE = "_tl_gone"
-_T, _S = "_tl_target", "_tl_source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ class Counted:
     def schema(self, table: TablePlan) -> TableSchema:
         return table.schema
 
-    def commit(self, work: Work) -> Counts | None:
-        table, target = work.table, work.target
+    def commit(self, work: Work) -> RowCounts | None:
+        table = work.table
         _check_start(table)
         sums = _sums(work)
         if (table.create or table.floor is not None) and sums.missing:
@@ -80,13 +80,13 @@ class Counted:
         if table.create:
             more.select(*_warehouse(table)).createOrReplaceTempView(VIEW)
             work.before_commit()
-            return made(target.create(VIEW, table, work.stamp))
+            return work.create(VIEW)
         view = more.withColumn(_GONE, F.lit(False))
         if sums.missing:
             view = view.unionByName(_surplus(work, sums), allowMissingColumns=True)
         view.createOrReplaceTempView(VIEW)
         work.before_commit()
-        return merged(target.merge(_statement(table, target.name), work.stamp))
+        return work.target.merge(_merge(table), work.stamp)
 
     def live(self) -> Column:
         return F.lit(True)
@@ -212,7 +212,7 @@ def _text(value: Column, kind: Kind) -> Column:
 def _surplus(work: Work, sums: _Sums) -> DataFrame:
     """The sequences of the target's rows that are too many."""
     table, columns = work.table, _identity(work)
-    held = work.session.table(work.target.name)
+    held = work.target.rows()
     now = {one.name: col(one.name) for one in columns}
     rows = held.select(col(SEQ), digest(columns, now, col(OVERFLOW)).alias(_ROW))
     oldest = Window.partitionBy(_ROW).orderBy(col(SEQ))
@@ -244,18 +244,13 @@ def _warehouse(table: TablePlan) -> list[Column]:
     return [col(name) for name in (*table.schema.column_names, SEQ, TS, OVERFLOW, PENDING)]
 
 
-def _statement(table: TablePlan, target: str) -> str:
-    names = [quote(name) for name in (*table.schema.column_names, SEQ, TS, OVERFLOW, PENDING)]
-    values = ", ".join(f"{_S}.{name}" for name in names)
-    assigned = ", ".join(f"{_T}.{name} = {_S}.{name}" for name in names)
-    gone, seq = f"{_S}.{quote(_GONE)}", quote(SEQ)
-    lines = [
-        f"MERGE INTO {target} AS {_T} USING {VIEW} AS {_S} ON {_T}.{seq} = {_S}.{seq}",
-        f"WHEN MATCHED AND {gone} THEN DELETE",
-        f"WHEN MATCHED THEN UPDATE SET {assigned}",
-        f"WHEN NOT MATCHED AND NOT {gone}",
-        f"THEN INSERT ({', '.join(names)}) VALUES ({values})",  # noqa: S608  names are quoted
-    ]
-    if table.floor is not None:
-        lines.append("WHEN NOT MATCHED BY SOURCE THEN DELETE")
-    return "\n".join(lines)
+def _merge(table: TablePlan) -> RowMerge:
+    names = (*table.schema.column_names, SEQ, TS, OVERFLOW, PENDING)
+    values = {name: of_source(name) for name in names}
+    return RowMerge(
+        source=VIEW,
+        on=f"{of_target(SEQ)} = {of_source(SEQ)}",
+        matched=(RowClause(of_source(_GONE)), RowClause(values=values)),
+        inserted=RowClause(f"NOT {of_source(_GONE)}", values),
+        unmatched=None if table.floor is None else RowClause(),
+    )

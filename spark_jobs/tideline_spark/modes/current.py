@@ -8,9 +8,10 @@ from pyspark.sql import functions as F
 from tideline_spark import parts
 from tideline_spark.fill import fill_moved, initial_rows, twins
 from tideline_spark.fold import Shape, fold
-from tideline_spark.modes.base import Counts, Work, made, merged
+from tideline_spark.formats.state import RowCounts
+from tideline_spark.modes.base import Work
 from tideline_spark.standing import standing_stamp
-from tideline_spark.statement import delete_statement, key_bounds, merge_statement
+from tideline_spark.statement import delete_rows, key_bounds, merge_rows
 
 VIEW = "tideline_changes"
 _TWINS = "tideline_twins"
@@ -21,25 +22,24 @@ class Current:
 
     pends = True
 
-    def commit(self, work: Work) -> Counts | None:
+    def commit(self, work: Work) -> RowCounts | None:
         table, target = work.table, work.target
         shape = shape_of(work)
         folded = fold(work.changes, shape)
         if table.create:
             initial_rows(folded, shape).createOrReplaceTempView(VIEW)
             work.before_commit()
-            return made(target.create(VIEW, table, work.stamp))
+            return work.create(VIEW)
         from_target = shape.moved and bool(shape.fillable)
         if from_target:
-            folded = fill_moved(folded, work.session.table(target.name), shape)
+            folded = fill_moved(folded, target.rows(), shape)
         drop_twins(work, folded, shape)
         folded.createOrReplaceTempView(VIEW)
         dropped = [name for name in table.dropped if name in work.snapshot.schema.names]
-        gone = (dropped, shape.carried)
-        statement = merge_statement(table, target.name, VIEW, shape.fillable, *gone)
+        rows = merge_rows(table, VIEW, shape.fillable, dropped, shape.carried)
         work.before_commit()
         still = work.local and not from_target
-        return merged(target.merge(statement, work.stamp, still=still))
+        return target.merge(rows, work.stamp, still=still)
 
     def live(self) -> Column:
         return F.lit(True)
@@ -67,14 +67,12 @@ def drop_twins(work: Work, folded: DataFrame, shape: Shape) -> None:
     table = work.table
     if not (work.damage and parts.has_dump(table)):
         return
-    held = work.session.table(work.target.name)
+    held = work.target.rows()
     for bound in key_bounds(table):
         held = held.where(bound)
     found = twins(folded, held, shape)
     if found.isEmpty():
         return
     found.createOrReplaceTempView(_TWINS)
-    work.target.repair(
-        delete_statement(table, work.target.name, _TWINS),
-        standing_stamp(work.stamp, table, work.damage),
-    )
+    stamp = standing_stamp(work.stamp, table, work.damage)
+    work.target.repair(delete_rows(table, _TWINS), stamp)

@@ -6,9 +6,11 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from tideline.contract.plan import TablePlan
-from tideline_spark.modes.base import Counts, Work, made, merged
+from tideline_spark.formats.state import RowCounts
+from tideline_spark.formats.statements import RowClause, RowMerge, of_source, of_target
+from tideline_spark.modes.base import Work
 from tideline_spark.modes.versioned import ends_row, first_end, same_rows, versions_of
-from tideline_spark.schemas import SEQ, TS, WAREHOUSE_COLUMNS, quote
+from tideline_spark.schemas import SEQ, TS, WAREHOUSE_COLUMNS
 from tideline_spark.schemas import column as col
 from tideline_spark.story import FROM, FROM_SEQ, TO, TO_SEQ
 
@@ -17,8 +19,6 @@ DELETED_AT = "_tl_deleted_at"
 DELETED_SEQ = "_tl_deleted_seq"
 _VIEW = "tideline_rows"
 _RANK = "_tl_rank"
-_T = "_tl_target"
-_S = "_tl_source"
 
 
 class SoftDeletes:
@@ -26,14 +26,14 @@ class SoftDeletes:
 
     pends = True
 
-    def commit(self, work: Work) -> Counts | None:
-        table, target = work.table, work.target
+    def commit(self, work: Work) -> RowCounts | None:
+        table = work.table
         found = versions_of(work, None if table.create else _live_rows(work))
         _last(found, table).createOrReplaceTempView(_VIEW)
         work.before_commit()
         if table.create:
-            return made(target.create(_VIEW, table, work.stamp))
-        return merged(target.merge(_statement(table, target.name), work.stamp))
+            return work.create(_VIEW)
+        return work.target.merge(_merge(table), work.stamp)
 
     def live(self) -> Column:
         return ~col(DELETED)
@@ -41,7 +41,7 @@ class SoftDeletes:
 
 def _live_rows(work: Work) -> DataFrame:
     names = [*work.table.schema.column_names, *WAREHOUSE_COLUMNS]
-    held = work.session.table(work.target.name).where(~F.coalesce(col(DELETED), F.lit(False)))
+    held = work.target.rows().where(~F.coalesce(col(DELETED), F.lit(False)))
     named = held.select(*(col(name) for name in names))
     return named.withColumn(FROM_SEQ, col(SEQ)).withColumn(FROM, col(TS))
 
@@ -77,25 +77,26 @@ def _columns(table: TablePlan) -> list[str]:
     return [*table.schema.column_names, *own]
 
 
-def _statement(table: TablePlan, target: str) -> str:
-    same = same_rows(table, table.schema.key, _T, _S)
+def _merge(table: TablePlan) -> RowMerge:
     written = [n for n in _columns(table) if n not in table.schema.key]
-    updates = ", ".join(f"{_T}.{quote(n)} = {_S}.{quote(n)}" for n in written)
-    names = ", ".join(quote(n) for n in _columns(table))
-    values = ", ".join(f"{_S}.{quote(n)}" for n in _columns(table))
-    lines = [
-        f"MERGE INTO {target} AS {_T} USING {_VIEW} AS {_S} ON {same}",
-        f"WHEN MATCHED THEN UPDATE SET {updates}",
-        f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})",  # noqa: S608  quoted
-    ]
-    if table.ends:
-        seq = f"{_T}.{quote(SEQ)}"
-        live = f"NOT coalesce({_T}.{quote(DELETED)}, false)"
-        ended, at = first_end(table, seq, "seq"), first_end(table, seq, "time")
-        lines.append(
-            f"WHEN NOT MATCHED BY SOURCE AND {live} AND {ends_row(table, seq)} THEN UPDATE SET"
-            f" {_T}.{quote(DELETED)} = true, {_T}.{quote(DELETED_SEQ)} = {ended},"
-            f" {_T}.{quote(DELETED_AT)} = {at}, {_T}.{quote(SEQ)} = least({ended}, {table.b_seq}),"
-            f" {_T}.{quote(TS)} = coalesce({at}, {_T}.{quote(TS)})"
-        )
-    return "\n".join(lines)
+    return RowMerge(
+        source=_VIEW,
+        on=same_rows(table, table.schema.key),
+        matched=(RowClause(values={name: of_source(name) for name in written}),),
+        inserted=RowClause(values={name: of_source(name) for name in _columns(table)}),
+        unmatched=_ended(table) if table.ends else None,
+    )
+
+
+def _ended(table: TablePlan) -> RowClause:
+    seq = of_target(SEQ)
+    ended, at = first_end(table, seq, "seq"), first_end(table, seq, "time")
+    live = f"NOT coalesce({of_target(DELETED)}, false)"
+    values = {
+        DELETED: "true",
+        DELETED_SEQ: ended,
+        DELETED_AT: at,
+        SEQ: f"least({ended}, {table.b_seq})",
+        TS: f"coalesce({at}, {of_target(TS)})",
+    }
+    return RowClause(f"{live} AND {ends_row(table, seq)}", values)

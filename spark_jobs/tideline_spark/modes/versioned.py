@@ -10,8 +10,9 @@ from pyspark.sql import functions as F
 from tideline.contract.plan import PlannedEnd, TablePlan
 from tideline_spark import parts
 from tideline_spark.fold import Shape, occurrences
+from tideline_spark.formats.statements import TARGET, of_source, of_target
 from tideline_spark.modes.base import Work
-from tideline_spark.schemas import PENDING, SEQ, UNCHANGED, quote
+from tideline_spark.schemas import PENDING, SEQ, UNCHANGED
 from tideline_spark.schemas import column as col
 from tideline_spark.statement import key_bounds
 from tideline_spark.story import FROM_SEQ, Story
@@ -79,11 +80,11 @@ def _fillable(work: Work, changes: DataFrame, seeds: DataFrame | None) -> tuple[
     return tuple(n for n in schema.column_names if n in lacking and n not in schema.key)
 
 
-def same_rows(plan: TablePlan, names: Sequence[str], target: str, source: str) -> str:
+def same_rows(plan: TablePlan, names: Sequence[str]) -> str:
     """As SQL: that ``names`` are equal, within the bounds of the plan's keys; a plan that ends rows
     looks at every row of the target anyway."""
-    same = [f"{target}.{quote(name)} = {source}.{quote(name)}" for name in names]
-    return " AND ".join([*same, *([] if plan.ends else key_bounds(plan, f"{target}."))])
+    same = [f"{of_target(name)} = {of_source(name)}" for name in names]
+    return " AND ".join([*same, *([] if plan.ends else key_bounds(plan, f"{TARGET}."))])
 
 
 def first_end(plan: TablePlan, seq: str, what: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from tideline.contract.delta_log import Commit
+from tideline.contract.external_commits import TableCommit
 from tideline.contract.plan import STANDING_PROPERTY, Stamp, app_id
 from tideline_spark.remembered import WEEK_US, remember
 
@@ -21,16 +21,16 @@ def stamp(incarnation: str = "one", table: str = "public.${env:HOME}") -> Stamp:
     return Stamp(app, "shop", incarnation, "p", 3, 4, 40, digest="d4")
 
 
-def commit(version: int, age_us: int, said: Stamp | None) -> Commit:
+def commit(version: int, age_us: int, said: Stamp | None) -> TableCommit:
     at_us = time.time_ns() // 1_000 - age_us
-    return Commit(version, "MERGE", None, said is not None, {}, said, 0, at_us)
+    return TableCommit(version, "MERGE", None, said is not None, {}, said, 0, at_us)
 
 
 @dataclass
 class Table:
-    """As `DeltaTable` and as a `Version` of it."""
+    """As `Target` and as a `TargetVersion` of it."""
 
-    log: list[Commit]
+    log: list[TableCommit]
     properties: dict[str, str] = field(default_factory=dict)
     written: int = 0
 
@@ -69,5 +69,5 @@ def test_what_the_property_said_before_gives_way() -> None:
     ],
     ids=["young", "another incarnation's", "nobody's", "none"],
 )
-def test_nothing_else_is(log: list[Commit]) -> None:
+def test_nothing_else_is(log: list[TableCommit]) -> None:
     assert repeated(Table(log)) is None

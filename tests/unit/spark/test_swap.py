@@ -9,7 +9,7 @@ from pyspark.sql import types
 from tests.fixtures.parts import schema_of
 from tideline.contract.evolution import COLUMNS_PROPERTY, KeptColumn, TargetColumns
 from tideline.contract.plan import PlannedSwap, app_id
-from tideline_spark.formats.delta_version import Snapshot
+from tideline_spark.formats.state import TargetSnapshot
 from tideline_spark.swap import SwapRun
 
 T = "public.t"
@@ -17,9 +17,9 @@ APP = app_id("shop", "one", T, 1, 2)
 SWAP = PlannedSwap(T, "live", "beside", schema_of(T, {"id": "int32"}, ["id"]), 9, 20, APP, APP, 2)
 
 
-def snapshot(kept: dict[str, KeptColumn]) -> Snapshot:
+def snapshot(kept: dict[str, KeptColumn]) -> TargetSnapshot:
     columns = {COLUMNS_PROPERTY: TargetColumns(kept=kept).text()}
-    return Snapshot(3, {APP: 5}, columns, types.StructType([]))
+    return TargetSnapshot(3, {APP: 5}, columns, types.StructType([]))
 
 
 @pytest.mark.parametrize(("generation", "lost"), [(1, ["note"]), (0, [])])

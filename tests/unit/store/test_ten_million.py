@@ -35,11 +35,11 @@ from tideline.contract.schema import encode_schema
 from tideline.planner import merges, starts
 from tideline.planner.merges import plan_merge
 from tideline.planner.past import Past
-from tideline.planner.targets import Target
 from tideline.settings import Settings, make_settings
 from tideline.store import chain
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore
+from tideline.warehouse.state import TargetState
 from tideline_capture.leadership import Candidate
 from tideline_capture.rollup import RollUpLimits, RollUps
 
@@ -278,11 +278,11 @@ def planned(
     client = Virtual()
     monkeypatch.setattr(merges, "open_store", lambda store: opened(client))
 
-    def target_of(settings: Settings, tail: Manifest, name: str, table: TableState) -> Target:
+    def target_of(settings: Settings, tail: Manifest, name: str, table: TableState) -> TargetState:
         owner = ("shop", "one", name)
         at = applied[name]
         stamp = None if at is None else Stamp("a", *owner[:2], "p", 0, at, 0, digest=f"digest {at}")
-        return Target("u", exists=at is not None, owner=owner, applied=at, standing=stamp)
+        return TargetState("u", exists=at is not None, owner=owner, applied=at, standing=stamp)
 
     monkeypatch.setattr(starts, "target_of", target_of)
     return plan_merge(settings(**merge), plan_id="p", tables=list(applied)), client

@@ -10,11 +10,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.fixtures.commits import commit_of_ours
-from tideline.contract.delta_log import parse_commit
 from tideline.contract.errors import CorruptData
 from tideline.contract.plan import Stamp, app_id
 from tideline.contract.unproven import UNPROVEN_PROPERTY, Unproven
-from tideline.planner.targets import Target, read_target
+from tideline.warehouse.delta.log import parse_commit
+from tideline.warehouse.state import TargetState, read_target
 
 APP = app_id("shop", "one", "public.t", 0)
 ROWS = pa.table({"id": pa.array([1], pa.int32())})
@@ -40,7 +40,7 @@ def theirs(path: Path) -> None:
     write_deltalake(path, ROWS, mode="append")
 
 
-def read(path: Path) -> Target:
+def read(path: Path) -> TargetState:
     return read_target(path.as_uri(), APP)
 
 
@@ -50,20 +50,20 @@ def test_what_a_merge_did_not_look_at_is_told_as_what_came_behind_it(path: Path)
     theirs(path)
     ours(path, 2, looked_at=2)
     found = read(path)
-    assert (found.applied, found.foreign) == (2, ("version 3: WRITE",))
+    assert (found.applied, found.external) == (2, ("version 3: WRITE",))
     assert found.unproven == ("version 2: DELETE",), "the stamp's word, not the older property's"
     theirs(path)
-    assert read(path).foreign == ("version 5: WRITE", "version 3: WRITE")
+    assert read(path).external == ("version 5: WRITE", "version 3: WRITE")
     ours(path, 3, looked_at=5)
-    assert read(path).foreign == ()
+    assert read(path).external == ()
 
 
 @pytest.mark.parametrize(
-    ("operation", "data", "foreign"),
+    ("operation", "data", "external"),
     [("RENAME COLUMN", None, True), ("a later writer's", False, False), ("OPTIMIZE", True, True)],
 )
 def test_the_planner_judges_a_commit_as_the_merge_does(
-    path: Path, operation: str, data: bool | None, foreign: bool
+    path: Path, operation: str, data: bool | None, external: bool
 ) -> None:
     ours(path, 1)
     actions: list[dict[str, object]] = [{"commitInfo": {"operation": operation, "timestamp": 1}}]
@@ -72,8 +72,8 @@ def test_the_planner_judges_a_commit_as_the_merge_does(
         actions.append({"remove": remove})
     raw = "\n".join(json.dumps(action) for action in actions).encode()
     (path / "_delta_log" / f"{2:020d}.json").write_bytes(raw)
-    assert parse_commit(2, raw).changes_data is foreign
-    assert read(path).foreign == ((f"version 2: {operation}",) if foreign else ())
+    assert parse_commit(2, raw).changes_data is external
+    assert read(path).external == ((f"version 2: {operation}",) if external else ())
 
 
 def test_what_the_log_has_lost_is_noted_in_the_tables_properties(path: Path) -> None:

@@ -8,50 +8,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tideline.contract.description import DESCRIPTION_PROPERTY, Described
-from tideline_spark.formats.delta import DeltaTable
+from tideline_spark.formats.delta.access import DeltaAccess
+from tideline_spark.formats.state import TableWords, undecided
 from tideline_spark.schemas import column as col
 
 _COMMENT = "comment"
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
-    """What a table says of itself: comments by column (``""``: the table itself), the columns that
-    are NOT NULL, and what of that is the source's. ``columns`` are all there are."""
-
-    comments: dict[str, str]
-    firm: frozenset[str]
-    described: Described
-    columns: frozenset[str] = field(default=frozenset(), compare=False)
-
-
 class DeltaDescription:
-    """What ``target`` says of itself, through its session."""
+    """See `TargetDescription`."""
 
-    def __init__(self, session: SparkSession, target: DeltaTable) -> None:
-        self._session = session
-        self._target = target
+    def __init__(self, access: DeltaAccess) -> None:
+        self._access = access
 
-    def words(self) -> Words:
-        """As the newest version has it."""
-        return _words(self._target.begin().metadata())
+    def words(self) -> TableWords:
+        """See `TargetDescription`."""
+        return _words(self._access.begin().metadata())
 
-    def rewrite(self, change: Callable[[Words], Words]) -> bool:
-        """Have the table say what ``change`` makes of what it says now; whether that is another.
-
-        One commit, by which another one since that changes columns or properties is a conflict. One
-        that has brought rows since is not: then no column stays NOT NULL that was not before, and
-        what the table is to say is left to be decided again.
-        """
-        transaction = self._target.begin()
+    def rewrite(self, change: Callable[[TableWords], TableWords]) -> bool:
+        """See `TargetDescription`."""
+        transaction = self._access.begin()
         metadata = transaction.metadata()
         before = _words(metadata)
         after = _held_by(before, change(before))
@@ -60,11 +41,13 @@ class DeltaDescription:
         version = self._commit(transaction, metadata, after)
         news = after.firm - before.firm
         if news and version != transaction.readVersion() + 1:
-            self.rewrite(lambda now: Words(now.comments, now.firm - news, undecided(now.described)))
+            self.rewrite(
+                lambda now: TableWords(now.comments, now.firm - news, undecided(now.described))
+            )
         return True
 
-    def _commit(self, transaction: Any, metadata: Any, after: Words) -> int:
-        jvm: Any = self._session._jvm
+    def _commit(self, transaction: Any, metadata: Any, after: TableWords) -> int:
+        jvm = self._access.jvm
         schema = json.loads(metadata.schemaString())
         for one in schema["fields"]:
             _describe(one, after)
@@ -90,12 +73,11 @@ class DeltaDescription:
         return int(transaction.commit(nothing, operation.SetTableProperties(configuration)))
 
     def without_null(self, columns: Collection[str]) -> frozenset[str]:
-        """Those of ``columns`` that no row holds NULL in; files whose statistics say so are not
-        read."""
+        """See `TargetDescription`; files whose statistics say that there is none are not read."""
         if not columns:
             return frozenset()
         names = sorted(columns)
-        rows = self._session.table(self._target.name)
+        rows = self._access.session.table(self._access.name)
         missing = [col(name).isNull() for name in names]
         anywhere = missing[0]
         for one in missing[1:]:
@@ -105,23 +87,18 @@ class DeltaDescription:
         return frozenset(name for at, name in enumerate(names) if not found[at])
 
 
-def undecided(described: Described) -> Described:
-    """``described`` of a table that is to be described again, whatever is said of it."""
-    return msgspec.structs.replace(described, fingerprint="")
-
-
-def _held_by(now: Words, wanted: Words) -> Words:
+def _held_by(now: TableWords, wanted: TableWords) -> TableWords:
     """``wanted`` of the columns that there are."""
     held = {name: text for name, text in wanted.comments.items() if not name or name in now.columns}
-    return Words(held, wanted.firm & now.columns, wanted.described)
+    return TableWords(held, wanted.firm & now.columns, wanted.described)
 
 
-def _words(metadata: Any) -> Words:
+def _words(metadata: Any) -> TableWords:
     fields = json.loads(metadata.schemaString())["fields"]
     comments = {one["name"]: one["metadata"].get(_COMMENT) for one in fields}
     comments[""] = metadata.description()
     said = metadata.configuration().get(DESCRIPTION_PROPERTY)
-    return Words(
+    return TableWords(
         {name: text for name, text in comments.items() if text},
         frozenset(one["name"] for one in fields if not one["nullable"]),
         Described.parse(said.get() if said.isDefined() else None),
@@ -129,7 +106,7 @@ def _words(metadata: Any) -> Words:
     )
 
 
-def _describe(column: dict[str, Any], words: Words) -> None:
+def _describe(column: dict[str, Any], words: TableWords) -> None:
     """Rewrite a column of the schema's JSON."""
     name = column["name"]
     column["nullable"] = name not in words.firm

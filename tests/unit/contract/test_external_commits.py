@@ -1,18 +1,16 @@
-"""What a table's log is taken to say: no Spark is started here."""
+"""What the commits of a table's log are taken to say, in whatever format."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import pytest
 
-from tideline.contract.delta_log import (
-    Commit,
+from tideline.contract.external_commits import (
     SinceOurs,
-    foreign_before,
-    foreign_since,
-    parse_commit,
+    TableCommit,
+    external_before,
+    external_since,
     since_ours,
 )
 from tideline.contract.plan import Stamp
@@ -20,22 +18,22 @@ from tideline.contract.plan import Stamp
 APP = "shop/one/public.t/0"
 
 
-def ours(version: int, *, looked_at: int | None = None, numbered: bool = True) -> Commit:
+def ours(version: int, *, looked_at: int | None = None, numbered: bool = True) -> TableCommit:
     stamp = Stamp(APP, "shop", "one", "p", 0, version, version, looked_at=looked_at)
-    return Commit(version, "MERGE", None, True, {APP: version} if numbered else {}, stamp, 0)
+    return TableCommit(version, "MERGE", None, True, {APP: version} if numbered else {}, stamp, 0)
 
 
-def theirs(version: int, operation: str = "UPDATE", to: int | None = None) -> Commit:
+def theirs(version: int, operation: str = "UPDATE", to: int | None = None) -> TableCommit:
     changes = operation not in ("OPTIMIZE", "SET TBLPROPERTIES")
-    return Commit(version, operation, to, changes, {}, None, 0)
+    return TableCommit(version, operation, to, changes, {}, None, 0)
 
 
-def since(*commits: Commit) -> SinceOurs:
+def since(*commits: TableCommit) -> SinceOurs:
     return since_ours(commits, APP, lambda version: ["id", "a" if version % 2 else "b"])
 
 
 @pytest.mark.parametrize(
-    ("commits", "foreign", "went_back"),
+    ("commits", "external", "went_back"),
     [
         ([ours(2)], (), False),
         ([theirs(4), theirs(3, "OPTIMIZE"), ours(2), theirs(1)], ("version 4: UPDATE",), False),
@@ -55,11 +53,11 @@ def since(*commits: Commit) -> SinceOurs:
     ],
 )
 def test_what_others_did_since_our_last_commit_looked(
-    commits: Sequence[Commit], foreign: Sequence[str], went_back: bool
+    commits: Sequence[TableCommit], external: Sequence[str], went_back: bool
 ) -> None:
     found = since(*commits)
-    assert len(found.foreign) == len(foreign)
-    assert all(one.endswith(said) for one, said in zip(found.foreign, foreign, strict=True))
+    assert len(found.external) == len(external)
+    assert all(one.endswith(said) for one, said in zip(found.external, external, strict=True))
     assert found.went_back is went_back
     assert found.stamp == next((one.stamp for one in commits if one.stamp is not None), None)
 
@@ -72,29 +70,7 @@ def test_columns_that_came_back_are_those_that_our_commit_did_not_leave() -> Non
 
 def test_what_slips_in_before_a_commit_and_what_comes_behind_a_look() -> None:
     commits = [ours(6, looked_at=2), theirs(5), theirs(4, "OPTIMIZE"), ours(3), theirs(2)]
-    assert foreign_before(commits, APP) == ("version 5: UPDATE",)
-    assert foreign_before([ours(6), theirs(5)], APP) == ()
-    assert foreign_since(commits, 4, APP) == ("version 5: UPDATE",)
-    assert foreign_since(commits, 5, APP) == ()
-
-
-@pytest.mark.parametrize(
-    ("operation", "data", "changes"),
-    [
-        ("WRITE", True, True),
-        ("OPTIMIZE", False, False),
-        ("a later writer's name", True, True),
-        ("a later writer's name", False, False),
-        ("SET TBLPROPERTIES", None, False),
-        # No file is touched, and rows have another value under the name, or none.
-        ("RENAME COLUMN", None, True),
-        ("DROP COLUMNS", None, True),
-        ("REPLACE COLUMNS", None, True),
-    ],
-)
-def test_what_counts_as_a_change(operation: str, data: bool | None, changes: bool) -> None:
-    actions: list[dict[str, object]] = [{"commitInfo": {"operation": operation}}]
-    if data is not None:
-        actions.append({"add": {"path": "p", "dataChange": data}})
-    raw = "\n".join(json.dumps(action) for action in actions).encode()
-    assert parse_commit(3, raw).changes_data is changes
+    assert external_before(commits, APP) == ("version 5: UPDATE",)
+    assert external_before([ours(6), theirs(5)], APP) == ()
+    assert external_since(commits, 4, APP) == ("version 5: UPDATE",)
+    assert external_since(commits, 5, APP) == ()

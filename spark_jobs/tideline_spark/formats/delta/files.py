@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tideline.contract.errors import Misconfigured
@@ -14,50 +12,47 @@ from tideline.contract.maintenance import (
     Files,
     Thresholds,
 )
-from tideline_spark.formats.delta import DeltaTable, verbatim
+from tideline.warehouse.delta.log import LOG_FOLDER
+from tideline_spark.formats.delta.access import METADATA, DeltaAccess, verbatim
 
 _OPTIMIZE = "spark.databricks.delta.optimize"
-_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _LISTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _LISTING_TASKS_PER_CORE = 4
 
 
 class DeltaFiles:
-    """One table by its address, in a session of its own; made and used in one thread."""
+    """See `TargetFiles`."""
 
-    def __init__(self, session: SparkSession, url: str) -> None:
-        self._session = session
-        self._url = url
-        self.table = DeltaTable(session, url)
+    def __init__(self, access: DeltaAccess) -> None:
+        self._access = access
+        self._session = access.session
 
     def measure(self, thresholds: Thresholds) -> Files:
-        """The newest version's files; one job over the table's log."""
-        row = _figures(self.table.files(), thresholds).collect()[0]
+        """See `TargetFiles`; one job over the log's ``add`` actions in force."""
+        added = DataFrame(self._access.look_up()._2().allFiles().toDF(), self._session)
+        row = _figures(added, thresholds).collect()[0]
         return Files(**{name: int(row[name] or 0) for name in Files.__struct_fields__})
 
     def rewrite(self, thresholds: Thresholds, decision: Decision) -> None:
-        """Make larger files of small ones, or files without the deleted rows of those that have
-        any, or both: a commit each, which change no data."""
+        """See `TargetFiles`: makes larger files of small ones, or files without the deleted rows of
+        those that have any, or both."""
         settings = {
             f"{_OPTIMIZE}.minFileSize": str(thresholds.file_bytes // 2),
             f"{_OPTIMIZE}.maxFileSize": str(thresholds.file_bytes),
             f"{_OPTIMIZE}.maxDeletedRowsRatio": str(thresholds.deleted_percent / 100),
-            _METADATA: f"tideline maintain: {decision.reason}",
+            METADATA: f"tideline maintain: {decision.reason}",
         }
         for name, value in settings.items():
             self._session.conf.set(name, verbatim(value))
         if decision.compact:
-            self._session.sql(f"OPTIMIZE {self.table.name}").collect()
+            self._session.sql(f"OPTIMIZE {self._access.name}").collect()
         if decision.purge:
             # OPTIMIZE leaves a file alone that has no other to be put together with.
-            self._session.sql(f"REORG TABLE {self.table.name} APPLY (PURGE)").collect()
+            self._session.sql(f"REORG TABLE {self._access.name} APPLY (PURGE)").collect()
 
     def vacuum(self, hours: float) -> int:
-        """Remove files that no version needs that is younger than ``hours``; how many fewer there
-        are then (what a merge writes meanwhile makes it less).
-
-        Raises Misconfigured below `VACUUM_HOURS_MIN`.
-        """
+        """See `TargetFiles`; counts how many fewer files there are then (what a merge writes
+        meanwhile makes it less)."""
         if hours < VACUUM_HOURS_MIN:
             raise Misconfigured(
                 f"vacuum after {hours:g} hours would remove files that are being written or read",
@@ -69,18 +64,16 @@ class DeltaFiles:
         # Delta's own minimum is a week.
         self._session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
         before = self._present()
-        self._session.sql(f"VACUUM {self.table.name} RETAIN {hours:g} HOURS").collect()
+        self._session.sql(f"VACUUM {self._access.name} RETAIN {hours:g} HOURS").collect()
         return max(0, before - self._present())
 
     def _present(self) -> int:
         """Files in the table's directory, but those of its log."""
-        jvm: Any = self._session._jvm
-        path = jvm.org.apache.hadoop.fs.Path(self._url)
-        configuration = self._session._jsparkSession.sessionState().newHadoopConf()
-        found = path.getFileSystem(configuration).listFiles(path, True)
+        files, folder = self._access.folder()
+        found = files.listFiles(folder, True)
         count = 0
         while found.hasNext():
-            count += "/_delta_log/" not in str(found.next().getPath())
+            count += f"/{LOG_FOLDER}/" not in str(found.next().getPath())
         return count
 
 

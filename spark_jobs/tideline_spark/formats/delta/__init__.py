@@ -1,0 +1,1 @@
+"""Delta tables: everything of the jobs that knows Delta."""

@@ -1,0 +1,97 @@
+"""A Delta table through one Spark session: its log, and the settings that its commits carry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from tideline.contract.errors import InvariantBroken
+from tideline.contract.external_commits import COMMITS_MAX, TableCommit
+from tideline.contract.plan import Stamp
+from tideline.warehouse.delta.log import commit_file, parse_commit
+from tideline_spark.schemas import quote
+
+METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+NEEDS_MAPPING = frozenset(" ,;{}()\n\t=")
+"""Characters of a column's name that files cannot have."""
+MAPPING = ("delta.columnMapping.mode", "name")
+_TXN_APP = "spark.databricks.delta.write.txnAppId"
+_TXN_VERSION = "spark.databricks.delta.write.txnVersion"
+
+
+class DeltaAccess:
+    """One table by its path, through a session of its own; made and used in one thread."""
+
+    def __init__(self, session: SparkSession, path: str) -> None:
+        self.session = session
+        self.path = path
+        jvm: Any = session._jvm
+        self.jvm = jvm
+        # Delta's own calls look for a session in the thread; statements set it for themselves.
+        active = jvm.org.apache.spark.sql.classic.SparkSession
+        active.setActiveSession(session._jsparkSession)
+
+    @property
+    def name(self) -> str:
+        """The table as SQL names it."""
+        return f"delta.{quote(self.path)}"
+
+    def look_up(self) -> Any:
+        """Delta's own pair: the table's log, and the snapshot of its newest version."""
+        log = self.jvm.org.apache.spark.sql.delta.DeltaLog
+        return log.forTableWithSnapshot(self.session._jsparkSession, self.path)
+
+    def begin(self) -> Any:
+        """Delta's own transaction, from the newest version on."""
+        return self.look_up()._1().startTransaction()
+
+    def commits(self, version: int) -> Iterator[TableCommit]:
+        """See `Target.commits`."""
+        files, _ = self.folder()
+        for number in range(version, max(-1, version - COMMITS_MAX), -1):
+            file = self.jvm.org.apache.hadoop.fs.Path(self.path, commit_file(number))
+            if not files.exists(file):
+                return
+            stream = files.open(file)
+            try:
+                at_us = 1_000 * int(files.getFileStatus(file).getModificationTime())
+                yield parse_commit(number, bytes(stream.readAllBytes()), at_us)
+            finally:
+                stream.close()
+
+    def folder(self) -> tuple[Any, Any]:
+        """Hadoop's file system for the table, and the table's path in it."""
+        path = self.jvm.org.apache.hadoop.fs.Path(self.path)
+        configuration = self.session._jsparkSession.sessionState().newHadoopConf()
+        return path.getFileSystem(configuration), path
+
+    @contextmanager
+    def stamped(self, stamp: Stamp, app: str | None = None, number: int = 0) -> Iterator[None]:
+        """The transaction id and metadata are session settings: set for one statement only."""
+        settings = {METADATA: stamp.text()}
+        if app is not None:
+            settings |= {_TXN_APP: app, _TXN_VERSION: str(number)}
+        with self.setting(settings):
+            yield
+
+    @contextmanager
+    def setting(self, settings: Mapping[str, str]) -> Iterator[None]:
+        """Have the session hold ``settings`` for a while."""
+        for name, value in settings.items():
+            self.session.conf.set(name, verbatim(value))
+        try:
+            yield
+        finally:
+            for name in settings:
+                self.session.conf.unset(name)
+
+
+def verbatim(value: str) -> str:
+    """``value``, which reads as it is set. Raises InvariantBroken for one that Spark would put
+    something else in the place of (``${…}``, by `ConfigReader`)."""
+    if "${" in value:
+        raise InvariantBroken("a setting of Spark's session is to hold a reference")
+    return value

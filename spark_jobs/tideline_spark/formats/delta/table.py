@@ -1,0 +1,195 @@
+"""A Delta table as a target: the commits that we make.
+
+A commit of ours carries Delta's transaction id (app id, version = manifest number) and, as user
+metadata, a JSON `Stamp`. Delta skips a commit whose number is not above the table's, and checks no
+more than that; the caller checks the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tideline.contract.errors import Misconfigured
+from tideline.contract.external_commits import SinceOurs, TableCommit, since_ours
+from tideline.contract.plan import Stamp, TablePlan
+from tideline.warehouse.delta.log import DELETION_VECTORS, LOG_FOLDER
+from tideline_spark.formats.delta.access import MAPPING, NEEDS_MAPPING, DeltaAccess
+from tideline_spark.formats.delta.columns import DeltaColumns
+from tideline_spark.formats.delta.description import DeltaDescription
+from tideline_spark.formats.delta.files import DeltaFiles
+from tideline_spark.formats.delta.version import DeltaVersion
+from tideline_spark.formats.state import RowCounts, TargetSnapshot
+from tideline_spark.formats.statements import RowMerge
+from tideline_spark.schemas import literal, quote
+
+_MATERIALIZED = "spark.databricks.delta.merge.materializeSource"
+_OURS = ("tideline.", "delta.")
+
+
+class DeltaTarget:
+    """See `Target`."""
+
+    def __init__(self, session: SparkSession, path: str) -> None:
+        self._access = DeltaAccess(session, path)
+        self._session = session
+        self._path = path
+        self.schema = DeltaColumns(self._access)
+        self.description = DeltaDescription(self._access)
+        self.files = DeltaFiles(self._access)
+
+    def look(self) -> DeltaVersion:
+        """See `Target`."""
+        return DeltaVersion(self._access.look_up()._2(), self.commits)
+
+    def snapshot(self) -> TargetSnapshot:
+        """See `Target`."""
+        return self.look().snapshot()
+
+    def newest(self) -> int:
+        """See `Target`."""
+        return self.look().number
+
+    def rows(self, version: int | None = None) -> DataFrame:
+        """See `Target`."""
+        if version is None:
+            return self._session.table(self._access.name)
+        reader = self._session.read.format("delta").option("versionAsOf", version)
+        return reader.load(self._path)
+
+    def commits(self, version: int) -> Iterator[TableCommit]:
+        """See `Target`."""
+        return self._access.commits(version)
+
+    def since_ours(self, commits: Iterable[TableCommit], app_id: str) -> SinceOurs:
+        """See `Target`."""
+        return since_ours(commits, app_id, lambda version: self.rows(version).columns)
+
+    def create(
+        self,
+        view: str,
+        plan: TablePlan,
+        properties: Mapping[str, str],
+        stamp: Stamp,
+        partitions: Sequence[str] = (),
+    ) -> RowCounts | None:
+        """See `Target`."""
+        properties = {DELETION_VECTORS: str(plan.deletion_vectors).lower(), **properties}
+        if any(NEEDS_MAPPING & set(name) for name in self._session.table(quote(view)).columns):
+            properties |= dict([MAPPING])
+        half_made = self._half_made(plan.table)
+        before = self.newest()
+        again = plan.replace or (half_made and before < 0)
+        verb = "CREATE OR REPLACE TABLE" if again else "CREATE TABLE"
+        self._make(verb, view, properties, stamp, partitions)
+        return self._written(before)
+
+    def replace(
+        self, view: str, properties: Mapping[str, str], stamp: Stamp, partitions: Sequence[str]
+    ) -> int | None:
+        """See `Target`."""
+        before = self.newest()
+        self._make("CREATE OR REPLACE TABLE", view, properties, stamp, partitions)
+        for commit in self.commits(self.newest()):
+            if commit.version <= before:
+                break
+            if commit.numbers.get(stamp.app_id) == stamp.b:
+                return commit.version
+        return None
+
+    def properties_after_swap(
+        self, live: Mapping[str, str], rebuilt: Mapping[str, str]
+    ) -> dict[str, str]:
+        """See `Target`."""
+        found = {name: value for name, value in live.items() if not name.startswith(_OURS)}
+        found[DELETION_VECTORS] = rebuilt.get(DELETION_VECTORS, "false")
+        name, mapped = MAPPING
+        if mapped in (live.get(name), rebuilt.get(name)):
+            found[name] = mapped
+        return found
+
+    def overwrite(self, rows: DataFrame, covered: str, stamp: Stamp) -> RowCounts | None:
+        """See `Target`."""
+        before = self.newest()
+        with self._access.stamped(stamp, stamp.app_id, stamp.b):
+            rows.write.format("delta").mode("overwrite").option("replaceWhere", covered).save(
+                self._path
+            )
+        return self._written(before)
+
+    def merge(self, rows: RowMerge, stamp: Stamp, *, still: bool = False) -> RowCounts | None:
+        """See `Target`."""
+        copied = {_MATERIALIZED: "none"} if still else {}
+        numbered = self._access.stamped(stamp, stamp.app_id, stamp.b)
+        with numbered, self._access.setting(copied):
+            answer = self._session.sql(rows.sql(self._access.name)).collect()
+        if not answer:
+            return None
+        names = ("num_inserted_rows", "num_updated_rows", "num_deleted_rows")
+        return RowCounts(*(int(answer[0][name]) for name in names))
+
+    def repair(self, rows: RowMerge, stamp: Stamp) -> None:
+        """See `Target`."""
+        with self._access.stamped(stamp):
+            self._session.sql(rows.sql(self._access.name)).collect()
+
+    def admit_readers(self) -> bool:
+        """See `Target`: stops saying that readers must know deletion vectors, where it has none and
+        makes none."""
+        found, delta = self._access.look_up()._2(), self._access.jvm.org.apache.spark.sql.delta
+        feature = getattr(getattr(delta, "DeletionVectorsTableFeature$"), "MODULE$")
+        makes = found.metadata().configuration().get(DELETION_VECTORS)
+        if makes.isDefined() and makes.get() == "true":
+            return False
+        if not found.protocol().isFeatureSupported(feature):
+            return False
+        self._session.sql(f"ALTER TABLE {self._access.name} DROP FEATURE deletionVectors")
+        return True
+
+    def set_property(self, name: str, value: str | None) -> None:
+        """See `Target`."""
+        change = f"UNSET TBLPROPERTIES IF EXISTS ({literal(name)})"
+        if value is not None:
+            change = f"SET TBLPROPERTIES ({literal(name)} = {literal(value)})"
+        self._session.sql(f"ALTER TABLE {self._access.name} {change}")
+
+    def _make(
+        self,
+        verb: str,
+        view: str,
+        properties: Mapping[str, str],
+        stamp: Stamp,
+        partitions: Sequence[str],
+    ) -> None:
+        listed = ", ".join(f"{literal(key)} = {literal(one)}" for key, one in properties.items())
+        by = f" PARTITIONED BY ({', '.join(quote(n) for n in partitions)})" if partitions else ""
+        with self._access.stamped(stamp, stamp.app_id, stamp.b):
+            self._session.sql(
+                f"{verb} {self._access.name} USING delta TBLPROPERTIES ({listed}){by}"
+                f" AS TABLE {quote(view)}"
+            )
+
+    def _half_made(self, table: str) -> bool:
+        """Whether a run was killed while it made the table, or another one makes it now: its log
+        has no commit. For `CREATE TABLE` it exists as soon as anything lies at its path.
+
+        Raises Misconfigured where something else lies there.
+        """
+        files, folder = self._access.folder()
+        if files.exists(self._access.jvm.org.apache.hadoop.fs.Path(folder, LOG_FOLDER)):
+            return self.newest() < 0
+        if files.exists(folder) and len(files.listStatus(folder)):
+            raise Misconfigured(
+                f"files that are no table lie where {table} is to be made: {self._path}",
+                hint="remove or move them, or name another warehouse.url",
+            )
+        return False
+
+    def _written(self, before: int) -> RowCounts | None:
+        """What the newest commit wrote; None where that is still version ``before``."""
+        after = self.newest()
+        if after == before:
+            return None
+        newest = next(self.commits(after), None)
+        return RowCounts(0 if newest is None else newest.rows_written)

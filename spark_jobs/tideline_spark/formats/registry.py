@@ -1,0 +1,21 @@
+"""The table formats that jobs write."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+from pyspark.sql import SparkSession
+
+from tideline.contract.target_properties import DEFAULT_FORMAT
+from tideline_spark.formats.base import TableFormat, Target
+from tideline_spark.formats.delta.format import DELTA
+
+FORMATS: dict[str, TableFormat] = {
+    "delta": DELTA,
+}
+
+
+def open_target(session: SparkSession, url: str, kind: str | None = None) -> Target:
+    """The table at ``url``, of format ``kind``, through ``session``, which is to be its own."""
+    # Addresses are percent-encoded, Hadoop's paths are not.
+    return FORMATS[kind or DEFAULT_FORMAT].open(session, unquote(url))

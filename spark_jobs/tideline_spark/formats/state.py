@@ -1,0 +1,126 @@
+"""What jobs know of a target: a version of it, what a commit did, what the table says of itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import dropwhile
+from typing import NamedTuple
+
+import msgspec
+from pyspark.sql import types
+
+from tideline.contract.description import Described
+from tideline.contract.external_commits import TableCommit
+from tideline.contract.modes import Mode
+from tideline.contract.target_properties import (
+    build_of_properties,
+    mode_of_properties,
+)
+
+
+class RowCounts(NamedTuple):
+    """What a commit did, in rows."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSnapshot:
+    """A table as its log describes it now; ``version`` is -1 where no table is. ``applied``: the
+    manifest applied, by app id."""
+
+    version: int
+    applied: Mapping[str, int]
+    properties: Mapping[str, str]
+    schema: types.StructType
+
+    @property
+    def exists(self) -> bool:
+        return self.version >= 0
+
+    @property
+    def mode(self) -> Mode:
+        """How the table is kept."""
+        return mode_of_properties(self.properties)
+
+    @property
+    def build(self) -> int:
+        """Which rebuild made the table; 0 for none."""
+        return build_of_properties(self.properties)
+
+
+class TargetVersion(ABC):
+    """The version that was the newest one when it was looked up; ``number`` is -1 without a table.
+
+    It is read as far as it is asked for: `snapshot` may go through the whole log. ``read`` reads
+    commits from a version back.
+    """
+
+    def __init__(self, number: int, read: Callable[[int], Iterator[TableCommit]]) -> None:
+        self.number = number
+        self._read: list[TableCommit] = []
+        self._more = read(number)
+
+    @abstractmethod
+    def stored_bytes(self) -> int:
+        """The size of its files, 0 without a table."""
+
+    @property
+    @abstractmethod
+    def properties(self) -> Mapping[str, str]:
+        """Those of a table that exists."""
+
+    @abstractmethod
+    def snapshot(self) -> TargetSnapshot:
+        """All that a merge begins from."""
+
+    def commits(self) -> Iterator[TableCommit]:
+        """Its commits, newest first, as far as the log has them; each is read once."""
+        at = 0
+        while True:
+            if at == len(self._read):
+                older = next(self._more, None)
+                if older is None:
+                    return
+                self._read.append(older)
+            yield self._read[at]
+            at += 1
+
+    def commits_from(self, commit: TableCommit) -> Iterator[TableCommit]:
+        """``commit`` and the older ones."""
+        return dropwhile(lambda one: one.version > commit.version, self.commits())
+
+    def committed_number(self, app_id: str) -> int | None:
+        """The number in the newest commit that carries one of ``app_id``."""
+        for commit in self.commits():
+            if app_id in commit.numbers:
+                return commit.numbers[app_id]
+        return self.snapshot().applied.get(app_id)
+
+    def commit_of(self, app_id: str, number: int) -> TableCommit | None:
+        """The commit that set ``app_id`` to ``number``, if the log still has it."""
+        for commit in self.commits():
+            found = commit.numbers.get(app_id)
+            if found is not None and found <= number:
+                return commit if found == number else None
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class TableWords:
+    """What a table says of itself: comments by column (``""``: the table itself), the columns that
+    are NOT NULL, and what of that is the source's. ``columns`` are all there are."""
+
+    comments: dict[str, str]
+    firm: frozenset[str]
+    described: Described
+    columns: frozenset[str] = field(default=frozenset(), compare=False)
+
+
+def undecided(described: Described) -> Described:
+    """``described`` of a table that is to be described again, whatever is said of it."""
+    return msgspec.structs.replace(described, fingerprint="")

@@ -1,0 +1,93 @@
+"""What a merge does with a target's rows, apart from how a table format runs it.
+
+Conditions and values are expressions of Spark SQL; rows of the target and of the source are named
+by the aliases `TARGET` and `SOURCE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tideline_spark.schemas import quote
+
+# No column of a source begins like these: a bare alias would be taken for a column of that name.
+TARGET = "_tl_target"
+SOURCE = "_tl_source"
+
+
+@dataclass(frozen=True, slots=True)
+class RowClause:
+    """What is done with rows that ``when`` is true of (None: all of them): ``values`` by column are
+    written, or (None) the row is deleted."""
+
+    when: str | None = None
+    values: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowMerge:
+    """Brings the rows of the view ``source`` into a target.
+
+    ``on``: which rows are the same. ``matched`` (the first clause that fits a row counts) is for
+    rows of both, ``inserted`` for rows of the source alone, ``unmatched`` for rows of the target
+    alone; a row that no clause fits stays as it is, or away.
+    """
+
+    source: str
+    on: str
+    matched: tuple[RowClause, ...] = ()
+    inserted: RowClause | None = None
+    unmatched: RowClause | None = None
+
+    def sql(self, table: str) -> str:
+        """The MERGE INTO ``table``, which is as SQL names it."""
+        lines = [
+            f"MERGE INTO {table} AS {TARGET} USING {self.source} AS {SOURCE} ON {self.on}",
+            *(f"WHEN MATCHED{_changed(clause)}" for clause in self.matched),
+        ]
+        if self.inserted is not None:
+            values = self.inserted.values or {}
+            names = ", ".join(quote(name) for name in values)
+            listed = ", ".join(values.values())
+            lines.append(f"WHEN NOT MATCHED{_condition(self.inserted)} THEN")
+            lines.append(f"INSERT ({names}) VALUES ({listed})")  # noqa: S608  names are quoted
+        if self.unmatched is not None:
+            lines.append(f"WHEN NOT MATCHED BY SOURCE{_changed(self.unmatched)}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class RowUpdate:
+    """Writes ``values`` by column into the rows that ``when`` is true of (None: all); columns have
+    no alias."""
+
+    values: Mapping[str, str]
+    when: str | None = None
+
+    def sql(self, table: str) -> str:
+        """The UPDATE of ``table``, which is as SQL names it."""
+        listed = ", ".join(f"{quote(name)} = {value}" for name, value in self.values.items())
+        where = "" if self.when is None else f" WHERE {self.when}"
+        return f"UPDATE {table} SET {listed}{where}"  # noqa: S608  names are quoted
+
+
+def of_target(name: str) -> str:
+    """A column of the target's row."""
+    return f"{TARGET}.{quote(name)}"
+
+
+def of_source(name: str) -> str:
+    """A column of the source's row."""
+    return f"{SOURCE}.{quote(name)}"
+
+
+def _condition(clause: RowClause) -> str:
+    return "" if clause.when is None else f" AND ({clause.when})"
+
+
+def _changed(clause: RowClause) -> str:
+    if clause.values is None:
+        return f"{_condition(clause)} THEN DELETE"
+    listed = ", ".join(f"{of_target(name)} = {value}" for name, value in clause.values.items())
+    return f"{_condition(clause)} THEN UPDATE SET {listed}"

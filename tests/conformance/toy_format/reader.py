@@ -1,0 +1,36 @@
+"""The toy format as the planner reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tests.conformance.toy_format.log import ToyLog
+from tideline.contract.external_commits import COMMITS_MAX, TableCommit
+from tideline.contract.manifest import digest
+
+
+class ToyReader:
+    """See `TableReader`."""
+
+    readers_need_vectors = False
+
+    def __init__(self, log: ToyLog) -> None:
+        self._log = log
+        self._newest = log.newest()
+        self.version = self._newest.version
+        self.properties: Mapping[str, str] = self._newest.properties
+
+    def applied(self, app_id: str) -> int | None:
+        return self._newest.applied.get(app_id)
+
+    def commits(self, most: int = COMMITS_MAX) -> Iterator[TableCommit]:
+        return self._log.commits(self.version, most)
+
+    def commit_digest(self, version: int) -> str:
+        raw = self._log.raw(version)
+        return "" if raw is None else digest(raw)
+
+
+def open_toy(url: str, options: Mapping[str, str]) -> ToyReader | None:
+    reader = ToyReader(ToyLog(url))
+    return None if reader.version < 0 else reader

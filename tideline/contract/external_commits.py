@@ -1,0 +1,132 @@
+"""The one rule of what an external commit is, for Spark jobs and the planner alike. Pure.
+
+A commit of a warehouse table is external when it is not ours and may have changed a value of a row
+(`is_external`). A table format says of each commit whether it may (`TableCommit.changes_data`): one
+that adds or removes rows, and one by which a column's name stands for other values, such as a
+rename. A commit that only moves rows between files, or sets a property, is none.
+
+A commit's stamp says which version its run had read. So the log shows of every external commit
+whether a run of ours has judged it: all up to that version are, and those between it and the commit
+itself are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from tideline.contract.plan import Stamp
+
+COMMITS_MAX = 1_000
+"""Commits that are looked through for our last one."""
+RESTORE = "RESTORE"
+"""The `TableCommit.operation` by which a table's content is set back to an earlier version's."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableCommit:
+    """One commit of a table's log; ``changes_data``: it may have changed a value of a row;
+    ``numbers``: the transaction versions it sets, by app id;
+    ``at_us``: when its file was written, by the store's clock, µs since 1970 UTC."""
+
+    version: int
+    operation: str
+    restored_to: int | None
+    changes_data: bool
+    numbers: Mapping[str, int]
+    stamp: Stamp | None
+    rows_written: int
+    at_us: int = 0
+
+    def __str__(self) -> str:
+        return f"version {self.version}: {self.operation}"
+
+
+@dataclass(frozen=True, slots=True)
+class SinceOurs:
+    """What the log holds that our last commit did not know of, newest first.
+
+    ``external`` names the external commits; ``went_back`` says that one of them set the
+    content back behind our last commit. ``stamp`` is that commit's, None when there is none.
+    ``came_back``: columns that the table did not have then, and has because it was set back.
+    """
+
+    external: tuple[str, ...] = ()
+    went_back: bool = False
+    stamp: Stamp | None = None
+    came_back: tuple[str, ...] = ()
+
+
+def since_ours(
+    commits: Iterable[TableCommit],
+    app_id: str,
+    columns_at: Callable[[int], Sequence[str]] = lambda version: (),
+) -> SinceOurs:
+    """What ``commits``, newest first, say since the last one that carries ``app_id``; and what
+    others committed between the version that its run knew and itself. ``columns_at`` tells a
+    version's columns, for ``came_back``."""
+    external: list[str] = []
+    restores: list[TableCommit] = []
+    ours: TableCommit | None = None
+    judged = -1
+    for commit in commits:
+        if ours is not None and commit.version <= judged:
+            break
+        if is_ours(commit, app_id):
+            if ours is None:
+                ours, judged = commit, _looked_at(commit)
+            continue
+        if is_external(commit, app_id):
+            external.append(str(commit))
+        if commit.operation == RESTORE:
+            restores.append(commit)
+    if ours is None:
+        return SinceOurs(tuple(external), bool(restores), None)
+    behind = [to for to in (one.restored_to for one in restores) if to is None or to < ours.version]
+    came_back: tuple[str, ...] = ()
+    if behind and restores[0].version > ours.version:
+        before = columns_at(ours.version)
+        came_back = tuple(n for n in columns_at(restores[0].version) if n not in before)
+    return SinceOurs(tuple(external), bool(behind), ours.stamp, came_back)
+
+
+def external_before(commits: Iterable[TableCommit], app_id: str) -> tuple[str, ...]:
+    """Name the external commits between the first of ``commits``, ours, and the version that its
+    run knew.
+
+    A format may let some writers in while a statement runs, and the statement sees what came before
+    it began.
+    """
+    judged: int | None = None
+    found: list[str] = []
+    for commit in commits:
+        judged = _looked_at(commit) if judged is None else judged
+        if commit.version <= judged:
+            break
+        if is_external(commit, app_id):
+            found.append(str(commit))
+    return tuple(found)
+
+
+def external_since(commits: Iterable[TableCommit], version: int, app_id: str) -> tuple[str, ...]:
+    """Name the external commits above ``version``."""
+    later = takewhile(lambda commit: commit.version > version, commits)
+    return tuple(str(commit) for commit in later if is_external(commit, app_id))
+
+
+def is_external(commit: TableCommit, *app_ids: str) -> bool:
+    """Whether the commit is not ours, of ``app_ids``, and may have changed a value of a row."""
+    return commit.changes_data and not any(is_ours(commit, app_id) for app_id in app_ids)
+
+
+def is_ours(commit: TableCommit, app_id: str) -> bool:
+    """Whether a run for ``app_id`` made the commit."""
+    stamped = commit.stamp is not None and commit.stamp.app_id == app_id
+    return stamped or app_id in commit.numbers
+
+
+def _looked_at(commit: TableCommit) -> int:
+    """The version up to which the run of a commit of ours has judged what others did."""
+    known = None if commit.stamp is None else commit.stamp.looked_at
+    return commit.version - 1 if known is None else known

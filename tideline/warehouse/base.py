@@ -1,0 +1,54 @@
+"""The reading side of a warehouse table: what every table format offers the planner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from tideline.contract.errors import TidelineError, Unavailable
+from tideline.contract.external_commits import COMMITS_MAX, TableCommit
+
+
+class TableReader(Protocol):
+    """One version of a table: the newest one when it was opened.
+
+    ``version`` is its number, ``properties`` are the table's; ``readers_need_vectors``: whether a
+    reader has to know deletion vectors.
+    Every call raises Unavailable where the table's log cannot be read.
+    """
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def properties(self) -> Mapping[str, str]: ...
+
+    @property
+    def readers_need_vectors(self) -> bool: ...
+
+    def applied(self, app_id: str) -> int | None:
+        """The manifest that the table has applied under ``app_id``."""
+        ...
+
+    def commits(self, most: int = COMMITS_MAX) -> Iterator[TableCommit]:
+        """The commits from the newest one back, ``most`` of them, as far as the log has them.
+
+        Raises CorruptData for a damaged one.
+        """
+        ...
+
+    def commit_digest(self, version: int) -> str:
+        """The digest of a version's commit; "" where the log has it no longer, or not yet."""
+        ...
+
+
+def unreadable(url: str, error: Exception, log: str = "log") -> Unavailable:
+    """The error for a table at ``url`` whose ``log`` is there and cannot be read.
+
+    No text of a store's client is shown: it may hold a secret.
+    """
+    hint = f"check that the warehouse can be reached and that its {log} is complete"
+    why = type(error).__name__
+    if isinstance(error, TidelineError):
+        why, hint = error.message, error.hint or hint
+    return Unavailable(f"the log of the table at {url} cannot be read: {why}", hint=hint)

@@ -1,0 +1,31 @@
+"""The table formats that the planner reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tideline.contract.target_properties import DEFAULT_FORMAT
+from tideline.warehouse.base import TableReader
+from tideline.warehouse.delta.reader import open_delta
+
+READERS: dict[str, Callable[[str, Mapping[str, str]], TableReader | None]] = {
+    "delta": open_delta,
+}
+"""How a table of each format is opened, from its url and `storage_options`."""
+
+
+def open_reader(url: str, kind: str | None = None) -> TableReader | None:
+    """The newest version of the table at ``url``, which is of format ``kind``; None without one.
+
+    Raises Unavailable when something is there that cannot be read.
+    """
+    return READERS[kind or DEFAULT_FORMAT](url, storage_options(url))
+
+
+def storage_options(url: str) -> Mapping[str, str]:
+    """What a reader needs besides ``url`` to reach the warehouse.
+
+    Nothing today: object stores take credentials and endpoint from the process's environment.
+    Settings for them belong here, and nowhere else on the planner's side.
+    """
+    return {}

@@ -1,0 +1,130 @@
+"""Reads the state of a warehouse table: whose it is, what it has applied, what others did to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tideline.contract.description import DESCRIPTION_PROPERTY
+from tideline.contract.errors import CorruptData
+from tideline.contract.evolution import COLUMNS_PROPERTY, TargetColumns
+from tideline.contract.external_commits import SinceOurs, TableCommit, since_ours
+from tideline.contract.modes import Mode
+from tideline.contract.plan import STANDING_PROPERTY, Stamp, build_of, newest_generation, of_build
+from tideline.contract.target_properties import (
+    Owner,
+    build_of_properties,
+    mode_of_properties,
+    owner_of,
+)
+from tideline.contract.unproven import UNPROVEN_PROPERTY, Unproven
+from tideline.warehouse.base import TableReader, unreadable
+from tideline.warehouse.registry import open_reader
+
+
+@dataclass(frozen=True, slots=True)
+class TargetState:
+    """A table at ``url``; nothing is there when ``exists`` is False.
+
+    ``applied`` is the manifest applied under the app id asked for, ``stamp`` what our last
+    commit says. ``went_back``: a restore set the content back behind that commit, which applied
+    numbers do not follow. ``owner`` names the history that the table belongs to.
+    ``external`` names the commits by others that it did not know of, and that may have changed
+    values; ``unproven`` what they did before, and nothing has healed.
+    ``version`` is the newest one, which all this is said of. ``columns_seq``: the steps of schema
+    changes up to it are taken. ``mode`` is how the table is kept, ``build`` which rebuild made it.
+    ``deletion_vectors``: whether a reader has to know them. ``described``: what its
+    `DESCRIPTION_PROPERTY` says. ``newer``: the newest generation of the table, above the one that
+    was asked for, that any of these commits is of. ``standing``: the stamp, or what the table's
+    properties repeat of an earlier one, where the log has lost our last commit.
+    """
+
+    url: str
+    exists: bool = False
+    owner: Owner = ("", "", "")
+    applied: int | None = None
+    stamp: Stamp | None = None
+    went_back: bool = False
+    external: tuple[str, ...] = ()
+    unproven: tuple[str, ...] = ()
+    version: int = -1
+    columns_seq: int = 0
+    mode: Mode = Mode.CURRENT
+    build: int = 0
+    deletion_vectors: bool = True
+    described: str | None = None
+    newer: int | None = None
+    standing: Stamp | None = None
+
+
+def read_target(url: str, app: str) -> TargetState:
+    """The table at ``url`` as it is now, for the app id ``app`` of its generation, or of the
+    rebuild that made it.
+
+    Raises Unavailable when something is there that cannot be read.
+    """
+    table = open_reader(url)
+    if table is None:
+        return TargetState(url)
+    try:
+        return _state(url, table, app)
+    except (ValueError, CorruptData) as error:
+        raise unreadable(url, error) from None
+
+
+def _state(url: str, table: TableReader, app: str) -> TargetState:
+    found = table.properties
+    build = build_of_properties(found)
+    now = of_build(app, build)
+    applied = table.applied(now)
+    since, newer = _looked_through(table, now, applied) if app else (SinceOurs(), None)
+    return TargetState(
+        url=url,
+        exists=True,
+        owner=owner_of(found),
+        applied=applied,
+        stamp=since.stamp,
+        went_back=since.went_back,
+        external=since.external,
+        unproven=_unproven(since.stamp, found.get(UNPROVEN_PROPERTY)),
+        version=table.version,
+        columns_seq=TargetColumns.parse(found.get(COLUMNS_PROPERTY)).seq,
+        mode=mode_of_properties(found),
+        build=build,
+        deletion_vectors=table.readers_need_vectors,
+        described=found.get(DESCRIPTION_PROPERTY),
+        newer=newer,
+        standing=since.stamp or _remembered(found.get(STANDING_PROPERTY), now),
+    )
+
+
+def _looked_through(
+    table: TableReader, app: str, applied: int | None
+) -> tuple[SinceOurs, int | None]:
+    """What others did since our last commit, and the newest generation above the one of ``app``
+    that any commit since is of. Where nothing is ``applied`` there is no commit of ours."""
+    newest = newest_generation([app], app)
+
+    def read() -> Iterator[TableCommit]:
+        nonlocal newest
+        for commit in table.commits():
+            generation = newest_generation(commit.numbers, app, build_of(app))
+            newest = max(newest, generation)
+            if applied is not None or generation < 0:
+                yield commit
+            else:
+                return
+
+    since = since_ours(read(), app)
+    newer = newest if newest > newest_generation([app], app) else None
+    return (SinceOurs() if applied is None else since), newer
+
+
+def _remembered(text: str | None, app: str) -> Stamp | None:
+    stamp = Stamp.parse(text)
+    return stamp if stamp is not None and stamp.app_id == app else None
+
+
+def _unproven(stamp: Stamp | None, noted: str | None) -> tuple[str, ...]:
+    """As our last commit says, or the table's property where the log has lost that."""
+    return Unproven.parse(noted).changes if stamp is None else stamp.unproven
