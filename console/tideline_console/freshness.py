@@ -19,9 +19,9 @@ from tideline.contract.clocks import utc
 from tideline.contract.manifest import Manifest, ManifestKind, TableCondition, TableState
 from tideline.contract.printable import command
 from tideline.contract.timeliness import (
+    Kept,
     MergeRun,
     Objective,
-    ObjectiveKept,
     Timeliness,
     in_window,
     kept,
@@ -114,7 +114,7 @@ def lateness(chain: ChainEnd, table: WatchedTable, watch: FreshnessWatch) -> Lat
     )
 
 
-def kept_by_table(watch: FreshnessWatch, tables: Sequence[str]) -> Mapping[str, ObjectiveKept]:
+def kept_by_table(watch: FreshnessWatch, tables: Sequence[str]) -> Mapping[str, Kept]:
     """By table how far its objective was kept; only of ``tables`` that changed in the window."""
     figures = in_window(watch.runs)
     return {
@@ -124,7 +124,7 @@ def kept_by_table(watch: FreshnessWatch, tables: Sequence[str]) -> Mapping[str, 
     }
 
 
-def kept_in_all(watch: FreshnessWatch, objective: Objective) -> ObjectiveKept:
+def kept_in_all(watch: FreshnessWatch, objective: Objective) -> Kept:
     """The same of all tables together, each change judged by its own table's limit."""
     found: list[Timeliness] = [one for many in in_window(watch.runs).values() for one in many]
     return kept(objective, found, watch.since_us)

@@ -16,7 +16,7 @@ from typing import Any
 from devtools.benchmarks import orders
 from devtools.benchmarks.clocks import clocks, since
 from devtools.benchmarks.result import Result, result
-from devtools.benchmarks.rig import Rig, rig, run_until_idle
+from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import TableReceipt
 from tideline.delta_jars import delta_jars
@@ -143,7 +143,7 @@ def _rung(spark: Any, ladder: Ladder, rows: int, warm_up: int) -> Iterator[tuple
             yield keys, taken
 
 
-def _change(server: Rig, ladder: Ladder, keys: str, last: int, number: int) -> None:
+def _change(server: CaptureRig, ladder: Ladder, keys: str, last: int, number: int) -> None:
     """Every key once: the newest ones, or from all over the table."""
     updates = ladder.updates
     if keys == "recent":

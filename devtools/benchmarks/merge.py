@@ -10,7 +10,7 @@ from typing import Any
 
 from devtools.benchmarks import orders
 from devtools.benchmarks.result import Result, result
-from devtools.benchmarks.rig import Rig, rig, run_until_idle
+from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle
 from tideline.delta_jars import delta_jars
 from tideline.planner import plan_merge
 from tideline.settings import Settings
@@ -56,7 +56,7 @@ def run(rows: int) -> Iterator[Result]:
 
 
 def _rounds(
-    spark: Any, server: Rig, settings: Settings, rows: int
+    spark: Any, server: CaptureRig, settings: Settings, rows: int
 ) -> tuple[list[float], list[float]]:
     target = Path(settings.warehouse.url.removeprefix("file://")) / "public" / "orders"
     twin = target.parent / "bare"

@@ -18,7 +18,7 @@ import msgspec
 
 from devtools.benchmarks import orders
 from devtools.benchmarks.result import Result, result
-from devtools.benchmarks.rig import Rig, rig, run_until_idle
+from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle
 from devtools.benchmarks.start_steps import Step
 from devtools.benchmarks.whole import Whole
 from tideline.cache import CACHE_VARIABLE
@@ -61,7 +61,7 @@ def run(rows: int) -> Iterator[Result]:
             )
 
 
-def _prepare(server: Rig) -> Path:
+def _prepare(server: CaptureRig) -> Path:
     """The settings' file, and next to it what a merge begins with."""
     orders.create(server.cursor)
     orders.fill(server.cursor, ROWS)
@@ -86,7 +86,7 @@ def _prepare(server: Rig) -> Path:
     return config
 
 
-def _costs(server: Rig, config: Path, environment: Mapping[str, str]) -> Costs:
+def _costs(server: CaptureRig, config: Path, environment: Mapping[str, str]) -> Costs:
     found: Costs = {}
     _restore(server)
     before = Step("", 0.0, 0.0)
@@ -100,7 +100,7 @@ def _costs(server: Rig, config: Path, environment: Mapping[str, str]) -> Costs:
     return {**found, _WHOLE: (whole.cpu_s, whole.wall_s)}
 
 
-def _restore(server: Rig) -> None:
+def _restore(server: CaptureRig) -> None:
     for name in _CHANGED:
         shutil.rmtree(server.folder / name)
         shutil.copytree(server.folder / "kept" / name, server.folder / name)

@@ -14,7 +14,7 @@ from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, Write
 from devtools.benchmarks.equality import MYSQL_CLOCK, assert_equal
 from devtools.benchmarks.mysql_rig import SERVERS, MysqlRig, mysql_rig
 from devtools.benchmarks.result import Result, result
-from devtools.benchmarks.rig import Cost, run_until_idle
+from devtools.benchmarks.rig import CpuCost, run_until_idle
 from tideline.settings import Settings
 from tideline_capture.core.events import Int64Array
 from tideline_capture.sources.mysql.binlog import intact
@@ -104,9 +104,9 @@ def _workload(
 
 
 @contextmanager
-def _timed_checks() -> Iterator[Cost]:
+def _timed_checks() -> Iterator[CpuCost]:
     """The CPU of comparing events with their checksums, by the clock of the thread that does it."""
-    cost, compare = Cost(), first_damaged
+    cost, compare = CpuCost(), first_damaged
 
     def timed(data: Bytes, starts: Int64Array, stops: Int64Array) -> int | None:
         begun = time.thread_time()
@@ -137,7 +137,7 @@ def _reader(server: MysqlRig, begin: tuple[str, int], **options: Any) -> BinLogS
     )
 
 
-def _drain(server: MysqlRig, begin: tuple[str, int]) -> Cost:
+def _drain(server: MysqlRig, begin: tuple[str, int]) -> CpuCost:
     """Read everything that the server sends of the log, and drop it."""
     reader = _reader(server, begin, blocking=False)
     begun, cpu = time.perf_counter(), time.process_time()
@@ -148,12 +148,12 @@ def _drain(server: MysqlRig, begin: tuple[str, int]) -> Cost:
         tail = (tail + bytes(buffer[max(0, count - 9) : count]))[-9:]
         if len(tail) == 9 and tail[:3] == b"\x05\0\0" and tail[4] == 0xFE:
             break
-    cost = Cost(time.perf_counter() - begun, time.process_time() - cpu)
+    cost = CpuCost(time.perf_counter() - begun, time.process_time() - cpu)
     reader.close()
     return cost
 
 
-def _library(server: MysqlRig, begin: tuple[str, int], changes: int) -> Cost:
+def _library(server: MysqlRig, begin: tuple[str, int], changes: int) -> CpuCost:
     """The first ``changes`` changes as mysql-replication's rows."""
     reader = _reader(server, begin, blocking=False, only_events=_EVENTS)
     begun, cpu, count = time.perf_counter(), time.process_time(), 0
@@ -162,6 +162,6 @@ def _library(server: MysqlRig, begin: tuple[str, int], changes: int) -> Cost:
             count += len(event.rows)
         if count >= changes:
             break
-    cost = Cost(time.perf_counter() - begun, time.process_time() - cpu, rows=count)
+    cost = CpuCost(time.perf_counter() - begun, time.process_time() - cpu, rows=count)
     reader.close()
     return cost

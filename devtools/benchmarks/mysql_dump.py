@@ -16,7 +16,7 @@ import pymysql.cursors
 from devtools.benchmarks.equality import MYSQL_CLOCK, assert_equal
 from devtools.benchmarks.mysql_rig import SERVERS, MysqlRig, mysql_rig
 from devtools.benchmarks.result import Result, result
-from devtools.benchmarks.rig import Cost, run_until_idle
+from devtools.benchmarks.rig import CpuCost, run_until_idle
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
@@ -54,7 +54,7 @@ def _quiet(server: MysqlRig, rows: int) -> Iterator[Result]:
         )
 
 
-def _against(server: MysqlRig, cost: Cost, what: str, other: Cost, goal: str) -> Result:
+def _against(server: MysqlRig, cost: CpuCost, what: str, other: CpuCost, goal: str) -> Result:
     return result(
         NAME,
         server.name,
@@ -124,15 +124,15 @@ def _writing(server: MysqlRig, settings: Settings) -> Iterator[None]:
     thread.join()
 
 
-def _select(server: MysqlRig, rows: int) -> Cost:
+def _select(server: MysqlRig, rows: int) -> CpuCost:
     """The whole table as its packets come, dropped."""
     with server.server.connect(database="shop") as connection:
         begun, cpu = time.perf_counter(), time.process_time()
         found = read_rows(connection, _QUERY)
-        return Cost(time.perf_counter() - begun, time.process_time() - cpu, rows=len(found))
+        return CpuCost(time.perf_counter() - begun, time.process_time() - cpu, rows=len(found))
 
 
-def _pymysql(server: MysqlRig, rows: int) -> Cost:
+def _pymysql(server: MysqlRig, rows: int) -> CpuCost:
     def read(limit: int) -> tuple[list[Any], list[str]]:
         with server.server.connect(database="shop") as connection:
             cursor = connection.cursor(pymysql.cursors.SSCursor)
@@ -143,7 +143,7 @@ def _pymysql(server: MysqlRig, rows: int) -> Cost:
     return _library(read, rows // _LIBRARY_SHARE)
 
 
-def _mysqlclient(server: MysqlRig, rows: int) -> Cost:
+def _mysqlclient(server: MysqlRig, rows: int) -> CpuCost:
     import MySQLdb
 
     def read(limit: int) -> tuple[list[Any], list[str]]:
@@ -161,11 +161,11 @@ def _mysqlclient(server: MysqlRig, rows: int) -> Cost:
     return _library(read, rows // _LIBRARY_SHARE)
 
 
-def _library(read: Callable[[int], tuple[list[Any], list[str]]], rows: int) -> Cost:
+def _library(read: Callable[[int], tuple[list[Any], list[str]]], rows: int) -> CpuCost:
     """Rows of a driver as Parquet, the way one would write it by hand."""
     begun, cpu = time.perf_counter(), time.process_time()
     found, names = read(rows)
     columns = [pa.array(column) for column in zip(*found, strict=True)]
     table = pa.Table.from_arrays(columns, names=names)
     pq.write_table(table, pa.BufferOutputStream(), compression="zstd", compression_level=1)
-    return Cost(time.perf_counter() - begun, time.process_time() - cpu, rows=len(found))
+    return CpuCost(time.perf_counter() - begun, time.process_time() - cpu, rows=len(found))

@@ -11,7 +11,7 @@ from psycopg2.extras import LogicalReplicationConnection
 from devtools.benchmarks import orders
 from devtools.benchmarks.equality import assert_equal
 from devtools.benchmarks.result import Result, result
-from devtools.benchmarks.rig import Cost, Rig, rig, run_until_idle, watch_sender
+from devtools.benchmarks.rig import CaptureRig, CpuCost, rig, run_until_idle, watch_sender
 from tideline.settings import Settings
 
 NAME = "postgres_capture"
@@ -34,7 +34,7 @@ def run(rows: int) -> Iterator[Result]:
 
 
 def _workload(
-    server: Rig, settings: Settings, workload: str, changes: int, goal_us: float
+    server: CaptureRig, settings: Settings, workload: str, changes: int, goal_us: float
 ) -> Iterator[Result]:
     # The first one finds the log on the disk, and what comes after it in memory.
     null = min(_drain(server), _drain(server), key=lambda cost: cost.wall_s)
@@ -67,7 +67,7 @@ def _workload(
     )
 
 
-def _drain(server: Rig) -> Cost:
+def _drain(server: CaptureRig) -> CpuCost:
     """Read everything that the pipeline's slot would send, and drop it."""
     cursor = server.cursor
     cursor.execute("SELECT pg_copy_logical_replication_slot('tideline_shop', %s, false)", (_SLOT,))
@@ -89,14 +89,14 @@ def _drain(server: Rig) -> Cost:
                 time.sleep(0.002)
             elif message.payload.endswith(end.encode()):
                 break
-        cost = Cost(time.perf_counter() - begun, time.process_time() - cpu)
+        cost = CpuCost(time.perf_counter() - begun, time.process_time() - cpu)
     cost.sender_cpu_s = sender.cpu_s
     connection.close()
     _drop(server)
     return cost
 
 
-def _drop(server: Rig) -> None:
+def _drop(server: CaptureRig) -> None:
     for _ in range(100):
         server.cursor.execute(
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"

@@ -10,7 +10,7 @@ import psycopg2
 from devtools.benchmarks import orders
 from devtools.benchmarks.equality import assert_equal
 from devtools.benchmarks.result import Result, result
-from devtools.benchmarks.rig import Cost, Rig, rig, run_until_idle
+from devtools.benchmarks.rig import CaptureRig, CpuCost, rig, run_until_idle
 
 NAME = "postgres_dump"
 CHUNK_ROWS = 50_000
@@ -53,10 +53,10 @@ class _Nothing:
         return b""
 
 
-def _copy(server: Rig) -> Cost:
+def _copy(server: CaptureRig) -> CpuCost:
     connection = psycopg2.connect(server.dsn)
     begun, cpu = time.perf_counter(), time.process_time()
     connection.cursor().copy_expert("COPY orders TO STDOUT (FORMAT csv)", _Nothing())
-    cost = Cost(time.perf_counter() - begun, time.process_time() - cpu)
+    cost = CpuCost(time.perf_counter() - begun, time.process_time() - cpu)
     connection.close()
     return cost

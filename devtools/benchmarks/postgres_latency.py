@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from devtools.benchmarks import orders
 from devtools.benchmarks.result import Result, result
-from devtools.benchmarks.rig import Rig, rig
+from devtools.benchmarks.rig import CaptureRig, rig
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
@@ -46,7 +46,7 @@ def run(rows: int) -> Iterator[Result]:
 
 
 def _capture_while_writing(
-    server: Rig, settings: Settings, count: int, durable: dict[int, float]
+    server: CaptureRig, settings: Settings, count: int, durable: dict[int, float]
 ) -> dict[int, float]:
     """Commit times by id; ``durable`` gets, per manifest number, when it was in the store."""
     committed: dict[int, float] = {}
@@ -71,7 +71,7 @@ def _capture_while_writing(
     return committed
 
 
-def _write(server: Rig, count: int, mine: int, committed: dict[int, float]) -> None:
+def _write(server: CaptureRig, count: int, mine: int, committed: dict[int, float]) -> None:
     connection = psycopg2.connect(server.dsn)
     connection.autocommit = True
     cursor = connection.cursor()

@@ -32,7 +32,7 @@ IDLE_S = 0.5
 
 
 @dataclass
-class Rig:
+class CaptureRig:
     """A source with a database ``shop``; ``cursor`` is on it, in autocommit."""
 
     folder: Path
@@ -60,7 +60,7 @@ class Rig:
 
 
 @contextmanager
-def rig(**server: str) -> Iterator[Rig]:
+def rig(**server: str) -> Iterator[CaptureRig]:
     """A PostgreSQL and a Valkey of their own, gone at the end."""
     with TemporaryDirectory(prefix="tideline-bench-") as name:
         folder = Path(name)
@@ -75,12 +75,12 @@ def rig(**server: str) -> Iterator[Rig]:
             admin.close()
             connection = psycopg2.connect(postgres.dsn("shop"))
             connection.autocommit = True
-            yield Rig(folder, postgres, valkey, connection.cursor())
+            yield CaptureRig(folder, postgres, valkey, connection.cursor())
             connection.close()
 
 
 @dataclass
-class Cost:
+class CpuCost:
     """What a stretch of work took: seconds of wall and of CPU (this process; another's)."""
 
     wall_s: float = 0.0
@@ -90,7 +90,9 @@ class Cost:
     latencies_s: list[float] = field(default_factory=list)
 
 
-def run_until_idle(settings: Settings, rig: Rig | None = None, *, begin: str = "reading") -> Cost:
+def run_until_idle(
+    settings: Settings, rig: CaptureRig | None = None, *, begin: str = "reading"
+) -> CpuCost:
     """Run the worker in this process until it is idle; with ``rig``, watch its walsender.
 
     The wall goes from when it first reaches the point ``begin`` (it reads the log; it orders the
@@ -111,7 +113,7 @@ def run_until_idle(settings: Settings, rig: Rig | None = None, *, begin: str = "
     number = before.manifest.manifest_number if before else 0
     links = list(chain.links(number + 1, after.manifest.manifest_number)) if after else []
     rows = sum(part.rows for link in links for part in link.manifest.parts)
-    return Cost(clock.wall_s, time.process_time() - cpu, sender.cpu_s, rows)
+    return CpuCost(clock.wall_s, time.process_time() - cpu, sender.cpu_s, rows)
 
 
 class _Clock:
@@ -145,7 +147,7 @@ class Sender:
 
 
 @contextmanager
-def watch_sender(rig: Rig) -> Iterator[Sender]:
+def watch_sender(rig: CaptureRig) -> Iterator[Sender]:
     sender, stop = Sender(), threading.Event()
 
     def watch() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from devtools.benchmarks.clocks import clocks, since
 from devtools.benchmarks.result import Result, result
-from devtools.benchmarks.rig import Rig, rig, run_until_idle
+from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle
 from tideline.contract.receipt import Outcome
 from tideline.delta_jars import delta_jars
 from tideline.planner import plan_merge
@@ -59,7 +59,7 @@ def run(rows: int) -> Iterator[Result]:
 
 
 def _rounds(
-    spark: Any, server: Rig, settings: Settings, rows: int
+    spark: Any, server: CaptureRig, settings: Settings, rows: int
 ) -> tuple[float, float, Counter[str]]:
     """CPU and wall seconds of the last plan, and its jobs."""
     taken, jobs = (0.0, 0.0), Counter[str]()

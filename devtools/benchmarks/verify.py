@@ -10,7 +10,7 @@ import psutil
 
 from devtools.benchmarks import orders
 from devtools.benchmarks.result import Result, result
-from devtools.benchmarks.rig import Rig, rig, run_until_idle
+from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle
 from tideline.contract.request import DumpRequest
 from tideline.contract.verification import Proof
 from tideline.control import Asker
@@ -65,7 +65,7 @@ def run(rows: int) -> Iterator[Result]:
 
 
 def _round(
-    spark: Any, server: Rig, settings: Settings, rows: int, number: int
+    spark: Any, server: CaptureRig, settings: Settings, rows: int, number: int
 ) -> tuple[float, float, float, float]:
     """CPU seconds of a dump, its merge, what a verification reads, and the comparison."""
     dumped = _asked(settings, server, DumpRequest(f"dump-{number}", (TABLE,)))
@@ -89,7 +89,7 @@ def _round(
     return dumped, merged, read, compared
 
 
-def _asked(settings: Settings, server: Rig, request: DumpRequest) -> float:
+def _asked(settings: Settings, server: CaptureRig, request: DumpRequest) -> float:
     """CPU seconds of a worker that serves ``request`` and ends."""
     with closing(Asker(settings.control, settings.pipeline)) as asker:
         asker.ask(request)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from devtools.simulation.faults import Fault, KillPoint
 from devtools.simulation.mutants import Mutant, named
-from devtools.simulation.run import Result, simulate
+from devtools.simulation.run import SimulationResult, simulate
 from devtools.simulation.scenario import Scenario, draw, without_faults
 
 SEEDS_MAX = 100
@@ -68,7 +68,7 @@ def run_seed(seed: int) -> tuple[int, list[str], Counter[str], Counter[str]]:
     return seed, words_of(result), result.hits, Counter(result.counts)
 
 
-def words_of(result: Result) -> list[str]:
+def words_of(result: SimulationResult) -> list[str]:
     return [str(violation) for violation in result.violations]
 
 

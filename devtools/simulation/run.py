@@ -46,7 +46,7 @@ _QUIET_S = 1.0
 
 
 @dataclass(slots=True)
-class Result:
+class SimulationResult:
     """How a run went. ``digest`` is of all that happened; ``stops`` are the errors that ended
     workers, ``hits`` what was injected with effect."""
 
@@ -58,7 +58,7 @@ class Result:
     stops: list[str] = field(default_factory=list)
 
 
-def simulate(scenario: Scenario, flaws: frozenset[str] = frozenset()) -> Result:
+def simulate(scenario: Scenario, flaws: frozenset[str] = frozenset()) -> SimulationResult:
     """Let ``scenario`` happen, with the seeded bugs ``flaws``, and judge it."""
     rig = Rig(scenario, flaws)
     try:
@@ -67,7 +67,7 @@ def simulate(scenario: Scenario, flaws: frozenset[str] = frozenset()) -> Result:
     finally:
         rig.world.close()
     violations = [*check(history), *rig.board.complaints]
-    return Result(
+    return SimulationResult(
         scenario,
         violations,
         rig.board.hits,

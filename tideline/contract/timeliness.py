@@ -73,7 +73,7 @@ class Objective:
     within_us: int
 
 
-class ObjectiveKept(msgspec.Struct, frozen=True):
+class Kept(msgspec.Struct, frozen=True):
     """How far the objective was kept since ``since_us``: of ``changes``, ``late`` were late.
 
     ``percent`` were in time, None without changes. ``burn`` is the share of late changes by the
@@ -102,7 +102,7 @@ def decode_run(raw: bytes, at: str = "") -> MergeRun:
 _READER = DocumentReader(MergeRun, version=RUN_VERSION, features=frozenset(), name="merge run")
 
 
-def kept(objective: Objective, figures: Iterable[Timeliness], since_us: int) -> ObjectiveKept:
+def kept(objective: Objective, figures: Iterable[Timeliness], since_us: int) -> Kept:
     """What those ``figures`` say together that became queryable at ``since_us`` or later.
 
     Raises InvariantBroken for more late changes than changes.
@@ -119,7 +119,7 @@ def kept(objective: Objective, figures: Iterable[Timeliness], since_us: int) -> 
         if one.changes:
             slowest = max(one.slowest_us, slowest or 0)
     allowed = 1 - objective.percent / 100
-    return ObjectiveKept(
+    return Kept(
         objective_percent=objective.percent,
         within_s=objective.within_us / 1_000_000,
         since_us=since_us,

@@ -11,7 +11,7 @@ from tideline.contract.document import written_version
 from tideline.contract.json_schemas import DIALECT
 from tideline.contract.modes import Mode
 from tideline.contract.request import Answer
-from tideline.contract.timeliness import ObjectiveKept
+from tideline.contract.timeliness import Kept
 from tideline.control import WorkerStatus
 from tideline.planner.verified import VerifiedThrough
 from tideline_console.freshness import Lateness
@@ -116,7 +116,7 @@ class TableStatus(msgspec.Struct, frozen=True):
     hint: str | None = None
     complete_through_us: int | None = None
     late: Lateness | None = None
-    slo: ObjectiveKept | None = None
+    slo: Kept | None = None
     pending: int | None = 0
     verified: VerifiedThrough | None = None
     mode: Mode | None = None
@@ -145,7 +145,7 @@ class Status(msgspec.Struct, frozen=True):
     dumps: tuple[Answer, ...] = ()
     ended: tuple[Answer, ...] = ()
     paused: bool = False
-    slo: ObjectiveKept | None = None
+    slo: Kept | None = None
     control_error: str | None = None
     warehouse_error: str | None = None
     version: int = written_version(STATUS_VERSION)

@@ -25,7 +25,7 @@ from tideline.contract.manifest import (
 from tideline.contract.modes import Mode
 from tideline.contract.position import PostgresPosition, SourceIdentity
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
-from tideline.contract.timeliness import ObjectiveKept
+from tideline.contract.timeliness import Kept
 from tideline.control import WorkerStatus
 from tideline.planner import MergeProgress
 from tideline_capture.sources.finding import check_clocks
@@ -329,7 +329,7 @@ def golden() -> dict[str, Status]:
                 hint="tideline dump public.orders",
                 complete_through_us=NOW - 60 * SECOND,
                 late=Lateness(Stage.TABLE, "it is unproven", "tideline dump public.orders"),
-                slo=ObjectiveKept(99.0, 30.0, NOW - 3600 * SECOND, 200, 4, 98.0, 2.0, 61.5),
+                slo=Kept(99.0, 30.0, NOW - 3600 * SECOND, 200, 4, 98.0, 2.0, 61.5),
                 pending=2,
                 mode=Mode.CURRENT,
                 mode_wanted=Mode.HISTORY,
@@ -350,7 +350,7 @@ def golden() -> dict[str, Status]:
             ),
         ),
         paused=True,
-        slo=ObjectiveKept(99.0, 30.0, NOW - 3600 * SECOND),
+        slo=Kept(99.0, 30.0, NOW - 3600 * SECOND),
         control_error="redis cannot be reached",
         warehouse_error="not readable",
     )

@@ -46,7 +46,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         found.append(given["uncut"])
         return wanted(**given)
 
-    monkeypatch.setattr("tideline.planner.starts.Wanted", note)
+    monkeypatch.setattr("tideline.planner.starts.Needs", note)
     return found
 
 

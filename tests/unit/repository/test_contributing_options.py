@@ -113,7 +113,7 @@ def test_no_command_names_an_option_of_requests_by_hand() -> None:
 
 
 def test_each_command_is_a_function_of_the_commands_folder() -> None:
-    folder = ROOT / "console" / "commands"
+    folder = ROOT / "console" / "tideline_console" / "commands"
     for command in entry._COMMANDS:
         file = Path(inspect.getsourcefile(inspect.unwrap(command)) or "")
         assert file.parent == folder
