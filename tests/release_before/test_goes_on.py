@@ -1,0 +1,148 @@
+"""Going on with what the release before has left in the middle of its work.
+
+Today's jobs run its plans, and today's worker takes its chain over, on a server that stands in for
+the one that was captured (docs/RELEASES.md).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.fixtures.capture import Pipeline, poll
+from tests.fixtures.settings import as_toml
+from tests.release_before.golden import (
+    OPEN,
+    TABLES,
+    Golden,
+    chain_of,
+    counted,
+    planner_settings,
+    settings_of,
+)
+from tests.release_before.stand_in import Stand, StandIn
+from tests.spark.test_verify import SharedJobs
+from tideline.contract.manifest import OpenState
+from tideline.contract.plan import Plan
+from tideline.contract.receipt import Outcome
+from tideline.contract.request import Action, Command, DumpRequest, RequestState
+from tideline.contract.verification import Proof
+from tideline.planner.verification import VerificationRun, merge_up
+from tideline.planner.verified import read_verification, store_verification
+from tideline.planner.verifying import plan_verification
+from tideline.settings import Settings
+from tideline.store.chain import Link
+from tideline.store.objects import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ALIKE = ("now", "bag", "big")
+"""Targets that are as the source is."""
+
+
+@pytest.mark.timeout(900)
+def test_this_release_goes_on(
+    golden: Golden, stand_in: StandIn, valkey: Any, spark: SparkSession, tmp_path: Path
+) -> None:
+    settings = planner_settings(golden)
+    merge(spark, golden.moved_plan(stored(settings, "plans/waits.json")))
+    _, tail = chain_of(settings)
+    with Pipeline(*source_of(golden, stand_in, valkey, tail), tmp_path) as shop:
+        jobs = SharedJobs(shop, spark)
+        compare_what_was_read(golden, settings, jobs)
+        finish_requests(golden, shop)
+        for table in TABLES:
+            assert shop.table(golden.name(table)).generation == 0, "nothing began a new target"
+        merge_up(shop.settings, jobs, "last", [golden.name(table) for table in TABLES])
+        check_targets(golden)
+        prove(golden, shop, jobs)
+
+
+def stored(settings: Settings, key: str) -> bytes:
+    raw = open_store(settings.store).get(f"{settings.pipeline}/{key}")
+    assert raw is not None
+    return raw
+
+
+def merge(spark: SparkSession, plan: Plan) -> None:
+    from tideline_spark.merge import run_plan  # heavy
+
+    receipt = run_plan(spark, plan)
+    assert {one.outcome for one in receipt.tables} == {Outcome.APPLIED}, receipt
+
+
+def source_of(golden: Golden, stand_in: StandIn, valkey: Any, tail: Link) -> tuple[Stand, Path]:
+    """The server that stands in, with what had happened after the worker's death, and the file
+    with the settings for it."""
+    source = stand_in(golden, tail.manifest)
+    source.run(*golden.source["later"])
+    url = source.source["url"]
+    config = golden.folder / "tideline.toml"
+    config.touch(mode=0o600)
+    config.write_text(as_toml(settings_of(golden, url, valkey.url())))
+    return source, config
+
+
+def compare_what_was_read(golden: Golden, settings: Settings, jobs: SharedJobs) -> None:
+    """The verification whose plan was made before, and not run."""
+    result = jobs.compare(
+        golden.moved_verification(stored(settings, "verifications/read~2E1/plan.json"))
+    )
+    assert {one.proof for one in result.tables} <= {Proof.EQUAL, Proof.MOVING}, result
+    store_verification(settings, result)
+    assert read_verification(settings, "read.1") == result
+
+
+def finish_requests(golden: Golden, shop: Pipeline[Stand]) -> None:
+    """A worker takes the chain over, and what was asked of the one before it ends as asked."""
+    before = shop.manifest()
+    worker = shop.start()
+    poll("the chain is taken over", lambda: shop.manifest().term == before.term + 1)
+    opened = {one.request.request_id: one for one in shop.state().requests}
+    assert opened["paused"].paused
+    with shop.asking() as asker:
+        asker.command(Command("go-on", Action.RESUME, requests=("paused",)))
+    shop.hurry()
+    state: OpenState = shop.wait_state("all requests end", lambda found: not found.requests)
+    ends = {one.request_id: one.state for one in state.recent}
+    assert {name: ends[name] for name in OPEN} == dict.fromkeys(OPEN, RequestState.DONE)
+    shop.catch_up(worker)
+    worker.terminate()
+    again = [m for m in shop.manifests() if m.manifest_number > before.manifest_number]
+    assert "check" in {one.request_id for m in again for one in m.checks}, "it went on reading"
+
+
+def check_targets(golden: Golden) -> None:
+    """Each is what the release before made of the same, and the source has."""
+    for table in TABLES:
+        found, expected = golden.target(table), golden.expected["warehouse"][table]
+        assert counted(found) == counted(expected), table
+    for table in ALIKE:
+        rows = golden.expected["source"][table]
+        assert len(golden.target(table)) == len(rows), table
+
+
+def prove(golden: Golden, shop: Pipeline[Stand], jobs: SharedJobs) -> None:
+    """The verification that was half read, and one that is asked for now."""
+    ended = next(one for one in shop.state().recent if one.request_id == "check")
+    assert ended.manifest_number is not None
+    names = [golden.name(table) for table in ("now", "past")]
+    planned = plan_verification(
+        shop.settings,
+        "check",
+        verify_id="check.1",
+        finished_in=ended.manifest_number,
+        tables=names,
+        last_call=True,
+    )
+    proofs = {one.table: one.proof for one in jobs.compare(planned.plan).tables}
+    assert proofs.keys() == set(names) and set(proofs.values()) <= {Proof.EQUAL, Proof.MOVING}
+    worker = shop.start()
+    tables = tuple(golden.name(table) for table in ("now", "soft", "past", "big"))
+    request = DumpRequest("now-all", tables, purpose="verify")
+    result = VerificationRun(shop.settings, jobs, request, passes_max=2).run(repair=False)
+    assert {one.table: one.proof for one in result.tables} == dict.fromkeys(tables, Proof.EQUAL)
+    worker.terminate()
