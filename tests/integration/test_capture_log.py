@@ -83,6 +83,7 @@ def test_messages_of_others_do_not_hold_the_position_back(shop: Pipeline[Databas
         for number in range(5):
             captured = shop.manifest().last_seq
             cursor.execute("SELECT pg_logical_emit_message(true, 'other', 'x')")
+            cursor.execute("SELECT pg_logical_emit_message(true, '', '')")
             cursor.execute("SELECT pg_logical_emit_message(true, 'tideline', 'not ours L t 1')")
             cursor.execute("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
             before = int(cursor.fetchone()[0])

@@ -56,12 +56,15 @@ _PREFIX_AT = 10
 """In a message of pgoutput: behind its kind, a byte of flags and its LSN."""
 _LENGTH_BYTES = 4
 _OURS = PREFIX.encode() + b"\0"
+_LEAST_BYTES = _PREFIX_AT + 1 + _LENGTH_BYTES
+"""Of a message whose prefix and content are empty."""
 
 
 def is_another(payload: bytes) -> bool:
-    """Whether a logical message, as pgoutput sends it, is surely nobody's who writes marks. Its
-    content may be a gigabyte: nothing of it is looked at."""
-    return len(payload) > _PREFIX_AT + len(_OURS) and not payload.startswith(_OURS, _PREFIX_AT)
+    """Say whether a logical message, as pgoutput sends it, has a prefix other than ours. Its content
+    may be a gigabyte, of which nothing is read, or empty. False for bytes that are no message:
+    parsing refuses them."""
+    return len(payload) >= _LEAST_BYTES and not payload.startswith(_OURS, _PREFIX_AT)
 
 
 def shortened(payload: bytes) -> bytes:

@@ -350,6 +350,22 @@ class TestLargeMessages:
         assert batch.controls == ()
         assert batch.boundary is not None
 
+    @pytest.mark.parametrize("prefix", ["", "x", "tideline"[:-1], "tidelines", "another"])
+    @pytest.mark.parametrize("content", [b"", b"x", b"tideline"])
+    def test_short_ones_of_others_are_passed_over(self, prefix: str, content: bytes) -> None:
+        """A message shorter than one of ours once stopped the capture as a broken log."""
+        other = logical_message(prefix, content)
+        reader, _ = reader_of([begin(1), other, commit(2000)])
+        assert reader.poll(1000, until_commit=False) == 3
+        batch = reader.take(1)
+        assert batch.controls == () and batch.boundary is not None
+
+    @pytest.mark.parametrize("content", [b"", b"x"])
+    def test_short_ones_with_our_prefix_are_not_ours(self, content: bytes) -> None:
+        reader, _ = reader_of([begin(1), logical_message("tideline", content), commit(2000)])
+        reader.poll(1000, until_commit=False)
+        assert reader.take(1).controls == ()
+
     def test_those_that_look_like_ours_are_cut(self) -> None:
         content = written(MarkKind.LOW, "token", 17) + b"x" * 100_000
         reader, _ = reader_of([begin(1), logical_message("tideline", content)])
