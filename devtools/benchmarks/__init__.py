@@ -1,1 +1,1 @@
-"""Side-by-side measurements; ``python -m benchmarks`` runs them. See README.md."""
+"""Side-by-side measurements; ``python -m devtools.benchmarks`` runs them. See README.md."""

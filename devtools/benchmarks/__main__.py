@@ -1,4 +1,4 @@
-"""``python -m benchmarks [NAME…] [--rows N]``: runs the named ones, all without a name."""
+"""``python -m devtools.benchmarks [NAME…] [--rows N]``: runs the named ones, all without a name."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ALL = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m devtools.benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(_ALL))
     parser.add_argument("--rows", type=int, default=500_000, help="rows of the bulk workload")
     options = parser.parse_args()
