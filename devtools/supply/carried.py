@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 
-from tideline.delta_jars import NAMES as DELTA_JARS
+from tideline.delta_jars import NAMES as JARS
 
 LIBRARIES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
@@ -98,7 +98,7 @@ def jars() -> list[tuple[str, str]]:
     if spark is None or spark.origin is None:
         return []
     listed = {**spark_list(), **_JARS}
-    found = [(name, "Apache-2.0") for name in DELTA_JARS]
+    found = [(name, "Apache-2.0") for name in JARS]
     for path in sorted((Path(spark.origin).parent / "jars").glob("*.jar")):
         name = _artefact(path.stem, listed)
         own = name.startswith("spark-")  # The list is of others' jars.

@@ -29,7 +29,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "LICENCES.md"
 LOCKS = ("image", "developers", "build", "uv")
 ELSEWHERE: Mapping[str, str] = MappingProxyType(
-    {"async-timeout": "Apache-2.0", "colorama": "BSD-3-Clause", "pyyaml-ft": "MIT"}
+    {
+        "async-timeout": "Apache-2.0",
+        "colorama": "BSD-3-Clause",
+        "httpx2-jsfetch": "BSD-3-Clause",
+        "pyyaml-ft": "MIT",
+    }
 )
 """Of packages that the locks have for other platforms or versions of Python."""
 _PINNED = re.compile(r"^([a-z0-9][a-z0-9._-]*)==([^ ;]+)", re.MULTILINE)

@@ -61,9 +61,11 @@ _LEAST_BYTES = _PREFIX_AT + 1 + _LENGTH_BYTES
 
 
 def is_another(payload: bytes) -> bool:
-    """Say whether a logical message, as pgoutput sends it, has a prefix other than ours. Its content
-    may be a gigabyte, of which nothing is read, or empty. False for bytes that are no message:
-    parsing refuses them."""
+    """Say whether a logical message, as pgoutput sends it, has a prefix other than ours.
+
+    Its content may be a gigabyte, of which nothing is read, or empty. False for bytes that are no
+    message: parsing refuses them.
+    """
     return len(payload) >= _LEAST_BYTES and not payload.startswith(_OURS, _PREFIX_AT)
 
 
