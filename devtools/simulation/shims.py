@@ -151,7 +151,7 @@ class Shims:
 @functools.cache
 def _modules() -> list[ModuleType]:
     """The worker's modules, but for its core, which needs nothing of this, and real sources."""
-    rooms = ("capture.", "tideline.store.")
+    rooms = ("tideline_capture.", "tideline.store.")
     strangers = ("tideline_capture.core.", "tideline_capture.sources.")
     return [
         module
