@@ -1,7 +1,7 @@
-"""What Airflow's plugin loader finds here, where the provider is not installed.
+"""The plugin for Airflow's plugin loader, where the provider is not installed.
 
-The loader executes every file of this folder under its bare name, so everything but this is kept
-from it by ``.airflowignore`` and imported as a package.
+The loader executes every file of this folder under its bare name, so ``.airflowignore`` hides
+everything else from it, which is imported as a package.
 """
 
 from tideline_airflow.plugin import TidelinePlugin

@@ -1,1 +1,1 @@
-"""What Tideline's rooms share: the contract, the store, the settings and the planner."""
+"""The packages that all of Tideline shares: the contract, the store, the settings, the planner."""

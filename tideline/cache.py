@@ -1,4 +1,4 @@
-"""Where what was fetched or made once for this machine is kept."""
+"""The cache of files that were fetched or made once for this machine."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tideline.contract.errors import CorruptData, Misconfigured
 
 CACHE_VARIABLE = "TIDELINE_CACHE"
 ORIGIN = "origin"
-"""A file in a folder that was made for something else, with the path of that."""
+"""The name of a file in a folder that was made for another path; it holds that path."""
 
 
 def cache_place() -> Path:
-    """``$TIDELINE_CACHE``, else ``~/.cache/tideline``, whether it is there or not."""
+    """Return ``$TIDELINE_CACHE``, else ``~/.cache/tideline``, whether it exists or not."""
     given = os.environ.get(CACHE_VARIABLE)
     return (Path(given) if given else Path.home() / ".cache" / "tideline").absolute()
 
 
 def cache_folder() -> Path:
-    """The cache, made when it is missing."""
+    """Return the cache, made when it is missing."""
     folder = cache_place()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def rename_into_place(partial: Path, target: Path) -> None:
 def check_sha256(path: Path, expected: str, *, hint: str) -> None:
     """Raise CorruptData, with ``hint``, unless the file's SHA-256 is ``expected`` (64 hex digits).
 
-    What a registry or the cache gives is taken only if it is the file that was looked at when this
+    A file of a registry or the cache is accepted only if it is the one that was reviewed when this
     version was written.
     """
     with path.open("rb") as file:

@@ -1,13 +1,13 @@
-"""What a pipeline asks of its object store in a day: requests, bytes, and their price.
+"""Estimates a pipeline's use of its object store in a day: requests, bytes, and their price.
 
-A model, in mean values, of what worker, passive workers, merges, roll-ups and removal do; a test
-runs the worker beside it. Not in it are starts, dumps, ``tideline status`` and the requests of the
+A model, in mean values, of worker, passive workers, merges, roll-ups and removal; a test compares
+it with a running worker. Not in it are starts, dumps, ``tideline status`` and the requests of the
 warehouse's own store.
 
 The writer's rhythm: a segment opens with its first change and closes after ``flush_s``, or when it
 is full. It is one part for each table with a change in it, and one manifest. When nothing was
-written for ``heartbeat_s``, a heartbeat is. While the log is idle but for our own marks, a manifest
-says once per heartbeat how far it was read, too.
+written for ``heartbeat_s``, a heartbeat is. While the log is idle except for our own watermarks, a
+manifest still says once per heartbeat how far it was read.
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ YEAR_DAYS = 365
 GB = 1e9
 LISTED_MAX = 1_000
 REMOVAL_BLOCKS = 100
-"""Blocks that one look for garbage goes through."""
+"""Blocks that one search for garbage reads."""
 GETS_PER_PART = 3
-"""Spark's, to read one: the file's status, its footer, its columns."""
+"""Spark's requests to read one: the file's status, its footer, its columns."""
 _PART_BYTES, _COLUMN_BYTES = 600, 120
-"""A part without rows, and what a column adds: names, types, page headers."""
+"""Bytes of a part without rows, and those that a column adds: names, types, page headers."""
 _LOOK_S = 0.2
-"""The uploader looks this often whether a heartbeat is due, a passive worker …"""
+"""Seconds between two checks of the uploader whether a heartbeat is due."""
 _PROBE_S = 1.0
-"""… this often whether there is a next manifest."""
+"""Seconds between two probes of a passive worker for a next manifest."""
 
 
 class Traffic(msgspec.Struct, frozen=True):
-    """``tables`` are captured, ``busy`` of them change: ``changes_per_s`` together, a change being
-    of ``row_bytes`` in a part, ``compression`` times that in memory, in ``columns``."""
+    """The load: ``tables`` are captured, ``busy`` of them change: ``changes_per_s`` together, a
+    change being of ``row_bytes`` in a part, ``compression`` times that in memory, in
+    ``columns``."""
 
     tables: int = 100
     busy: int = 100
@@ -73,8 +74,8 @@ class Pace(msgspec.Struct, frozen=True):
 
 
 class Prices(msgspec.Struct, frozen=True):
-    """In one currency: of a thousand requests that write or list, of a thousand that read, and of
-    a GB (10⁹ bytes) stored for a month."""
+    """Prices in one currency: of a thousand requests that write or list, of a thousand that read,
+    and of a GB (10⁹ bytes) stored for a month."""
 
     per_1000_puts: float
     per_1000_gets: float
@@ -82,10 +83,10 @@ class Prices(msgspec.Struct, frozen=True):
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Mean values of a day. ``puts`` (listings among them), ``gets`` (HEADs among them) and
-    ``bytes_written`` are by who makes them. ``stored_bytes``: after a year in which tables were
-    dumped in full often enough for parts to be removed in their time. ``price_per_month`` is that
-    of requests and of what is stored then."""
+    """The cost, in mean values of a day. ``puts`` (listings among them), ``gets`` (HEADs among
+    them) and ``bytes_written`` are by the component that causes them. ``stored_bytes``: after a
+    year in which tables were dumped in full often enough for parts to be removed in their time.
+    ``price_per_month`` is that of the requests and of those stored bytes."""
 
     flush_s: float
     segments: float
@@ -161,10 +162,10 @@ def cost_of(traffic: Traffic, pace: Pace, prices: Prices) -> Cost:
 
 
 def _rhythm(traffic: Traffic, pace: Pace) -> tuple[float, float]:
-    """Segments and heartbeats of a day."""
+    """Return segments and heartbeats of a day."""
     beat_s = pace.heartbeat_s + min(_LOOK_S, pace.heartbeat_s / 4) / 2
-    # Our marks move the position with each round; the first move after a manifest starts a
-    # heartbeat's time, in which the uploader's own heartbeats go on.
+    # Our watermarks move the position with each round; the first move after a manifest starts a
+    # heartbeat's time, in which the uploader's own heartbeats continue.
     round_s = pace.catalog_interval_s
     idle_s = round_s * (math.floor(pace.heartbeat_s / round_s) + 1)
     idle_beats_per_s = math.ceil(idle_s / beat_s) / idle_s
@@ -191,19 +192,20 @@ def _tables_hit(traffic: Traffic, changes: float) -> float:
 
 
 def empty_part_bytes(traffic: Traffic) -> float:
-    """Bytes of a part before its rows."""
+    """Return the bytes of a part before its rows."""
     return _PART_BYTES + _COLUMN_BYTES * traffic.columns
 
 
 def _manifest_bytes(traffic: Traffic, manifests: float, parts: float) -> float:
-    """All manifests of a day; the open state is in one of `STATE_DISTANCE_MAX`."""
+    """Return the bytes of all manifests of a day; the open state is in one of
+    `STATE_DISTANCE_MAX`."""
     empty = _size(parts=0, tables=0)
     states = manifests / STATE_DISTANCE_MAX * traffic.tables * (_size(parts=0, tables=1) - empty)
     return manifests * empty + parts * (_size(parts=1, tables=0) - empty) + states
 
 
 def _size(*, parts: int, tables: int) -> int:
-    """Bytes of a usual manifest."""
+    """Return the bytes of a usual manifest."""
     fingerprint, number = "0123456789abcdef", 1_000_000
     part = Part(
         key=f"pipeline/data/{number:020d}/t-public.some_table-{fingerprint}-0123456789ab.parquet",
@@ -246,7 +248,8 @@ def _size(*, parts: int, tables: int) -> int:
 
 
 def _roll_ups(traffic: Traffic, pace: Pace, blocks: float, row_bytes: float) -> tuple[float, float]:
-    """Files of a day and their bytes: of a block, one per table, or as many as are full."""
+    """Return the files of a day and their bytes: of a block, one per table, or as many as are
+    full."""
     if not blocks or not traffic.changes_per_s:
         return 0.0, 0.0
     tables = _tables_hit(traffic, traffic.changes_per_s * DAY_S / blocks)
@@ -255,12 +258,13 @@ def _roll_ups(traffic: Traffic, pace: Pace, blocks: float, row_bytes: float) -> 
 
 
 def _in_whole_blocks(manifests: float) -> float:
-    """Which share of so many manifests, anywhere in the chain, lies in blocks that are whole."""
+    """Return the share of so many manifests, anywhere in the chain, that lies in whole blocks."""
     return max(0.0, manifests / BLOCK_MANIFESTS - 1) * BLOCK_MANIFESTS / max(manifests, 1)
 
 
 def _passive_gets(manifests: float, pace: Pace) -> float:
-    """Of one passive worker: it probes until there is another manifest, then finds the tail."""
+    """Return the GETs of one passive worker: it probes until there is another manifest, then finds
+    the tail."""
     probe_s = min(_PROBE_S, pace.takeover_after_s / 5)
     every_s = DAY_S / manifests
     turn_s = max(every_s, probe_s)
@@ -269,7 +273,8 @@ def _passive_gets(manifests: float, pace: Pace) -> float:
 
 
 def _planning_gets(traffic: Traffic, manifests: float, merges: float) -> float:
-    """Of one merge: tail and open state, twice; what is new; the tables' schemas; plan, receipt."""
+    """Return the GETs of one merge: tail and open state, twice; what is new; the tables' schemas;
+    plan, receipt."""
     per_merge = manifests / merges
     whole = _in_whole_blocks(per_merge) * per_merge
     tail = 2 * math.log2(manifests * YEAR_DAYS + 2) + 2 + STATE_DISTANCE_MAX / 2

@@ -1,10 +1,10 @@
 """Delta Lake's four jars, fetched once and kept in the cache; after that no network is needed.
 
 Each has to have the SHA-256 that stands here, when it is fetched and whenever it is taken from the
-cache: a jar runs with all that a merge may do.
+cache: a jar runs with all permissions of a merge.
 
-Spark's own resolution brings 33 jars of 174 MB, nearly all of which Spark has already. These four
-(12.7 MB) are what is missing.
+Spark's own resolution brings 33 jars of 174 MB, nearly all of which Spark has already. Only these
+four (12.7 MB) are missing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ SHA256: Mapping[str, str] = MappingProxyType(
         "delta-kernel-defaults": "225c975199e4718b38ee5b7e6da7f19e9585024262b2cec2656b32151a856b0b",
     }
 )
-"""Of ``VERSION``, in hex; a new version brings new ones (docs/SUPPLY_CHAIN.md)."""
+"""SHA-256 of each jar of ``VERSION``, in hex; a new version brings new ones
+(docs/SUPPLY_CHAIN.md)."""
 NAMES: tuple[str, ...] = tuple(SHA256)
 
 _NOT_WANTED = ("org.*", "com.*", "net.*", "jakarta.*", "javax.*", "io.unitycatalog")
@@ -59,12 +60,12 @@ _POM = """\
 
 
 def jars_folder() -> Path:
-    """Where the jars are kept."""
+    """Return the folder of the jars."""
     return cache_folder() / f"delta-{VERSION}"
 
 
 def delta_jars() -> list[Path]:
-    """The four jars for ``spark.jars``, fetched when the cache has them not.
+    """Return the four jars for ``spark.jars``, fetched when the cache lacks them.
 
     Through Maven when ``mvn`` is on PATH, else through Spark's Ivy. Unavailable when neither can
     fetch them; Misconfigured without Java; CorruptData when one is another file than it should be.
@@ -76,8 +77,8 @@ def delta_jars() -> list[Path]:
 
 
 def find_jars(folder: Path) -> list[Path]:
-    """The four jars in ``folder``; Unavailable naming the ones that are not there, CorruptData one
-    that is another file."""
+    """Return the four jars in ``folder``; Unavailable naming the missing ones, CorruptData naming
+    one that is another file."""
     found = [_jar(folder, name) for name in NAMES]
     missing = [name for name, path in zip(NAMES, found, strict=True) if path is None]
     if missing:
@@ -130,7 +131,7 @@ def _with_maven(work: Path, fetched: Path, java: Path) -> None:
 def _with_ivy(work: Path, fetched: Path, java: Path) -> None:
     """Let Spark resolve the package for a job that does nothing, and take the jars from its Ivy.
 
-    A home of its own keeps Ivy from ``~/.m2``: poms without their jars there make it give up.
+    A separate home keeps Ivy from ``~/.m2``: poms without their jars there make it give up.
     """
     job = work / "nothing.py"
     job.write_text("")

@@ -1,7 +1,7 @@
-"""Where Java 17 or newer is.
+"""Finds Java 17 or newer.
 
-Looked for in this order: ``JAVA_HOME``, ``java`` on PATH, the copy unpacked in the cache. What is
-too old (Spark 4.2 needs 17) is passed over.
+Searched in this order: ``JAVA_HOME``, ``java`` on PATH, the copy unpacked in the cache. An older
+Java is skipped: Spark 4.2 needs 17.
 """
 
 from __future__ import annotations
@@ -71,5 +71,5 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def unpacked_folder() -> Path:
-    """Where a Java without root is unpacked, in the cache."""
+    """Return the folder in the cache in which a Java is unpacked without root."""
     return cache_place() / "java-17"

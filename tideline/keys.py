@@ -1,7 +1,7 @@
-"""Keys as people write them: CSV, JSON lines, or the lines of a form.
+"""Parses keys as users write them: CSV, JSON lines, or the lines of a form.
 
 A key is one text per key column, in key order, as the database prints it. Errors name the line,
-never what is in it: keys are row values.
+never its content: keys are row values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Key = tuple[str, ...]
 
 
 def parse_csv(text: str) -> tuple[Key, ...]:
-    """Keys from CSV (RFC 4180); empty lines are passed over."""
+    """Parse keys from CSV (RFC 4180); empty lines are skipped."""
     reader = csv.reader(text.splitlines(keepends=True), strict=True)
     try:
         return tuple(tuple(fields) for fields in reader if fields)
@@ -25,7 +25,7 @@ def parse_csv(text: str) -> tuple[Key, ...]:
 
 
 def parse_json_lines(text: str) -> tuple[Key, ...]:
-    """Keys from JSON lines; numbers keep the digits that the file has."""
+    """Parse keys from JSON lines; numbers keep the digits that the file has."""
     keys = []
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
@@ -45,11 +45,11 @@ def parse_json_lines(text: str) -> tuple[Key, ...]:
 
 
 def parse_line(line: str, number: int, columns: int | None = None) -> Key | None:
-    """The key in line ``number`` of a form; None in an empty one.
+    """Parse the key in line ``number`` of a form; None for an empty one.
 
     A JSON list, or the values separated by commas (one that holds a comma in double quotes). A key
-    of one column, where ``columns`` says that it is one, is the line as it stands, commas and all.
-    Misconfigured where it is not a key, or not one of so many columns.
+    of one column, where ``columns`` says so, is the whole line, including commas. Misconfigured
+    where it is not a key, or not one of so many columns.
     """
     text = line.strip()
     if not text:

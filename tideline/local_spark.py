@@ -1,6 +1,6 @@
 """Settings of a Spark that is one process on this machine: for jobs, and for Airflow to start them.
 
-What right values need is not here: every job sets that itself, wherever it runs.
+Settings that correct results need are not here: every job sets those itself, wherever it runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from tideline.cache import cache_place
 
 LOCAL: Mapping[str, str] = {
-    # The driver is all there is: nothing else may connect to it.
+    # The driver is the only process: nothing else may connect to it.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
@@ -29,34 +29,35 @@ SHORT_LIVED = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=400m"
 )
 """Java options for a session of a few merges: measured, 35 CPU seconds against 59 for the first
-five. A session that stays is better off with the full compiler. With the first compiler alone Java
-keeps 48 MB for compiled code, which merges of nine tables fill; Spark then dies. Java collects all
-of its memory each time that its classes outgrow what it took them for: Spark's are 200 MB."""
+five. A longer session is faster with the full compiler. With the first compiler alone Java keeps 48
+MB for compiled code, which merges of nine tables fill; Spark then dies. Java collects all of its
+memory each time that its classes outgrow the size that it assumes: Spark's are 200 MB."""
 
 QUICK_LAUNCH = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For ``SPARK_LAUNCHER_OPTS``: spark-submit starts a Java just to put a command line together."""
+"""Options for ``SPARK_LAUNCHER_OPTS``: spark-submit starts a Java just to build a command line."""
 
 _QUIET = "-Xlog:cds*=off -Xlog:class+path=off"
-"""What Java says of an archive that it does not use is nobody's concern: it goes on without."""
+"""The option that silences Java about an archive that it does not use: it continues without it."""
 
 
 def short_lived() -> str:
-    """`SHORT_LIVED`, and the archive of Spark's classes where one was made for this machine: Java
-    maps it instead of reading, parsing and checking 16,000 classes of jars. One that does not fit
-    Java passes over; one that is not there must not be named, or it leaves out its own as well."""
+    """Return `SHORT_LIVED`, and the archive of Spark's classes where one was made for this machine:
+    Java maps it instead of reading, parsing and checking 16,000 classes of jars. Java ignores one
+    that does not fit; a missing one must not be named, or Java leaves out its own as well."""
     path = class_archive()
     return SHORT_LIVED if path is None else f"{SHORT_LIVED} {archive_option(path)}"
 
 
 def archive_option(path: Path, name: str = "SharedArchiveFile") -> str:
-    """Java's option ``name`` with the archive at ``path``, as Spark takes options: shell words."""
+    """Format Java's option ``name`` with the archive at ``path``, as Spark takes options: shell
+    words."""
     return f'{_QUIET} "-XX:{name}={path}"'
 
 
 def class_archive() -> Path | None:
     """The archive for the Java and the Spark of jobs that are started here, if there is one.
 
-    Its name ends with its size: Java dies of one that was cut short.
+    Its name ends with its size: Java crashes on a truncated one.
     """
     place = archive_place()
     if place is None:
@@ -65,16 +66,16 @@ def class_archive() -> Path | None:
         for path in place.folder.glob(f"{place.state}-*.jsa"):
             if path == place.named(path.stat().st_size) and os.access(path, os.R_OK):
                 return path
-    except OSError:  # removed meanwhile, or not ours to see
+    except OSError:  # removed in the meantime, or not readable
         return None
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an archive is kept. The folder stands for the Spark, ``state`` for what is installed
-    there now, and for the Java: what was installed anew gets an archive anew. What this does not
-    see Java does, which looks at every jar's time."""
+    """The location of an archive. The folder stands for the Spark, ``state`` for what is installed
+    there now, and for the Java: a new installation gets a new archive. Other changes Java detects
+    itself, by every jar's time."""
 
     folder: Path
     state: str
@@ -84,7 +85,8 @@ class Place:
 
 
 def archive_place() -> Place | None:
-    """None where Java or Spark is not found, or the path is none that options can hold."""
+    """Return the archive's place; None where Java or Spark is not found, or options cannot hold the
+    path."""
     jars, java = _spark_jars(), _java_library()
     if jars is None or java is None:
         return None
@@ -92,13 +94,13 @@ def archive_place() -> Place | None:
         # Whole seconds: layers of images keep no more.
         state = [f"{one} {one.stat().st_size} {int(one.stat().st_mtime)}" for one in (java, jars)]
         folder = cache_place() / "classes" / _digest(str(jars))
-    except (OSError, RuntimeError):  # RuntimeError: nobody's home
+    except (OSError, RuntimeError):  # RuntimeError: a user without a home
         return None
     return None if set('"\\') & set(str(folder)) else Place(folder, _digest(*state))
 
 
 def spark_home() -> Path | None:
-    """Where the Spark is that ``spark-submit`` runs here."""
+    """Return the home of the Spark that ``spark-submit`` runs here."""
     if given := os.environ.get("SPARK_HOME"):
         return Path(given)
     spec = find_spec("pyspark")
@@ -111,7 +113,7 @@ def _spark_jars() -> Path | None:
 
 
 def _java_library() -> Path | None:
-    """Java itself, the file that changes with each version of it."""
+    """Return the file of Java itself, which changes with each version."""
     home, program = os.environ.get("JAVA_HOME"), shutil.which("java")
     if not home and program is None:
         return None

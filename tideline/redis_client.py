@@ -1,4 +1,4 @@
-"""A client for Redis, and its errors in our words: the library quotes the url."""
+"""A client for Redis, with its errors translated to ours: the library quotes the url."""
 
 from __future__ import annotations
 
@@ -29,14 +29,16 @@ _TLS_HINT = (
     " must be for the host of control.url, and its server must have TLS"
 )
 COMMANDS = "+@stream +@sortedset +@string +@transaction +@connection +del +eval +pttl"
-"""What askers and worker need, in the words of Redis's access lists, on the keys ``tideline:*``."""
+"""The commands that clients and worker need, as in Redis's access lists, on the keys
+``tideline:*``."""
 
 
 def connect(control: Control, *, timeout_s: float) -> redis.Redis:
-    """A client for `Control.address` (``redis://``, ``rediss://`` with verified TLS, ``unix://``).
+    """Make a client for `Control.address` (``redis://``, ``rediss://`` with verified TLS,
+    ``unix://``).
 
-    Nothing is sent yet. Every wait is bounded by ``timeout_s``; nothing is repeated inside.
-    Raises Misconfigured for a url that is none, and for files of it that cannot be read.
+    Nothing is sent yet. Every wait is bounded by ``timeout_s``; the client repeats nothing. Raises
+    Misconfigured for an invalid url, and for its files that cannot be read.
     """
     _check_files(control.url.get_secret_value())
     try:
@@ -72,7 +74,7 @@ def _check_files(url: str) -> None:
 
 @contextmanager
 def redis_errors() -> Iterator[None]:
-    """Turn what redis raises into our errors, without any text that could hold a secret."""
+    """Turn redis's exceptions into our errors, without any text that could hold a secret."""
     try:
         yield
     except (redis.RedisError, OSError) as error:
@@ -80,7 +82,8 @@ def redis_errors() -> Iterator[None]:
 
 
 def translate(error: Exception) -> TidelineError:
-    """Unavailable for servers that do not answer, Misconfigured for ones that refuse us."""
+    """Return Unavailable for a server that does not answer, Misconfigured for one that refuses
+    us."""
     refusals = (
         redis.AuthenticationError,
         redis.exceptions.AuthenticationWrongNumberOfArgsError,
@@ -108,7 +111,8 @@ def translate(error: Exception) -> TidelineError:
 
 
 def _no_tls(error: BaseException | None) -> str | None:
-    """Why a handshake failed in a way that another try does not cure; None for other errors."""
+    """Return why a handshake failed in a way that another try does not cure; None for other
+    errors."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return error.verify_message
@@ -119,7 +123,7 @@ def _no_tls(error: BaseException | None) -> str | None:
 
 
 def _reason(error: BaseException) -> str:
-    """The kind of error and its system error number's text; never the library's own words."""
+    """Return the kind of error and its system error number's text; never the library's own text."""
     cause: Any = error.__cause__ or error.__context__ or error
     words = getattr(cause, "strerror", None) or str(error).partition(" ")[0].strip(".,:")
     return f"{type(error).__name__}: {words}"

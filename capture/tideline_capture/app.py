@@ -37,8 +37,8 @@ from tideline_capture.uploader import Restart, Uploader
 from tideline_capture.web import serve
 
 _SWITCH_S = 0.0002
-"""The dumper takes the interpreter's lock once per row; with the default of 5 ms a busy log reader
-would let it have a few hundred rows per second."""
+"""The dumper takes the interpreter's lock once per row. With the default of 5 ms, a busy log reader
+would leave it only a few hundred rows per second."""
 _BACKOFF_S = (0.2, 5.0)
 
 log = structlog.get_logger("tideline.worker")
@@ -51,12 +51,12 @@ def run_worker(
     until_idle_s: float | None = None,
     on_point: OnPoint = pass_by,
 ) -> None:
-    """Capture until a signal to stop (or idle for ``until_idle_s``); then all that was read is
+    """Capture until a stop signal (or ``until_idle_s`` without work); then all that was read is
     durable.
 
-    Raises Fenced when another worker took over, and what stops a pipeline: SourceLost,
-    Misconfigured, CorruptData. ``live`` are the settings as they change meanwhile. ``on_point`` is
-    called at named points, for fault tests.
+    Raises Fenced when another worker took over, and whatever stops a pipeline: SourceLost,
+    Misconfigured, CorruptData. ``live`` holds the settings as they change while the worker runs.
+    ``on_point`` is called at named points, for fault tests.
     """
     sys.setswitchinterval(_SWITCH_S)
     keep_to_lines()
@@ -89,7 +89,7 @@ def run_worker(
         source = source_of(settings, on_point=on_point)
 
         def tell_passive(link: Link) -> None:
-            live.changed()  # The first session begins with what is in force then.
+            live.changed()  # The first session begins with the settings in force then.
             status = metrics.status(writer, link, passive=True, restart_for=live.restart_for)
             desk.publish(status)
 
@@ -137,12 +137,12 @@ def run_worker(
 def _lead(
     live: LiveSettings, source: Source, crew: Crew, lead: Lead, until_idle_s: float | None
 ) -> None:
-    """Session after session, until one ends by itself. The chain is released at the end."""
+    """Run session after session until one ends by itself; release the chain at the end."""
     crew.uploader.start()
     link, state, pause = lead.link, lead.state, _BACKOFF_S[0]
     try:
         if time.monotonic() - lead.since > live.current.capture.heartbeat_s:
-            # This process slept. The source is another worker's to touch, if there is one.
+            # This process was suspended. If there is another worker, the source is its to touch.
             _prove_ownership(crew)
             link, state = crew.uploader.last, crew.uploader.state
         crew.desk.claiming = True
@@ -169,7 +169,7 @@ def _lead(
                     "the session ended; it begins anew from what is durable", reason=str(error)
                 )
             except (SourceLost, Misconfigured):
-                # Or another worker took over, and has moved the source on: then that is to be told.
+                # Or another worker took over and has moved the source on: then report that.
                 with suppress(Unavailable):
                     _prove_ownership(crew, live.current.capture.stop_timeout_s)
                 raise
@@ -190,7 +190,8 @@ def _lead(
 
 
 def _prove_ownership(crew: Crew, timeout_s: float | None = None) -> None:
-    """Append to the chain, whatever is under way; Fenced when another worker has taken over."""
+    """Append to the chain, whatever is in progress; raise Fenced if another worker has taken
+    over."""
     crew.uploader.submit(Restart())
     crew.uploader.drain(timeout_s)
 
@@ -220,7 +221,7 @@ def _limits(settings: Settings) -> CoreLimits:
 
 
 def _applies(settings: Settings) -> Applies:
-    """Whether the worker follows a change that no target can take by a dump of its own."""
+    """Return whether a dump by the worker follows a change that no target can take."""
 
     def applies(table: str, kind: StepKind) -> bool:
         chosen = settings.of_table(parse_table(table)).on_change

@@ -1,10 +1,10 @@
 """Logical types as Arrow types, and the shape of a part's record batch.
 
-A part has Tideline's own columns first, then the table's, then those that only some rows need:
-the key before an update changed it, the row before an update or delete where a table's settings
-ask for that, the names of columns the log did not carry, and the text of values that their type
-cannot hold. A value is never lost on the way: what is NULL in a typed
-column was NULL at the source, or is named in one of the last two.
+A part has Tideline's own columns first, then the table's, then those that only some rows need: the
+key before an update changed it, the row before an update or delete where a table's settings ask for
+that, the names of columns the log did not carry, and the text of values that their type cannot
+hold. No value is lost: what is NULL in a typed column was NULL at the source, or is named in one of
+the last two.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _ARROW: Mapping[Kind, pa.DataType] = {
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """Typed values, and the texts that did not fit (None: all did); both as long as the input.
+    """Typed values, and the texts that did not fit (None: all fitted); both as long as the input.
 
     ``values`` is NULL where the source's value is NULL or ``overflow`` holds a text.
     """
@@ -70,7 +70,7 @@ class Converted:
 
 
 def arrow_type(logical: LogicalType) -> pa.DataType:
-    """The Arrow type of a column of this logical type."""
+    """Return the Arrow type of a column of this logical type."""
     if logical.kind is Kind.DECIMAL:
         return pa.decimal128(logical.precision, logical.scale)
     return _ARROW[logical.kind]
@@ -86,7 +86,7 @@ def part_schema(
     image: bool = False,
     image_overflow: bool = False,
 ) -> pa.Schema:
-    """The Arrow schema of rows of ``schema``.
+    """Return the Arrow schema of rows of ``schema``.
 
     ``before`` names the key columns that have a ``_tl_before_`` column; the flags say whether
     ``_tl_unchanged`` and ``_tl_overflow`` are there. ``image``: the other columns have one too, and
@@ -108,8 +108,11 @@ def part_schema(
 
 
 def image_columns(schema: TableSchema) -> tuple[str, ...]:
-    """The columns that an image of the row before holds. Key columns are not among them: what they
-    were is told by ``_tl_before_`` columns where they changed, and by the row itself elsewhere."""
+    """Return the columns of an image of the row before.
+
+    Key columns are not among them: ``_tl_before_`` columns hold their old values where they
+    changed, and the row itself elsewhere.
+    """
     return tuple(name for name in schema.column_names if name not in schema.key)
 
 
@@ -120,7 +123,7 @@ def _before_fields(schema: TableSchema, names: tuple[str, ...]) -> list[pa.Field
 
 
 def unchanged_lists(names: Sequence[str], marks: np.ndarray) -> pa.ListArray:
-    """``_tl_unchanged``: per row the names that are marked, NULL where none is.
+    """Build ``_tl_unchanged``: per row the names that are marked, NULL where none is.
 
     ``marks`` is boolean, of shape (rows, names).
     """
@@ -133,7 +136,7 @@ def unchanged_lists(names: Sequence[str], marks: np.ndarray) -> pa.ListArray:
 
 
 def overflow_maps(rows: int, texts: Mapping[str, pa.StringArray]) -> pa.MapArray:
-    """``_tl_overflow``: per row column name → text, NULL where no column overflowed.
+    """Build ``_tl_overflow``: per row column name → text, NULL where no column overflowed.
 
     ``texts`` holds per column a string array of ``rows`` values, NULL where nothing overflowed.
     """
@@ -153,7 +156,7 @@ def overflow_maps(rows: int, texts: Mapping[str, pa.StringArray]) -> pa.MapArray
 
 
 def overflowed_columns(batch: pa.RecordBatch) -> tuple[str, ...]:
-    """The columns that ``_tl_overflow`` of ``batch`` names, sorted; () when it has none."""
+    """Return the columns that ``_tl_overflow`` of ``batch`` names, sorted; () when it has none."""
     if batch.schema.get_field_index(OVERFLOW) < 0:
         return ()
     return tuple(sorted(batch.column(OVERFLOW).keys.unique().to_pylist()))

@@ -1,7 +1,7 @@
-"""The threads that talk to the source beside the log reader: dumper and watcher.
+"""Threads that talk to the source alongside the log reader: dumpers and the catalog watcher.
 
-Each owns its connections, hands what it finds to the core through a queue, and stops the session
-by leaving its error in ``failure``.
+Each owns its connections, hands what it finds to the core through a queue, and stops the session by
+leaving its error in ``failure``.
 """
 
 from __future__ import annotations
@@ -58,8 +58,10 @@ class Assistant(threading.Thread):
 
 
 class Dumpers:
-    """Up to ``lanes`` dumpers, which take the chunks they are given from one queue; each is made
-    when there is work for it, so that the source has no connection that nobody uses."""
+    """Up to ``lanes`` dumpers, which take chunk orders from one queue.
+
+    Each is made when there is work for it, so that the source has no unused connection.
+    """
 
     def __init__(
         self,
@@ -80,11 +82,11 @@ class Dumpers:
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended the first of them that ended, if any did."""
+        """The error of the first dumper that failed, if any did."""
         return next((one.failure for one in self._dumpers if one.failure is not None), None)
 
     def give(self, order: ChunkOrder) -> None:
-        """Have the chunk read as soon as one of them is free."""
+        """Have the chunk read as soon as a dumper is free."""
         idle = sum(one.idle for one in self._dumpers)
         if self._orders.qsize() >= idle and len(self._dumpers) < self._lanes:
             dumper = Dumper(self._source, self._key, self._found, self._on_point, self._orders)
@@ -93,7 +95,7 @@ class Dumpers:
         self._orders.put(order)
 
     def stop(self) -> None:
-        """Let them end; to be followed by `join`."""
+        """Let the dumpers end; to be followed by `join`."""
         for dumper in self._dumpers:
             dumper.stopping.set()
         for _ in self._dumpers:
@@ -105,9 +107,11 @@ class Dumpers:
 
 
 class Dumper(Assistant):
-    """Reads the chunks that it finds in ``orders``, one after the other; each is decoded, and its
-    high mark written, in a second thread, while the next one is read. ``idle``: it waits for
-    one."""
+    """Reads the chunks in ``orders``, one after the other.
+
+    A second thread decodes each chunk and writes its high watermark while the next one is read.
+    ``idle``: it waits for an order.
+    """
 
     def __init__(
         self,
@@ -145,7 +149,7 @@ class Dumper(Assistant):
             reader.close()
 
     def _next(self, finisher: _Finisher) -> ChunkOrder | None:
-        """The next order; raises what ended the finisher, and None ends the dumper."""
+        """Return the next order, or None to end the dumper; raise the finisher's error."""
         self.idle = True
         try:
             while not self.stopping.is_set():
@@ -164,7 +168,7 @@ class Dumper(Assistant):
 
 
 class _Finisher(Assistant):
-    """Decodes what the dumper has read, hands it over, and writes the high mark behind it."""
+    """Decodes what the dumper has read, hands it over, and writes the high watermark after it."""
 
     def __init__(
         self, reader: ChunkReader, found: queue.SimpleQueue[Found], on_point: OnPoint
@@ -188,12 +192,12 @@ class _Finisher(Assistant):
 
 
 class Watcher(Assistant):
-    """Catalog rounds (each ends with a heartbeat in the log), and snapshots and looks at the
-    source's load in between.
+    """Catalog rounds (each ends with a heartbeat in the log), with snapshots and load checks
+    between.
 
-    ``started`` has, for each round's token, when it began, ``answered_at`` when the source was last
-    heard (monotonic seconds). ``durable`` is set to the place from which the log is still needed,
-    and the source's clock there; without it the load is not looked at.
+    ``started`` has the start of each round by token, ``answered_at`` the time of the source's last
+    answer (monotonic seconds). ``durable`` is set to the position from which the log is still
+    needed, and the source's clock there; without it the load is not checked.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Chunks that were read to verify → verification parts.
+"""Encodes verification chunks as verification parts.
 
 A verification part holds the rows of one chunk, in the order of its keys: ``_tl_low`` (the sequence
-at the chunk's low mark, the same in every row), ``_tl_op`` (``r``; ``d`` for an asked-for key that
-the source does not have), the table's columns, and ``_tl_overflow``.
+at the chunk's low watermark, the same in every row), ``_tl_op`` (``r``; ``d`` for a requested key
+that the source does not have), the table's columns, and ``_tl_overflow``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tideline_capture.segments import fill, write_part
 
 
 def encode_check(chunk: CheckRows) -> bytes:
-    """The chunk's rows as Parquet."""
+    """Encode the chunk's rows as Parquet."""
     batches = [_marked(chunk, chunk.rows, "r")]
     if chunk.missing is not None and chunk.missing.num_rows:
         batches.append(_marked(chunk, chunk.missing, "d"))
@@ -25,7 +25,7 @@ def encode_check(chunk: CheckRows) -> bytes:
 
 
 def check_schema(schema: TableSchema) -> pa.Schema:
-    """The columns of a verification part."""
+    """Return the columns of a verification part."""
     return pa.schema(
         [
             pa.field("_tl_low", pa.int64()),

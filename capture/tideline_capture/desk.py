@@ -1,7 +1,8 @@
 """The control queue's thread: claims requests for the core, sends its answers.
 
-Redis takes no part in what is durable. When it is away the desk keeps the newest answers and goes
-on; acknowledgements that got lost make an entry come again, and the core joins what it began.
+Durability does not depend on Redis. During an outage this thread keeps the newest answers and
+continues. If an acknowledgement is lost, its entry comes again, and the core joins it to what it
+began.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ log = structlog.get_logger("tideline.desk")
 
 
 class Desk(threading.Thread):
-    """``arrivals`` is what it claimed. Only an active worker claims; a passive one publishes.
+    """The control thread; ``arrivals`` holds what it claimed.
 
-    ``owns`` says whether the chain is surely ours. One that slept must not claim what it can do
-    nothing about, nor write an answer over that of the worker who took over meanwhile: then only
-    its status is sent. ``failure`` is what ended the thread, if not `stop`.
+    Only an active worker claims; a passive one publishes. ``owns`` says whether the chain is surely
+    ours. A worker that was suspended must not claim what it cannot serve, nor overwrite an answer
+    of the worker that took over: then only its status is sent. ``failure`` is the error that ended
+    the thread, if not `stop`.
     """
 
     def __init__(self, requests: RequestQueue, *, on_point: OnPoint = pass_by) -> None:
@@ -71,8 +73,8 @@ class Desk(threading.Thread):
         try:
             while not self._stopping.wait(_POLL_S):
                 self._try(self._send)
-                # While nobody takes them, entries that nobody acknowledges would come every
-                # ``claim_idle_s``, again and again.
+                # While they are not taken, unacknowledged entries would come again every
+                # ``claim_idle_s``.
                 if self.claiming and self.owns() and self.arrivals.qsize() < MESSAGES_MAX:
                     self._try(self._claim)
         except BaseException as error:
@@ -111,7 +113,7 @@ class Desk(threading.Thread):
         return bool(acknowledged or answers or status)
 
     def _try(self, action: Callable[[], bool]) -> None:
-        """``action`` says whether it has talked to the queue; an outage is reported once."""
+        """Run ``action``, which returns whether it used the queue; report an outage once."""
         try:
             if action() and self._away:
                 self._away = False

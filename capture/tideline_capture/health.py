@@ -1,7 +1,7 @@
-"""Whether this process is alive, and ready: what ``/healthz`` and ``/readyz`` of a worker answer.
+"""Liveness and readiness of this process, for a worker's ``/healthz`` and ``/readyz``.
 
-Its loops say when they come round, and the judgement is made when somebody asks, by another thread:
-a loop that hangs cannot hide it. ``docs/METRICS.md`` says what the answers mean.
+Its loops report each turn. The judgement is made on request, by another thread: a loop that hangs
+cannot hide it. ``docs/METRICS.md`` says what the answers mean.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tideline.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class HealthVerdict:
-    """An answer, with its reason for people; no secret and no row's value is in it."""
+    """An answer with its reason, for people; it contains no secret and no row's value."""
 
     ok: bool
     reason: str
@@ -31,21 +31,21 @@ class Loop:
         self._turned_at: float | None = None
 
     def turn(self) -> None:
-        """Say that the loop came round; called by its own thread alone."""
+        """Report a turn of the loop; called by its own thread alone."""
         self._turned_at = self._clock()
 
     @property
     def silent_s(self) -> float | None:
-        """How long ago it came round; None before the first time."""
+        """Return the seconds since the loop's last turn; None before the first one."""
         return None if self._turned_at is None else self._clock() - self._turned_at
 
 
 class Health:
-    """What the worker's threads tell of themselves.
+    """The reports of the worker's threads.
 
-    ``limit_s``: a loop that has not come round for longer hangs. ``patience_s``: an active worker
-    that has not read, or is not surely the chain's owner, for longer is not ready; nor is a passive
-    one whose looks at the chain were not answered for as long.
+    ``limit_s``: a loop without a turn for longer hangs. ``patience_s``: an active worker that has
+    not read, or is not surely the chain's owner, for longer is not ready; nor is a passive one
+    whose probes of the chain were not answered for as long.
     """
 
     def __init__(
@@ -68,20 +68,21 @@ class Health:
         self.main.turn()
 
     def saw_chain(self) -> None:
-        """A passive worker's look at the chain was answered."""
+        """Note that a passive worker's probe of the chain was answered."""
         self._chain_seen.turn()
 
     def active(self, owns: Callable[[], bool]) -> None:
-        """From here on this worker extends the chain; ``owns``: whether it is surely its own."""
+        """Note that this worker extends the chain from now on; ``owns``: whether it is surely its
+        own."""
         self._owns = owns
         self._active = True
 
     def reading(self, reads: bool) -> None:
-        """Whether a session reads the source's log now."""
+        """Note whether a session reads the source's log now."""
         self._reading = reads
 
     def alive(self) -> HealthVerdict:
-        """Whether every loop came round in the last ``limit_s``."""
+        """Judge whether every loop had a turn in the last ``limit_s``."""
         ages = [(one.name, one.silent_s) for one in (self.main, self.uploader)]
         seen = [(name, age) for name, age in ages if age is not None]
         for name, age in seen:
@@ -95,7 +96,8 @@ class Health:
         return HealthVerdict(True, f"{words}; {self.limit_s:g} s are allowed")
 
     def ready(self) -> HealthVerdict:
-        """Whether this worker is active and reads the log, or passive and able to take over."""
+        """Judge whether this worker is active and reads the log, or passive and able to take
+        over."""
         if self._stopping():
             return HealthVerdict(False, "stopping")
         return self._active_ready() if self._active else self._passive_ready()
@@ -124,7 +126,7 @@ class Health:
 
 
 def health_of(settings: Settings, stopping: threading.Event) -> Health:
-    """Made for ``settings``, until ``stopping``."""
+    """Build the health of a worker with ``settings``, until ``stopping``."""
     return Health(
         limit_s=limit_of(settings),
         patience_s=settings.capture.takeover_after_s,
@@ -133,6 +135,6 @@ def health_of(settings: Settings, stopping: threading.Event) -> Health:
 
 
 def limit_of(settings: Settings) -> float:
-    """How long one turn may take at the most: it waits for an answer of the source, and for one of
-    the store with all repetitions."""
+    """Return the longest time of one turn: a wait for the source, and one for the store with all
+    retries."""
     return settings.capture.mark_timeout_s + settings.store.retry_s + settings.store.timeout_s

@@ -1,11 +1,11 @@
-"""Active or passive, by the chain alone.
+"""Decides whether this worker is active or passive, by the chain alone.
 
 Several workers may run; the one that extends the chain is active. Another probes the next
 manifest's name, and when the chain has not grown for ``takeover_after_s`` it appends a *takeover*
 with the next term. The store's create-only PUT decides: the old worker's next append finds its
-number taken and fails as `Fenced`. No lease, no clock of another machine, no Redis is asked. Only
-probes that were answered count towards a takeover; one that failed starts the wait anew, so that
-nobody rushes when a store comes back.
+number taken and fails as `Fenced`. No lease, no other machine's clock and no Redis is involved.
+Only answered probes count towards a takeover; a failed one restarts the wait, so that no worker
+takes over in haste when a store comes back.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ log = structlog.get_logger("tideline.leadership")
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """The chain's end, which this worker wrote, and the open state there. ``since``: when that was
-    known (monotonic seconds)."""
+    """The chain's end, which this worker wrote, and the open state there.
+
+    ``since``: when that was known (monotonic seconds).
+    """
 
     link: Link
     state: OpenState
@@ -38,8 +40,11 @@ class Lead:
 
 
 class Candidate:
-    """Waits for its turn. ``on_passive`` is called with the chain's end while waiting; ``health``
-    is told of each look at the chain that was answered."""
+    """A worker that waits to become active.
+
+    ``on_passive`` is called with the chain's end while waiting; ``health`` is notified of each
+    answered probe of the chain.
+    """
 
     def __init__(
         self,
@@ -65,8 +70,9 @@ class Candidate:
     def acquire(self, origin: Callable[[], tuple[SourceIdentity, SourcePosition]]) -> Lead | None:
         """Become active; None when stopped before that.
 
-        ``origin`` is asked only for a pipeline that has no chain yet: which source it is of, and a
-        position before everything (the real start is known once this worker owns the chain).
+        ``origin`` is called only for a pipeline that has no chain yet: it returns which source it
+        is of, and a position before everything (the real start is known once this worker owns the
+        chain).
         """
         tail: Link | None = None
         while not self._stopping.is_set():
@@ -109,14 +115,15 @@ class Candidate:
         return lead
 
     def _append(self, manifest: Manifest, state: OpenState) -> Lead | None:
-        """None when another worker was first: then read on, and judge anew."""
+        """Append a manifest; None when another worker was first: then read on, and judge again."""
         try:
             return Lead(self._chain.append(manifest), state)
         except Fenced:
             return None
 
     def _abandoned(self, tail: Link) -> bool:
-        """Whether the chain did not grow behind ``tail`` for as long as it takes."""
+        """Return whether the chain did not grow behind ``tail`` for as long as a takeover
+        requires."""
         number = tail.manifest.manifest_number + 1
         since = self._clock()
         if not self._waiting:
@@ -137,7 +144,7 @@ class Candidate:
             except Unavailable as error:
                 log.warning("the store is unavailable; the wait starts anew", reason=str(error))
                 since = self._clock()
-            # A probe says how the chain was when it was sent, however late the answer came.
+            # A probe shows the chain at the time it was sent, however late the answer came.
             if asked - since >= self._takeover_after_s:
                 return True
             self._stopping.wait(self._pause_s)

@@ -1,9 +1,9 @@
 """Settings that change while the worker runs.
 
-The file is looked at every few seconds. Where it says something new that a session goes by, the
-session ends at a transaction's end and the next one begins with it, from what is durable: nothing
-is captured twice, and nothing is missed. A file with mistakes changes nothing, and what counts
-after a restart only is named. Which settings are which: `tideline.settings.effects`.
+The file is checked every few seconds. When a setting that sessions use has changed, the session
+ends at a transaction's end, and the next one begins with it from what is durable: nothing is
+captured twice, and nothing is missed. A file with mistakes changes nothing; a change that needs a
+restart is only named. `tideline.settings.effects` says which settings are which.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ log = structlog.get_logger("tideline.settings")
 
 
 class LiveSettings:
-    """``current`` are the settings in force; ``restart_for`` names the keys that the file says
-    otherwise and that count after a restart only. ``modified`` tells when the file was changed last
-    (None: there is none), ``load`` reads it."""
+    """The settings in force (``current``), and the changed keys that need a restart
+    (``restart_for``).
+
+    ``modified`` returns when the file was last changed (None: there is none), ``load`` reads it.
+    """
 
     def __init__(
         self,
@@ -42,13 +44,15 @@ class LiveSettings:
         self._modified = modified
         self._load = load
         self._clock = clock
-        # Not looked at yet: it may have changed since ``settings`` were read.
+        # Not checked yet: it may have changed since ``settings`` were read.
         self._seen: float | None = None
         self._looked_at = clock()
 
     def changed(self) -> bool:
-        """Whether ``current`` has anything new for a session since this was asked last. Looks every
-        `LOOK_S` at most."""
+        """Return whether ``current`` has changed for sessions since the last call.
+
+        Checks the file every `LOOK_S` at most.
+        """
         if self._load is None or self._clock() - self._looked_at < LOOK_S:
             return False
         self._looked_at = self._clock()

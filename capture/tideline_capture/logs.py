@@ -1,4 +1,4 @@
-"""How the worker's log shows what others wrote: names, reasons, a server's words."""
+"""Makes text from outside (names, reasons, a server's messages) printable in the worker's log."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tideline.contract.printable import printable
 
 
 def keep_to_lines() -> None:
-    """Have every line of the log be one of ours, whatever is in a name: its texts are `printable`.
+    """Make every log line one of ours, whatever a name contains: its texts are `printable`.
 
-    What is configured besides stays; called again, it changes nothing.
+    Other configuration stays; a second call changes nothing.
     """
     processors = structlog.get_config()["processors"]
     if one_line not in processors:
@@ -24,14 +24,14 @@ def keep_to_lines() -> None:
 def one_line(
     _logger: object, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """The event with texts that are `printable`, also those in lists."""
+    """Return the event with texts that are `printable`, also those in lists."""
     for name, value in event.items():
         event[name] = _shown(value)
     return event
 
 
 class _Shown(str):
-    """A text that was made printable. In quotes it is not escaped a second time."""
+    """A text that was made printable; in quotes it is not escaped a second time."""
 
     __slots__ = ()
 

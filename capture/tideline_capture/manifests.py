@@ -1,4 +1,4 @@
-"""The manifests of this worker: each is made here, and follows the chain's tail."""
+"""Makes this worker's manifests; each follows the chain's tail."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tideline_capture.core.segment import Segment
 from tideline_capture.segments import EncodedPart
 
 _BODY = {one.name for one in fields(Segment)} & set(Manifest.__struct_fields__) - {"state"}
-"""What a closed segment and its manifest both have."""
+"""The fields that a closed segment and its manifest share."""
 
 
 def make_manifest(after: Link | None, **body: Any) -> Manifest:
     """Make a manifest: a heartbeat, but for what ``body`` says.
 
-    It repeats where the source's log and clock are, and nothing else that ``after`` holds. The
-    first of a chain has its pipeline, writer, position and identity from ``body``.
+    It repeats the source's log position and clock, and nothing else that ``after`` holds. The first
+    of a chain has its pipeline, writer, position and identity from ``body``.
     """
     if after is None:
         made = {
@@ -66,7 +66,7 @@ def make_manifest(after: Link | None, **body: Any) -> Manifest:
 def first_manifest(
     pipeline: str, writer: str, identity: SourceIdentity, begin: SourcePosition
 ) -> Manifest:
-    """Make the manifest that a chain begins with."""
+    """Make the first manifest of a chain."""
     return make_manifest(
         None,
         pipeline=pipeline,
@@ -114,8 +114,8 @@ class Manifests:
     def segment(
         self, sealed: Segment, parts: Iterable[Part], checks: Iterable[Check] = ()
     ) -> Manifest:
-        """The manifest that commits ``sealed``, whose rows are in ``parts``, and what was read to
-        verify in ``checks``."""
+        """Make the manifest that commits ``sealed``, with its rows in ``parts``, and its
+        verification parts in ``checks``."""
         empty = sealed.last_seq < sealed.first_seq and not sealed.state_changed
         body = {name: getattr(sealed, name) for name in _BODY}
         body |= {
@@ -132,30 +132,36 @@ class Manifests:
         return self._with_state(manifest, changed=sealed.state_changed)
 
     def heartbeat(self, uploading: Iterable[int], *, released: bool = False) -> Manifest:
-        """An empty manifest; ``uploading``: the prefixes of parts that no manifest names yet.
-        ``released``: this writer stops."""
+        """Make an empty manifest.
+
+        ``uploading``: the prefixes of parts that no manifest names yet. ``released``: this writer
+        stops.
+        """
         beat = make_manifest(self.last, uploading=tuple(uploading), released=released)
         return self._with_state(beat, changed=False)
 
     def _ended_here(self, answers: Iterable[Answer]) -> tuple[Answer, ...]:
-        """The answers with the manifest that has them: askers look there whether they are true."""
+        """Return the answers with the number of their manifest: clients check there whether they
+        are true."""
         return tuple(replace(answer, manifest_number=self.next_number) for answer in answers)
 
     def appended(self, link: Link) -> None:
-        """``link`` is in the chain, the next one follows it."""
+        """Note that ``link`` is in the chain; the next manifest follows it."""
         self.last = link
         if link.manifest.state is not None:
             self._state_at = link.manifest.manifest_number
 
     def _with_state(self, manifest: Manifest, *, changed: bool) -> Manifest:
-        """The manifest with the open state in full where it must be, else where to find it."""
+        """Return the manifest with the open state in full where it must be, else where to find
+        it."""
         if not changed and manifest.manifest_number - self._state_at < STATE_DISTANCE_MAX:
             return replace(manifest, state_at=self._state_at)
         return replace(manifest, state=self.state)
 
 
 def _numbered(state: OpenState, number: int) -> OpenState:
-    """``state`` of manifest ``number``, in which the answers that have none yet become durable."""
+    """Return ``state`` of manifest ``number``, in which the answers that have none yet become
+    durable."""
     recent = tuple(
         one if one.manifest_number is not None else replace(one, manifest_number=number)
         for one in state.recent
@@ -164,7 +170,7 @@ def _numbered(state: OpenState, number: int) -> OpenState:
 
 
 def named_part(key: str, part: EncodedPart) -> Part:
-    """What a manifest says of ``part``, which lies under ``key``."""
+    """Describe ``part``, which lies under ``key``, for its manifest."""
     return Part(
         key=key,
         table=part.schema.table,

@@ -1,4 +1,4 @@
-"""What the worker tells about itself: Prometheus metrics, and its status for the control queue.
+"""The worker's Prometheus metrics, and its status for the control queue.
 
 The metrics are listed in ``docs/METRICS.md``. No label holds a row's value.
 """
@@ -23,7 +23,8 @@ from tideline_capture.core.worker import Worker
 from tideline_capture.uploader import Uploader
 
 TABLES_MAX = 1_000
-"""Of one request that has more, those that have not ended come first and the rest is left out."""
+"""Tables shown per request. If it has more, those that have not ended come first and the rest is
+left out."""
 _REASONS = {
     "replica lag": "replica_lag",
     "running queries": "running_queries",
@@ -33,7 +34,10 @@ _REASONS = {
 
 
 class Progress(Collector):
-    """How far each request is. What has no value has no sample, and what ended has none at all."""
+    """The progress of each request.
+
+    What has no value has no sample, and what ended has none at all.
+    """
 
     def __init__(self) -> None:
         self.answers: Sequence[Answer] = ()
@@ -150,7 +154,7 @@ class Metrics:
                 self._rows.labels(operation).inc(count)
 
     def loaded(self, load: SourceLoad) -> None:
-        """What is not known has no new value."""
+        """Record the source's load; what is not known has no new value."""
         for gauge, value in (
             (self._lag, load.replica_lag_s),
             (self._running, load.running_queries),
@@ -163,8 +167,10 @@ class Metrics:
     def observe(
         self, core: Worker, uploader: Uploader, answers: Sequence[Answer] = (), *, now: float
     ) -> None:
-        """How things are at ``now`` (monotonic seconds, of the clock that the uploader goes by);
-        ``answers`` are those of the open requests."""
+        """Record the state at ``now`` (monotonic seconds, of the uploader's clock).
+
+        ``answers`` are those of the open requests.
+        """
         self._progress.answers = tuple(answers)
         self._sequence.set(core.state.last_seq)
         self._pending.set(uploader.pending_bytes)
@@ -187,7 +193,7 @@ class Metrics:
         passive: bool = False,
         restart_for: tuple[str, ...] = (),
     ) -> WorkerStatus:
-        """The status to publish; ``link`` is the chain's end as this worker knows it."""
+        """Build the status to publish; ``link`` is the chain's end as this worker knows it."""
         manifest = link.manifest
         return WorkerStatus(
             writer=writer,

@@ -1,6 +1,6 @@
 """Named points of the worker, at which fault tests stop or kill it.
 
-The product calls ``on_point(name)`` where what is durable, or what others can see, has just changed
+The product calls ``on_point(name)`` where what is durable, or visible to others, has just changed
 or is about to; outside of tests that is `pass_by`. No point lies in a loop over rows.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 OnPoint = Callable[[str], None]
-"""Called from any of the worker's threads."""
+"""A callback, called from any of the worker's threads."""
 
 
 def pass_by(name: str) -> None:
-    """Nothing happens at the point ``name``."""
+    """Do nothing at the point ``name``."""

@@ -1,9 +1,9 @@
 """The worker's side of the control queue: claim requests, acknowledge them, answer.
 
 Only the worker that extends the chain claims. An entry stays pending until it is acknowledged,
-which the worker does after the manifest that names the request is durable; so a killed worker's
-entries are claimed again by its successor, and a request is never lost between Redis and chain.
-It may be claimed twice: requests are idempotent by id.
+which the worker does after the manifest that names the request is durable. So a killed worker's
+entries are claimed again by its successor, and a request is never lost between Redis and chain. It
+may be claimed twice: requests are idempotent by id.
 
 Redis is not trusted. Entries are measured inside Redis, and one that is too big never comes here.
 """
@@ -45,7 +45,7 @@ MESSAGES_MAX = 64
 """Entries per claim and kind; with ``control.message_bytes_max`` this bounds the memory."""
 TIMEOUT_S = 1.0
 RETRY_AFTER_S = 2.0
-"""After a failure Redis is left alone for so long, so that a hung one costs the worker little."""
+"""How long Redis is left alone after a failure, so that a hung one costs the worker little."""
 CLAIM_IDLE_S = 30.0
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:+/@=-]{0,199}")
@@ -87,8 +87,8 @@ if old[1] == '0-0' then
 end
 return {old[1], entries}
 """
-"""Claims idle entries and, when no more of these are left, new ones; makes the group where it is
-missing (after a FLUSHALL too); measures: ``{cursor, {{id, bytes or -1, value or '', field}, …}}``.
+"""Claims idle entries and, when none of these are left, new ones. Creates the group where it is
+missing (after a FLUSHALL too). Measures: ``{cursor, {{id, bytes or -1, value or '', field}, …}}``.
 One round trip that never waits."""
 
 
@@ -120,10 +120,10 @@ class RequestQueue:
         self._retry_at = float("-inf")
 
     def claim(self) -> list[Arrival]:
-        """New entries, and pending ones idle for ``claim_idle_s``; [] when there are none.
+        """Claim new entries, and pending ones idle for ``claim_idle_s``; [] when there are none.
 
-        The first claims take over everything that is pending, however fresh: whoever claimed it
-        wrote the chain before us, and is gone or about to be fenced.
+        The first claims take over everything that is pending, however fresh: the worker that
+        claimed it wrote the chain before us, and is gone or about to be fenced.
         """
         idle_ms = 0 if self._inheriting else int(self._claim_idle_s * 1000)
         bytes_max = self._control.message_bytes_max
@@ -150,7 +150,7 @@ class RequestQueue:
         ]
 
     def acknowledge(self, ids: Sequence[str]) -> None:
-        """Forget these entries for good; call it after what they led to is durable."""
+        """Remove these entries for good; call it after their effects are durable."""
         if not ids:
             return
         with self._errors():
@@ -168,7 +168,7 @@ class RequestQueue:
             self._redis.set(key, encode_answer(answer), px=ttl_ms)
 
     def publish(self, status: WorkerStatus) -> None:
-        """Say how this worker is; to be repeated well within `WORKER_TTL_S`."""
+        """Publish this worker's status; to be repeated well within `WORKER_TTL_S`."""
         oldest_us = status.updated_at_us - int(self._control.answer_ttl_s * 1_000_000)
         with self._errors():
             index = workers_key(self._pipeline)
@@ -180,7 +180,7 @@ class RequestQueue:
             pipe.execute()
 
     def withdraw(self, writer: str) -> None:
-        """Take the worker's status away: it stops cleanly."""
+        """Remove the worker's status: it stops cleanly."""
         with self._errors():
             pipe = self._redis.pipeline(transaction=True)
             pipe.delete(worker_key(self._pipeline, writer))
@@ -192,7 +192,8 @@ class RequestQueue:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Unavailable whatever Redis does: the worker goes on without it, and asks again later."""
+        """Raise Unavailable for any error of Redis: the worker continues without it, and retries
+        later."""
         if self._clock() < self._retry_at:
             raise Unavailable("redis did not answer a moment ago", hint="see control.url")
         try:
@@ -219,12 +220,13 @@ def _arrival(entry_id: str, size: int, raw: bytes, *, field: str, bytes_max: int
 
 
 def _refused(entry_id: str, raw: bytes, text: str) -> RequestRefused:
-    """Refused under the asker's id where it can be read, else under one made of the entry's."""
+    """Build the refusal, under the client's id where it can be read, else one made of the
+    entry's."""
     return RequestRefused(entry_id, _request_id(raw) or f"entry-{entry_id}", text)
 
 
 def _request_id(raw: bytes) -> str | None:
-    """The id of a request that is wrong otherwise, so that its asker hears of it."""
+    """Return the id of a request that is otherwise wrong, so that its client learns of it."""
     try:
         found = _IDENTIFIED.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""What the log says of a store that is asked again and again."""
+"""Logs a store's requests that are retried for long."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import structlog
 from stamina.instrumentation import RetryDetails, set_on_retry_hooks
 
 TOLD_AFTER_S = 1.0
-"""A request that is answered before is no news."""
+"""A request that is answered sooner is not reported."""
 
 log = structlog.get_logger("tideline.store")
 
@@ -18,7 +18,7 @@ _series = threading.local()
 
 
 def tell_retries() -> None:
-    """Have each request that waits for longer than `TOLD_AFTER_S` told, at each of its repeats."""
+    """Log each request that waits for longer than `TOLD_AFTER_S`, at each of its retries."""
     set_on_retry_hooks([_tell])
 
 

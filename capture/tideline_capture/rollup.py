@@ -1,9 +1,9 @@
 """Rolls up: a thousand manifests become a block, their many small parts a few larger files.
 
-A merge that catches up, or a table that is built anew, then reads a few files where it would read
-thousands. It is done beside the capture, one block after the other, from what is durable alone:
-block k once manifest k · 1000 is. Nothing is decided here that two workers could decide otherwise,
-so that whoever comes second finds what it would have written.
+A merge that catches up, or a rebuild, then reads a few files instead of thousands. Roll-ups run
+concurrently with the capture, one block after the other, from what is durable alone: block k once
+manifest k · 1000 is. Nothing here could be decided differently by two workers, so the second one
+finds what it would have written.
 
 Memory is bounded by a row group, a roll-up and a few parts, whatever the block holds.
 """
@@ -33,15 +33,18 @@ _READS_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class RollUpLimits:
-    """Parts of ``part_bytes_max`` and more stay; a roll-up is made of parts that together have
-    ``file_bytes_max`` at most."""
+    """Limits of a roll-up.
+
+    Parts of ``part_bytes_max`` and more stay; a roll-up is made of parts that together have
+    ``file_bytes_max`` at most.
+    """
 
     part_bytes_max: int
     file_bytes_max: int
 
 
 class RollUps:
-    """Writes a pipeline's blocks. ``stopping`` is asked between parts."""
+    """Writes a pipeline's blocks; ``stopping`` is checked between parts."""
 
     def __init__(
         self,
@@ -59,10 +62,10 @@ class RollUps:
     def advance(self, tail: int) -> Block | None:
         """Write the next block, if manifest ``tail`` (which is durable) is not before its end.
 
-        Returns it, None when there is none to write. Nothing is half done when it is killed, or
-        raises: what lies there is found again. Raises Unavailable when it is stopping, CorruptData
-        for parts that are not what their manifest says, and for a block that another wrote
-        otherwise.
+        Returns it, None when there is none to write. If it is killed, or raises, nothing is half
+        done: the next call finds what was written. Raises Unavailable when it is stopping,
+        CorruptData for parts that are not what their manifest says, and for a block that another
+        worker wrote differently.
         """
         if self._newest is not None and manifests_of(self._newest + 1)[1] > tail:
             return None
@@ -100,7 +103,8 @@ class RollUps:
         group: Sequence[Part],
         schema: TableSchema,
     ) -> list[Part]:
-        """The roll-up of ``group``, and those of it whose objects are gone."""
+        """Write the roll-up of ``group``; return it, and those of the group whose objects are
+        gone."""
         file = RollUpFile(schema, group)
         gone = []
         for part, raw in self._read(pool, group):
@@ -120,7 +124,7 @@ class RollUps:
     def _read(
         self, pool: ThreadPoolExecutor, group: Iterable[Part]
     ) -> Iterator[tuple[Part, bytes | None]]:
-        """Each part's bytes, a few of them ahead; None when the object is gone."""
+        """Read each part's bytes, a few parts ahead; None when the object is gone."""
         left = iter(group)
         ahead: list[tuple[Part, Future[bytes | None]]] = []
         try:
@@ -139,7 +143,7 @@ class RollUps:
 
 
 def grouped(parts: Iterable[Part], limits: RollUpLimits) -> list[list[Part]]:
-    """``parts`` in the groups that become one file each; a part that stays is alone in its group.
+    """Group ``parts`` by future file; a part that stays is alone in its group.
 
     Parts are in the order of their manifests, in which those of one table and schema follow one
     another in sequence; one that does not stays.
@@ -163,7 +167,7 @@ def grouped(parts: Iterable[Part], limits: RollUpLimits) -> list[list[Part]]:
 
 
 def rolled_part(parts: Sequence[Part], schema: TableSchema, key: str, data: bytes) -> Part:
-    """What a block says of the roll-up of ``parts``, whose bytes are ``data``."""
+    """Describe the roll-up of ``parts``, whose bytes are ``data``, for its block."""
     operations: Counter[str] = Counter()
     for part in parts:
         operations.update(part.operations)

@@ -1,7 +1,7 @@
-"""One roll-up in the making: the rows of many parts, checked on their way into one file.
+"""Builds one roll-up: the rows of many parts, checked while they are written into one file.
 
-It has a part's shape and encodings. The bytes follow from the parts alone: row groups end where so
-many rows, or bytes, have gathered, not when something happened.
+It has a part's shape and encodings. The bytes follow from the parts alone: row groups end after a
+number of rows or bytes, not by time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tideline_capture.segments import ROW_GROUP_ROWS, fill, write_options
 _BATCH_ROWS = 1 << 14
 _ROW_GROUP_BYTES = 32 * 1024 * 1024
 _UNREADABLE = (pa.ArrowException, OSError, LookupError, ValueError, TypeError)
-"""What comes of bytes that are no Parquet file, or one without our columns."""
+"""The errors for bytes that are no Parquet file, or one without our columns."""
 _HINT = "restore the object from a copy of the store"
 
 
@@ -50,10 +50,10 @@ class RollUpFile:
         self._last_seq = 0
 
     def add(self, part: Part, raw: bytes) -> None:
-        """Append the rows of ``part``, which lie behind those of the ones before.
+        """Append the rows of ``part``, which follow those of the parts before.
 
-        CorruptData unless ``raw`` holds what the manifest says of it. Then nothing may be added any
-        more.
+        Raises CorruptData unless ``raw`` holds what the manifest says of it. Then nothing may be
+        added any more.
         """
         if digest(raw) != part.digest:
             raise CorruptData(f"{part.key} has another digest than its manifest says", _HINT)
@@ -70,7 +70,7 @@ class RollUpFile:
         self.parts.append(part)
 
     def _add_rows(self, part: Part, raw: bytes) -> tuple[Counter[str], int | None]:
-        """What was counted of the rows, and the first one's sequence."""
+        """Append the rows; return their counts, and the first one's sequence."""
         counts: Counter[str] = Counter()
         first_seq = None
         file = pq.ParquetFile(pa.BufferReader(raw))
@@ -85,7 +85,7 @@ class RollUpFile:
         return counts, first_seq
 
     def finish(self) -> bytes:
-        """The file; nothing may be added any more."""
+        """Return the file; nothing may be added any more."""
         self._flush()
         if self._writer is not None:
             self._writer.close()

@@ -1,8 +1,8 @@
 """One session of the worker: sockets and threads around the core, until an error or a stop.
 
 The log reader's thread is the core's: it reads, decodes, decides and hands segments to the
-uploader. Everything else reaches it through queues. A session begins from what is durable and
-keeps nothing: whatever goes wrong with the source, the next one begins anew from the chain's tail.
+uploader. Everything else reaches it through queues. A session begins from what is durable and keeps
+nothing: whatever goes wrong with the source, the next one begins again from the chain's tail.
 """
 
 from __future__ import annotations
@@ -46,30 +46,34 @@ from tideline_capture.uploader import Uploader
 
 _POLL_MESSAGES = 2_000
 _PAUSE_S = 0.002
-"""Sleeping this long when nothing has come lets messages gather; waking up for each costs 4×."""
+"""The pause when nothing has come: messages gather, and waking up for each one would cost 4×."""
 _BUSY_S = 0.05
 _WAIT_S = 0.02
 _CONFIRM_S = 5.0
 _REPORT_S = 0.5
 _JOIN_S = 2.0
-"""A thread that goes on for longer waits for the source; the next session ends its connection."""
+"""The limit for joining a thread. One that runs longer waits for the source; the next session ends
+its connection."""
 
 log = structlog.get_logger("tideline.session")
 
 
 class Ended(Enum):
-    """Why a session ended that nothing went wrong with."""
+    """The reason of a session that ended without an error."""
 
     STOPPED = "stopped"
     IDLE = "idle"
     CHANGED = "changed"
-    """The settings did: another session goes on with them."""
+    """The settings changed: another session continues with them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """What outlives a session: the uploader extends the chain, the desk talks to askers.
-    ``live`` are the settings, and says when they changed."""
+    """The parts that outlive a session: the uploader and the control thread.
+
+    The uploader extends the chain, the control thread talks to clients. ``live`` holds the
+    settings, and says when they changed.
+    """
 
     chain: Chain
     uploader: Uploader
@@ -124,8 +128,8 @@ class CaptureSession:
         self._silence_max_s = max(settings.mark_timeout_s, 3 * settings.catalog_interval_s)
 
     def run(self) -> Ended:
-        """Until ``stopping``, idle for long enough, or ``changed``; raises what ended the session
-        otherwise."""
+        """Run until ``stopping``, idle for long enough, or ``changed``; raise any other end's
+        error."""
         position = self._begin()
         reader = self._source.log_reader(
             position, self._key, self.core.state.captures, self.core.state.held
@@ -171,11 +175,11 @@ class CaptureSession:
                 watcher.join(_JOIN_S)
 
     def _begin(self) -> SourcePosition:
-        """Where the log is read from. At the very first start the source is made ready in steps,
-        each durable before the next.
+        """Return where to read the log from.
 
-        What ended lately is told again: the worker before may have died between its manifest and
-        its answer.
+        At the very first start the source is prepared in steps, each durable before the next.
+        Recent answers are sent again: the worker before may have died between its manifest and its
+        answer.
         """
         state = self.core.state
         for answer in state.recent.all:
@@ -248,8 +252,10 @@ class CaptureSession:
             reader.wait(_WAIT_S)
 
     def _check_answers(self, watcher: Watcher, now: float) -> None:
-        """Raise Unavailable when the catalog is waited for and waited for, though the log comes.
-        Marks that are not written may wait for us: for the store, or for a transaction's end."""
+        """Raise Unavailable when the catalog is overdue though the log comes.
+
+        Watermarks that are not written may wait for us: for the store, or for a transaction's end.
+        """
         if self._throttled or self.core.in_transaction:
             self._waited_for_at = now
         if now - max(watcher.answered_at, self._waited_for_at) > self._silence_max_s:
@@ -258,12 +264,13 @@ class CaptureSession:
             )
 
     def _read(self, reader: LogReader, now: float) -> int:
-        """Read a little; decode when enough has gathered. The number of messages that came."""
+        """Read a little; decode when enough has gathered; return the number of messages that
+        came."""
         self._throttled = self._crew.uploader.pending_bytes > self._settings.upload_bytes_max
         if self._throttled:
             return 0
         due = self.core.flush_due(now=now, buffered_since=self._buffered_since)
-        # A transaction that was begun is ended as soon as can be: nothing closes inside one.
+        # End a transaction that has begun as soon as possible: nothing closes inside one.
         inside = self.core.in_transaction
         count = reader.poll(_POLL_MESSAGES, until_commit=due or inside)
         if count and self._buffered_since is None:
@@ -275,7 +282,8 @@ class CaptureSession:
         )
         ended = inside and reader.at_commit
         if self._buffered and (reader.must_take or full or due or ended):
-            # A mark that was just read may end what another thread handed over before writing it.
+            # A watermark that was just read may end what another thread handed over before
+            # writing it.
             self._take_found(now)
             batch = reader.take(self.core.state.next_seq)
             self.core.on_batch(batch, now=now, since=self._buffered_since)
@@ -322,14 +330,16 @@ class CaptureSession:
         self._clocks_apart = words
 
     def _take_durable(self, reader: LogReader, now: float) -> None:
-        """Only what a manifest holds is confirmed to the source and told to askers."""
+        """Confirm to the source, and report to clients, only what a manifest holds."""
         committed = self.tell()
         if committed or now - self._confirmed_at >= _CONFIRM_S:
             self._confirm(reader, now)
 
     def tell(self) -> bool:
-        """Tell askers and queue what became durable; whether there was a segment. To be called
-        once more after the session, when what it handed over is durable too."""
+        """Report what became durable to clients and queue; return whether there was a segment.
+
+        Call it once more after the session, when what it handed over is durable too.
+        """
         committed = False
         while not self._durable.empty():
             link, sealed = self._durable.get()
@@ -338,8 +348,8 @@ class CaptureSession:
             self._position = manifest.position
             self._accepted.update(manifest.accepted)
             for answer in (*manifest.finished, *manifest.refused):
-                # A message under the id of a request that runs is refused without a word to those
-                # who wait for that request.
+                # A message under the id of a running request is refused silently: its clients
+                # wait for that request.
                 if answer.request_id not in self.core.state.requests:
                     self._accepted.discard(answer.request_id)
                     self._crew.desk.answer(answer)
@@ -400,7 +410,7 @@ class CaptureSession:
         return Ended.CHANGED if self._crew.live.changed() else None
 
     def _is_idle(self, watcher: Watcher) -> bool:
-        """Whether log, requests and uploads were quiet for ``until_idle_s``.
+        """Return whether log, requests and uploads were quiet for ``until_idle_s``.
 
         A catalog round must have gone all the way through the log in that time: it proves that
         nothing that was committed before is still to come, or buffered.
@@ -427,7 +437,8 @@ class CaptureSession:
 
 
 def _schemas(crew: Crew, state: OpenState) -> dict[str, TableSchema]:
-    """The schemas that the open state names: those in force, and those of the catalog's text."""
+    """Return the schemas that the open state names: those in force, and those of the catalog's
+    text."""
     fingerprints = set()
     for table in state.tables.values():
         fingerprints.add(table.schema)

@@ -1,9 +1,9 @@
-"""Arrow batches → Parquet parts.
+"""Encodes Arrow batches as Parquet parts.
 
 A part holds the rows of one table and schema version within a segment, in seq order. The encodings
-are the ones that were cheapest to write and smallest at once: zstd level 1, deltas for integers and
-string lengths, a dictionary only for strings that repeat. Everything that Spark reads silently
-wrong (nanoseconds, unsigned and 256-bit numbers) cannot occur: `tideline_capture.arrow_types` has
+are those that were both cheapest to write and smallest: zstd level 1, deltas for integers and
+string lengths, a dictionary only for strings that repeat. Types that Spark reads wrongly without an
+error (nanoseconds, unsigned and 256-bit numbers) cannot occur: `tideline_capture.arrow_types` has
 none.
 """
 
@@ -58,7 +58,7 @@ class EncodedPart:
 
 
 def encode_parts(rows: Iterable[Rows]) -> list[EncodedPart]:
-    """One part per table and schema version among ``rows``, which are in seq order."""
+    """Encode one part per table and schema version among ``rows``, which are in seq order."""
     groups: dict[tuple[str, str], list[Rows]] = defaultdict(list)
     for item in rows:
         groups[item.schema.table, item.schema.fingerprint].append(item)
@@ -89,14 +89,14 @@ def _encode(group: list[Rows]) -> EncodedPart:
 
 
 def write_part(table: pa.Table) -> bytes:
-    """``table`` as Parquet."""
+    """Write ``table`` as Parquet."""
     buffer = io.BytesIO()
     pq.write_table(table, buffer, row_group_size=ROW_GROUP_ROWS, **write_options(table))
     return buffer.getvalue()
 
 
 def write_options(table: pa.Table) -> dict[str, Any]:
-    """How a part that begins with the rows of ``table`` is best written."""
+    """Choose the write options for a part that begins with the rows of ``table``."""
     repeating = [field.name for field in table.schema if _repeats(table, field)]
     encodings = {
         field.name: f"DELTA_{encoding}"
@@ -117,7 +117,7 @@ def write_options(table: pa.Table) -> dict[str, Any]:
 
 
 def _one_table(group: list[Rows]) -> pa.Table:
-    """The batches of one part together; columns that only some have are NULL in the others."""
+    """Join the batches of one part; columns that only some have are NULL in the others."""
     names = {name for item in group for name in item.batch.schema.names}
     schema = group[0].schema
     fields = part_schema(
@@ -132,7 +132,7 @@ def _one_table(group: list[Rows]) -> pa.Table:
 
 
 def fill(batch: pa.RecordBatch, fields: pa.Schema) -> pa.RecordBatch:
-    """``batch`` in the shape of ``fields``: columns that it lacks are NULL."""
+    """Return ``batch`` in the shape of ``fields``: columns that it lacks are NULL."""
     if batch.schema.equals(fields):
         return batch
     have = set(batch.schema.names)
@@ -158,7 +158,7 @@ def _repeats(table: pa.Table, field: pa.Field) -> bool:
 
 
 def _encoding(kind: pa.DataType) -> str | None:
-    """Which of Parquet's delta encodings is for values of ``kind``."""
+    """Return the Parquet delta encoding for values of ``kind``."""
     if pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
         return "BINARY_PACKED"
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
@@ -167,7 +167,7 @@ def _encoding(kind: pa.DataType) -> str | None:
 
 
 def _key_bounds(table: pa.Table, schema: TableSchema) -> tuple[str | None, str | None]:
-    """The smallest and largest first key, old keys included, as ISO text or digits."""
+    """Return the smallest and largest first key, old keys included, as ISO text or digits."""
     if not schema.key:
         return None, None
     name = schema.key[0]

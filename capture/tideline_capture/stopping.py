@@ -1,4 +1,4 @@
-"""A worker that is told to stop, and hears it whatever it is waiting for."""
+"""Stops the worker on a signal, whatever it is waiting for."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from typing import TypeVar
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LOOK_S = 0.1
 GRACE_S = 2.0
-"""For what is under way to end by itself: then nothing is left half done."""
+"""The time for work in progress to end by itself: then nothing is left half done."""
 
 T = TypeVar("T")
 
 
 def stop_on_signals(stopping: threading.Event) -> None:
-    """Set ``stopping`` on SIGTERM, SIGINT, and SIGHUP, which a terminal sends that is closed; what
-    `nohup` or a shell had ignored stays ignored. Nothing in any thread but the main one."""
+    """Set ``stopping`` on SIGTERM, SIGINT, and SIGHUP (sent when a terminal is closed).
+
+    A signal that `nohup` or a shell ignores stays ignored. Does nothing in any thread but the main
+    one.
+    """
     if threading.current_thread() is not threading.main_thread():
         return
     for number in _SIGNALS:
@@ -26,11 +29,12 @@ def stop_on_signals(stopping: threading.Event) -> None:
 
 
 def unless_stopped(stopping: threading.Event, call: Callable[[], T]) -> T | None:
-    """What ``call`` returns or raises; None once ``stopping`` was set for `GRACE_S` before that.
+    """Return or raise the result of ``call``; None once ``stopping`` was set for `GRACE_S` before
+    that.
 
-    ``call`` runs in a thread of its own, which is left behind then, to end with the process: as if
-    that had been killed there. A server that does not answer would keep it for a minute, and who
-    stops containers waits for half of one.
+    ``call`` runs in a separate thread, which is then left behind, to end with the process, as if it
+    had been killed there. A server that does not answer would keep it for a minute, and container
+    runtimes wait for half of one.
     """
     done: list[T] = []
     failed: list[BaseException] = []
@@ -39,7 +43,7 @@ def unless_stopped(stopping: threading.Event, call: Callable[[], T]) -> T | None
     def run() -> None:
         try:
             done.append(call())
-        except BaseException as error:  # noqa: BLE001 - raised again by who waits
+        except BaseException as error:  # noqa: BLE001 - raised again by the waiting caller
             failed.append(error)
         finally:
             over.set()

@@ -1,4 +1,4 @@
-"""Logs for the worker's operator from where on tables are captured, and which are not any more."""
+"""Logs for the operator where the capture of a table begins and ends."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ _MEANS = {
 
 
 class TableLog:
-    """Compares each durable state with the one before; ``state`` is the chain's at the start, of
-    which only the tables in trouble are logged again."""
+    """Compares each durable state with the one before.
+
+    ``state`` is the chain's at the start, of which only the tables in trouble are logged again.
+    """
 
     def __init__(self, state: OpenState) -> None:
         self._begun = _begun(state)
@@ -26,8 +28,11 @@ class TableLog:
         self._log_trouble(state)
 
     def durable(self, state: OpenState, *, initial_dump: bool) -> None:
-        """Log what is news in ``state``. ``initial_dump``: a table that is new is dumped, although
-        the request may not be durable yet."""
+        """Log what is new in ``state``.
+
+        ``initial_dump``: a table that is new is dumped, although the request may not be durable
+        yet.
+        """
         begun = _begun(state)
         for table, since in begun.items():
             if self._begun.get(table) != since:
@@ -67,7 +72,7 @@ def _begun(state: OpenState) -> dict[str, CapturedFrom]:
 
 
 def _is_dumped(table: str, state: OpenState) -> bool:
-    """Whether a dump of the whole table is under way."""
+    """Return whether a dump of the whole table is in progress."""
     return any(
         dump.table == table and item.request.whole and not item.request.verifies
         for item in state.requests

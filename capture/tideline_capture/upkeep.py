@@ -1,8 +1,8 @@
-"""Keeps the store in order while this worker is active: rolls up, and removes what nobody needs.
+"""Maintains the store while this worker is active: rolls up, and removes unneeded objects.
 
-It works beside the capture and from what is durable alone. Whatever goes wrong here is told and
-tried again later; nothing of it ends the capture, and a worker that was fenced meanwhile can do no
-harm: it writes what the next one would write, and removes what the next one would remove.
+It runs concurrently with the capture and from what is durable alone. Errors are logged and the work
+is retried later; they never end the capture. A worker that has been fenced can do no harm: it
+writes what the next one would write, and removes what the next one would remove.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _JOIN_S = 2.0
 _FIRST_GARBAGE_S = 600.0
 _AFTER_TROUBLE_S = 600.0
 _BLOCKS_AT_ONCE = 100
-"""Blocks that one look for garbage reads; the next one goes on behind them."""
+"""Blocks that one search for garbage reads; the next one continues after them."""
 
 _Collect = Callable[[], dict[str, tuple[int, int]]]
 
@@ -34,8 +34,10 @@ log = structlog.get_logger("tideline.upkeep")
 
 
 class StoreUpkeep(threading.Thread):
-    """Runs until `stop`, by the settings in force (``current``). ``tail`` tells the newest durable
-    manifest's number."""
+    """Runs until `stop`, by the settings in force (``current``).
+
+    ``tail`` returns the newest durable manifest's number.
+    """
 
     def __init__(
         self, current: Callable[[], Settings], store: ObjectStore, tail: Callable[[], int]
@@ -61,7 +63,7 @@ class StoreUpkeep(threading.Thread):
         self._garbage_at = now + min(_FIRST_GARBAGE_S, settings.retention.interval_s)
 
     def stop(self) -> None:
-        """Have it end between two requests, and wait a little for that."""
+        """End it between two requests, and wait a little for that."""
         self._stopping.set()
         if self.is_alive():
             self.join(_JOIN_S)
@@ -74,7 +76,7 @@ class StoreUpkeep(threading.Thread):
             self._garbage_at = self._when_due(due, self._remove, interval_s)
 
     def _when_due(self, due: float, work: Callable[[], None], interval_s: float) -> float:
-        """Do ``work`` if it is time; when it is time for it again."""
+        """Do ``work`` if it is time; return when it is due next."""
         if time.monotonic() < due:
             return due
         try:
@@ -104,13 +106,16 @@ class StoreUpkeep(threading.Thread):
 
 
 def _words(error: Exception) -> str:
-    """What may be told of ``error``: a library's own text may hold values of rows."""
+    """Return a safe text for ``error``: a library's own text may hold values of rows."""
     return str(error) if isinstance(error, TidelineError) else type(error).__name__
 
 
 def _collector(settings: Settings, store: ObjectStore, stopping: Callable[[], bool]) -> _Collect:
-    """What looks for garbage once: objects and bytes by fate. It looks for none where settings say
-    so, or where the warehouse's logs cannot be read because the package for it is not installed."""
+    """Return a function that searches for garbage once: objects and bytes by fate.
+
+    It does not search where settings say so, or where the warehouse's logs cannot be read because
+    the package for it is not installed.
+    """
     if not settings.retention.remove:
         return dict
     try:

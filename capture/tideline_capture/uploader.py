@@ -1,10 +1,10 @@
 """The uploader: parts first, then the manifest that commits them, one manifest after the other.
 
-It runs in a thread of its own, behind a queue that is bounded in bytes, and is the only one that
-extends the chain while this worker is active. An unavailable store is waited for, however long:
-the log reader stops when the queue is full, and the source keeps its log. When nothing was
-committed for a heartbeat, an empty manifest says that the writer lives; that goes on while a huge
-transaction uploads its parts.
+It runs in a separate thread, behind a queue that is bounded in bytes, and is the only one that
+extends the chain while this worker is active. It waits for an unavailable store, however long: the
+log reader stops when the queue is full, and the source keeps its log. When nothing was committed
+for a heartbeat, an empty manifest says that the writer lives, also while a huge transaction uploads
+its parts.
 """
 
 from __future__ import annotations
@@ -47,8 +47,11 @@ log = structlog.get_logger("tideline.uploader")
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """The log is read again from what is durable: forget the parts of an unfinished transaction,
-    and prove with a heartbeat that this worker still owns the chain."""
+    """A message that the log is read again from what is durable.
+
+    Forget the parts of an unfinished transaction, and prove with a heartbeat that this worker still
+    owns the chain.
+    """
 
 
 @dataclass(slots=True)
@@ -63,8 +66,8 @@ class Uploader(threading.Thread):
     """Makes what it is handed durable, in order.
 
     ``on_durable(link, sealed)`` is called in this thread after each manifest; ``sealed`` is None
-    for the uploader's own heartbeats. ``failure`` holds what ended the thread, if not `stop`.
-    ``health`` is told that it comes round, and that the main loop does while that waits for it.
+    for the uploader's own heartbeats. ``failure`` holds the error that ended the thread, if not
+    `stop`. ``health`` is notified of its turns, and of the main loop's while that waits for it.
     """
 
     def __init__(
@@ -111,8 +114,11 @@ class Uploader(threading.Thread):
 
     @property
     def silent_s(self) -> float:
-        """How long ago the newest manifest of ours was sent. Above ``takeover_after_s`` another
-        worker may own the chain, however lately the store's answer came."""
+        """The seconds since our newest manifest was sent.
+
+        Above ``takeover_after_s`` another worker may own the chain, however lately the store's
+        answer came.
+        """
         return time.monotonic() - self._owned_at
 
     def submit(self, item: Segment | Spill | Restart) -> None:
@@ -132,8 +138,10 @@ class Uploader(threading.Thread):
         return self._manifests.state
 
     def drain(self, timeout_s: float | None = None) -> None:
-        """Return once all that was submitted is durable; raises what ended the uploader, and
-        Unavailable after ``timeout_s``."""
+        """Return once all that was submitted is durable.
+
+        Raises the error that ended the uploader, and Unavailable after ``timeout_s``.
+        """
         end = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
             while self._unfinished and self.failure is None:
@@ -147,13 +155,15 @@ class Uploader(threading.Thread):
         self.check()
 
     def check(self) -> None:
-        """Raise what ended the uploader, if it ended."""
+        """Raise the error that ended the uploader, if it ended."""
         if self.failure is not None:
             raise self.failure
 
     def release(self, timeout_s: float | None = None) -> None:
-        """Say in the chain that this writer stops, so that a successor need not wait; raises like
-        `drain`."""
+        """Record in the chain that this writer stops, so that a successor need not wait.
+
+        Raises like `drain`.
+        """
         self.drain(timeout_s)
         self.stop()
         self.join()
@@ -289,7 +299,7 @@ class Uploader(threading.Thread):
         return [named_part(key, part) for key, part in parts]
 
     def _put_checks(self, chunks: Sequence[CheckRows]) -> list[Check]:
-        """Upload what was read to verify; what the manifest says of it."""
+        """Upload the verification chunks; return what the manifest says of them."""
         checks, puts = [], []
         for chunk in chunks:
             check = chunk.check
@@ -306,7 +316,8 @@ class Uploader(threading.Thread):
         return checks
 
     def _do_all(self, requests: Sequence[Callable[[], object]]) -> None:
-        """Heartbeats go on meanwhile, however long it takes: the writer lives."""
+        """Do the actions; heartbeats continue in the meantime, however long it takes: the writer
+        lives."""
         under_way = [self._pool.submit(request) for request in requests]
         try:
             while wait(under_way, timeout=self._heartbeat_s / 4).not_done:

@@ -1,7 +1,7 @@
 """The worker's HTTP server: ``/metrics``, ``/healthz`` and ``/readyz`` of this process.
 
-One thread per request, none of the worker's own: what hangs there is told from here. It has neither
-a login nor TLS, and what it tells holds no row's value and no secret.
+One thread per request, none of the worker's own: it can report a worker thread that hangs. It has
+neither a login nor TLS, and its pages contain no row's value and no secret.
 """
 
 from __future__ import annotations
@@ -22,17 +22,20 @@ from tideline.contract.errors import Misconfigured
 from tideline_capture.health import Health, HealthVerdict
 
 _SILENT_S = 10.0
-"""A client that says nothing for so long is hung up on: each one costs a thread."""
+"""A client that sends nothing for this long is disconnected: each one costs a thread."""
 CONNECTIONS_MAX = 64
-"""Above it the oldest is hung up on: those who ask for a page have it in a few milliseconds."""
+"""The limit of connections. Above it the oldest is closed: a client that asks for a page has it in
+a few milliseconds."""
 
 _Start = Callable[[str, list[tuple[str, str]]], Any]
 _App = Callable[[dict[str, Any], _Start], Iterable[bytes]]
 
 
 def serve(address: str, port: int, registry: CollectorRegistry, health: Health) -> None:
-    """Serve at the IP ``address`` until the process ends; not at all where ``port`` is 0. Raises
-    Misconfigured when the address cannot be listened at."""
+    """Serve at the IP ``address`` until the process ends; not at all where ``port`` is 0.
+
+    Raises Misconfigured when the address cannot be listened at.
+    """
     if port == 0:
         return
     try:
@@ -78,7 +81,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away, or was hung up on, is no news."""
+        """Ignore a client that went away, or was disconnected."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -91,7 +94,7 @@ class _Handler(WSGIRequestHandler):
     timeout = _SILENT_S
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: a look every few seconds is no news."""
+        """Log nothing: a probe every few seconds is no news."""
 
 
 def _app(registry: CollectorRegistry, health: Health) -> _App:

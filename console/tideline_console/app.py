@@ -1,4 +1,4 @@
-"""The ``tideline`` command: what it is made of, and how it ends.
+"""The ``tideline`` command: its subcommands and its exit.
 
 Nothing heavy is imported here or at the top of what this imports, so that ``tideline --help`` is
 quick and a machine without Spark or Airflow can still capture.
@@ -75,7 +75,7 @@ def _of_all(
 
 
 def main() -> None:
-    """The entry point of the installed program."""
+    """Run as the entry point of the installed program."""
     try:
         app()
     except TidelineError as error:

@@ -1,7 +1,6 @@
-"""Declares the options of commands that hand them on as one value.
+"""Declares the options of commands that pass them on as one value.
 
-Each field is an option, with its help text; `tideline_console.commands.options.as_one` makes them
-so.
+Each field is an option with its help text, made by `tideline_console.commands.options.as_one`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from tideline.contract.modes import Mode
 
 @dataclass(frozen=True, slots=True)
 class InitOptions:
-    """Settings to write, as far as they are given; without ``url`` all is asked for."""
+    """Settings to write, as far as given; without ``url`` the user is asked for all."""
 
     url: Annotated[
         str | None,
@@ -54,7 +53,7 @@ class InitOptions:
 
 @dataclass(frozen=True, slots=True)
 class CostOptions:
-    """Figures to compute costs from, as far as they are given."""
+    """Figures to compute costs from, as far as given."""
 
     tables: Annotated[
         int | None, typer.Option(min=1, help="Captured tables.", show_default=False)
@@ -86,14 +85,14 @@ class CostOptions:
 
     @property
     def says_traffic(self) -> bool:
-        """Whether anything was given of what the tables do."""
+        """Return whether any figure of the tables' traffic was given."""
         given = (self.tables, self.busy, self.changes_per_s, self.row_bytes)
         return any(one is not None for one in given)
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildOptions:
-    """Options of a rebuild; ``mode`` None: as the settings say."""
+    """Options of a rebuild; ``mode`` None: the mode in the settings."""
 
     mode: Annotated[
         Mode | None,

@@ -1,8 +1,8 @@
-"""``tideline assess``: what each table and column will be in the warehouse, before anything runs.
+"""``tideline assess``: shows each table's and column's warehouse form before anything runs.
 
-The tables are those that capture will find, by its own look at the catalog; the types are the ones
-that parts and merges have; what no merge could take is what the planner would hold. Nothing is
-changed, and no row is read.
+The tables come from capture's own reading of the catalog; the types are those of parts and merges;
+tables that no merge could take are those that the planner would skip. Nothing is changed, and no
+row is read.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from tideline_spark.schemas import spark_type
 
 FORMATS = ("text", "json", "csv")
 _CONNECTIONS, _OF_A_DUMP = 3, 2
-"""Of a worker: the log, the catalog, and the types or marks; and of each table that is dumped."""
+"""Connections of a worker: the log, the catalog, and the types or watermarks; and each dump's."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet takes for the beginning of a formula. A name can begin so."""
+"""Characters that begin a formula in a spreadsheet. A name can begin with them."""
 _MARKS_OF_A_CHUNK = _MARKS_OF_A_ROUND = 2
 
 Outcome = Literal["captured", "held", "parked"]
 
 
 class ColumnOutcome(msgspec.Struct, frozen=True):
-    """``type`` is the logical one, of parts; ``warehouse_type`` is Spark's word for it."""
+    """A column's types: ``type`` is the logical one, of parts; ``warehouse_type`` is Spark's."""
 
     name: str
     source_type: str
@@ -46,10 +46,10 @@ class ColumnOutcome(msgspec.Struct, frozen=True):
 
 
 class TableOutcome(msgspec.Struct, frozen=True):
-    """``captured``; ``held``: captured, but no merge can take it; ``parked``: nothing of it is
-    captured. ``reason`` says why and ``hint`` what helps. ``left_out``: columns that the source's
-    log does not hold. ``rows`` and ``bytes`` are the source's estimates, ``chunks`` what a dump
-    of so many rows takes; None: not known."""
+    """A table's outcome: ``captured``; ``held``: captured, but no merge can take it; ``parked``:
+    not captured. ``reason`` is the cause and ``hint`` the remedy. ``left_out``: columns that the
+    source's log does not hold. ``rows`` and ``bytes`` are the source's estimates, ``chunks`` the
+    number that a dump of these rows needs; None: unknown."""
 
     table: str
     outcome: Outcome
@@ -65,9 +65,9 @@ class TableOutcome(msgspec.Struct, frozen=True):
 
 
 class SourceCost(msgspec.Struct, frozen=True):
-    """What the source is asked for: once, to dump ``tables`` of ``rows`` and ``bytes`` in
-    ``chunks``, each a short read between marks; and for as long as a worker runs, ``connections``
-    at most and ``marks_per_hour``. ``unknown``: tables without an estimate."""
+    """The load on the source: once, to dump ``tables`` of ``rows`` and ``bytes`` in ``chunks``,
+    each a short read between watermarks; and while a worker runs, at most ``connections`` and
+    ``marks_per_hour``. ``unknown``: tables without an estimate."""
 
     tables: int
     rows: int
@@ -101,7 +101,7 @@ def run(settings: Settings, form: str) -> None:
 
 
 def assess(settings: Settings) -> Assessment:
-    """What becomes of the source's tables under ``settings``."""
+    """Assess the source's tables under ``settings``."""
     tables = [_outcome(settings, one) for one in administration_of(settings).assess()]
     return Assessment(
         settings.pipeline, settings.source.kind, tuple(tables), _cost(settings, tables)
@@ -175,8 +175,8 @@ def _lines(found: Assessment) -> Iterator[Sequence[object]]:
 
 
 def as_csv(found: Assessment) -> str:
-    """A line per column, or per table that has none, in which no text is a formula of a
-    spreadsheet: an apostrophe stands before it then."""
+    """Write a line per column, or per table that has none. A text that a spreadsheet would take
+    for a formula gets an apostrophe in front."""
     text = io.StringIO()
     few, all_quoted = (
         csv.writer(text, lineterminator="\n", quoting=quoting)
@@ -186,7 +186,7 @@ def as_csv(found: Assessment) -> str:
         cells = [
             f"'{one}" if isinstance(one, str) and one.startswith(_FORMULA) else one for one in line
         ]
-        # The library leaves a carriage return bare, which others take for the line's end.
+        # The library leaves a carriage return bare, which other readers take for a line end.
         (all_quoted if any("\r" in str(one) for one in cells) else few).writerow(cells)
     return text.getvalue()
 

@@ -1,4 +1,4 @@
-"""``tideline capture``: run the worker in this process until it is told to stop."""
+"""``tideline capture``: run the worker in this process until a signal to stop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(settings: Settings, config: Path | None, *, until_idle_s: float | None) 
 
 
 def followed(settings: Settings, path: Path) -> LiveSettings:
-    """``settings``, and what becomes of the file at ``path`` that they come from."""
+    """Return ``settings`` that follow changes of their file at ``path``."""
     from tideline_capture.live import LiveSettings
 
     def modified() -> float | None:

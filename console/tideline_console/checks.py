@@ -1,4 +1,4 @@
-"""Checks of what is needed wherever Tideline runs, and how findings are told."""
+"""Checks the requirements of every Tideline installation, and prints findings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check_store(settings: Settings) -> list[Finding]:
 
 
 def check_store_tls(settings: Settings) -> Iterator[Finding]:
-    """By the settings alone: whoever answers at the address, or nobody."""
+    """Check by the settings alone, whatever answers at the address."""
     endpoint = split_url(settings.store.endpoint or "https://amazon")
     if endpoint.scheme == "http" and not is_loopback(endpoint.hostname or ""):
         text = "what goes to the store, signatures and rows, is not encrypted"
@@ -55,7 +55,7 @@ def check_control(settings: Settings) -> list[Finding]:
 
 
 def check_control_tls(settings: Settings) -> Iterator[Finding]:
-    """By the settings alone."""
+    """Check by the settings alone."""
     if doubt := redis_doubt(settings.control.url.get_secret_value()):
         yield warning("control_encryption", f"the queue's connection {doubt[0]}", doubt[1])
 
@@ -78,12 +78,12 @@ def check_java() -> list[Finding]:
 
 
 def impatient(store: Store) -> Store:
-    """The same store, without the patience that a worker has when it is away."""
+    """Return the same store without a worker's retries when it is unavailable."""
     return store.model_copy(update={"retry_s": min(store.retry_s, RETRY_S)})
 
 
 def attempt(name: str, check: Callable[[], list[Finding]], *, grave: bool = True) -> list[Finding]:
-    """The check's findings, or the error that kept it from being made, as one."""
+    """Return the check's findings, or the error that prevented it as a finding."""
     try:
         return check()
     except TidelineError as failed:

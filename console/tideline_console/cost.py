@@ -1,7 +1,7 @@
-"""``tideline cost``: what the object store is asked for in a day, computed from a few numbers.
+"""``tideline cost``: computes the object store's requests and bytes per day from a few numbers.
 
-What is not given comes from the settings file when there is one, else from the defaults of the
-settings. Without a word on the traffic it is that of the pipeline at hand, measured in its chain.
+Values that are not given come from the settings file when there is one, else from the defaults.
+Without given traffic, the pipeline's own is used, measured in its chain.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Values = TypeVar("Values", Traffic, Pace)
 
 
 class CostReport(msgspec.Struct, frozen=True):
-    """The JSON document: what was computed with, and the day at each flush interval. ``measured``:
-    what the traffic comes from, None where it was given or is the model's."""
+    """The JSON document: the inputs, and the costs of a day at each flush interval. ``measured``:
+    the source of the traffic, None where it was given or is the model's."""
 
     traffic: Traffic
     pace: Pace
@@ -52,7 +52,7 @@ def run(asked: CostOptions, prices: Prices, config: Path | None, *, as_json: boo
 
 
 def _measure(settings: Settings) -> Measured | None:
-    """The traffic of the pipeline at hand; None, and why on standard error, where it cannot be."""
+    """Measure the pipeline's traffic; None, with the reason on standard error, if impossible."""
     from tideline_console.measured import measure  # needs the planner's packages
 
     store = settings.store.model_copy(update={"retry_s": min(settings.store.retry_s, RETRY_S)})
@@ -73,8 +73,8 @@ def _measure(settings: Settings) -> Measured | None:
 def compute(
     asked: CostOptions, prices: Prices, settings: Settings | None, measured: Measured | None = None
 ) -> CostReport:
-    """The costs of what was asked, with what was ``measured`` and ``settings`` (None: their
-    defaults) for the rest."""
+    """Compute the costs from the given figures, and from ``measured`` and ``settings`` (None:
+    their defaults) for the rest."""
     capture = Capture() if settings is None else settings.capture
     retention = Retention() if settings is None else settings.retention
     tables = asked.tables or _listed(settings) or asked.busy or Traffic().tables
@@ -101,13 +101,13 @@ def compute(
 
 
 def _listed(settings: Settings | None) -> int | None:
-    """How many tables the settings name, if they do so one by one."""
+    """Return the number of tables in the settings, if these list each one."""
     tables = () if settings is None else settings.source.tables
     return len(tables) if not any(sign in one for one in tables for sign in "*?[") else None
 
 
 def _with(values: Values, asked: CostOptions) -> Values:
-    """``values`` with what was given on the command line under the same names."""
+    """Replace ``values`` by those given on the command line under the same names."""
     names = {"changes_per_s", "row_bytes", "heartbeat_s", "merge_every_s", "passive"}
     given = {name: getattr(asked, name) for name in names & set(values.__struct_fields__)}
     some = {name: value for name, value in given.items() if value is not None}

@@ -1,8 +1,8 @@
-"""``tideline delete-pipeline``: take away what a pipeline has made, step by step.
+"""``tideline delete-pipeline``: removes what a pipeline has made, step by step.
 
-Every step is shown with what it removes before any is taken, and only what is there is a step: a
-run that was killed is run again and goes on. The chain comes last, as it tells whose the rest is,
-and stays while anything before it could not be removed.
+Every step is shown with what it removes before any is taken. Only existing things make a step, so a
+killed run continues when run again. The chain comes last, because it identifies the owner of the
+rest, and stays while anything before it could not be removed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def run(
 def find_steps(
     settings: Settings, tail: Manifest | None, *, chain: bool, targets: bool
 ) -> Iterator[Removal]:
-    """What is there, in the order that it goes."""
+    """Return the existing things to remove, in order of removal."""
     incarnation = None if tail is None else tail.incarnation
     yield from administration_of(settings).removals(incarnation)
     yield from _queue_removal(settings)
@@ -78,7 +78,7 @@ def find_steps(
 
 
 def refuse_running(settings: Settings, tail: Manifest | None) -> None:
-    """Raise Misconfigured with the names of workers that run, by their own word or the chain's."""
+    """Raise Misconfigured naming the workers that run by their own report or the chain's."""
     with closing(Asker(settings.control, settings.pipeline)) as asker:
         running = [
             f"{worker.writer} ({worker.state}, process {worker.pid} on {worker.host})"

@@ -1,4 +1,4 @@
-"""What a pipeline leaves in files: its targets, and its chain."""
+"""Removes the files of a pipeline: its targets and its chain."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tideline_capture.sources.administration import Removal
 
 _DELETES_AT_ONCE = 16
 _TABLES = ("*/*", "~rebuild/*/*/*")
-"""Where a warehouse's tables lie, and those that a rebuild has not swapped in."""
+"""The folders of a warehouse's tables, and of rebuilt ones that are not swapped in."""
 _REMOVED = "~removed"
-"""Where a table goes at once, before its files do: no schema's folder has such a name."""
+"""The folder that a table is moved to before its files are removed; no schema has this name."""
 
 
 def target_removals(settings: Settings, incarnation: str | None) -> Iterator[Removal]:
-    """The warehouse's tables that say of themselves that they are the pipeline's, and of this
-    ``incarnation`` of it where that is known.
+    """Yield the warehouse tables whose properties name the pipeline, and this ``incarnation`` of
+    it where that is known.
 
     Raises Misconfigured for a warehouse that is not in files.
     """
@@ -76,7 +76,7 @@ def _clear(removed: Path) -> None:
 
 
 def _is_of(path: Path, pipeline: str, incarnation: str | None) -> bool:
-    """Whether the table says so; one that cannot be read is left."""
+    """Return whether the table's properties name the pipeline; an unreadable table is left."""
     try:
         owner = read_target(path.as_uri(), "").owner
     except Unavailable:
@@ -85,7 +85,7 @@ def _is_of(path: Path, pipeline: str, incarnation: str | None) -> bool:
 
 
 def chain_removal(settings: Settings) -> Iterator[Removal]:
-    """All that the store has of the pipeline."""
+    """Yield the removal of all that the store has of the pipeline."""
     prefix = layout.encode_name(settings.pipeline)
     store = open_store(settings.store)
     objects, size = 0, 0
@@ -98,7 +98,7 @@ def chain_removal(settings: Settings) -> Iterator[Removal]:
 
 
 def _delete_chain(settings: Settings, store: ObjectStore, prefix: str) -> None:
-    """The first manifest before all others: what is left of a chain is none any more."""
+    """Delete the first manifest before all others: the rest is then no longer a chain."""
     store.delete(layout.manifest_key(settings.pipeline, 1))
     with ThreadPoolExecutor(_DELETES_AT_ONCE, thread_name_prefix="delete") as pool:
         for page in store.entries(prefix):

@@ -1,6 +1,6 @@
-"""``tideline doctor``: look at everything that capture and merge need, before anything runs.
+"""``tideline doctor``: checks everything that capture and merge need, before anything runs.
 
-Nothing is changed but a probe object in the store and one in the warehouse's folder.
+It changes only a probe object in the store and one in the warehouse's folder.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _STAND_IN = "right after a failover to its replica; else point source.url at the
 
 
 def run(settings: Settings, path: Path) -> int:
-    """Print every finding with its fix; 0 when none of them keeps capture from starting. ``path``:
-    the file that the settings are from."""
+    """Print every finding with its fix; return 0 when none keeps capture from starting. ``path``:
+    the settings file."""
     found = chain(examine(settings), check_modes(settings, path))
     return told(found, good="capture may start", bad="capture may not start")
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
-    """All findings, source first, each as soon as it is known."""
+    """Yield all findings, source first, each as soon as it is known."""
     yield from check_source(settings)
     yield from attempt("store", lambda: check_store(settings))
     yield from check_store_tls(settings)
@@ -51,7 +51,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 
 def check_source(settings: Settings) -> Iterator[Finding]:
-    """All findings about the source, and whether the chain is of it."""
+    """Yield all findings about the source, and whether the chain is of it."""
     try:
         source = source_of(settings)
     except Misconfigured as failed:
@@ -66,7 +66,7 @@ def check_source(settings: Settings) -> Iterator[Finding]:
 
 
 def _without_queue(found: Finding) -> Finding:
-    """A queue that does not answer keeps capture from nothing but requests."""
+    """Lower a finding about the queue: without it capture only lacks requests."""
     if found.level != "error":
         return found
     text = f"{found.message}: capture runs without it, dumps and proofs cannot be asked for"
@@ -74,7 +74,7 @@ def _without_queue(found: Finding) -> Finding:
 
 
 def check_identity(source: Source, chain_end: ChainTail) -> Finding:
-    """Whether the source is the server that the chain was read from, or may stand in for it."""
+    """Check that the source is the server that the chain was read from, or may replace it."""
     known, tail = chain_end
     if not known:
         text = "whether the chain is of this source is not known: the store cannot be asked"
@@ -92,7 +92,7 @@ def check_identity(source: Source, chain_end: ChainTail) -> Finding:
 
 
 def _tail(settings: Settings) -> ChainTail:
-    """The chain's end, unless the store cannot be asked: its own check says why not."""
+    """Read the chain's end, unless the store cannot be reached: its own check reports why."""
     try:
         link = Chain(open_store(impatient(settings.store)), settings.pipeline).tail()
     except (Unavailable, Misconfigured):

@@ -1,7 +1,7 @@
-"""``tideline doctor --airflow``: look at what the DAGs need, where Airflow runs.
+"""``tideline doctor --airflow``: checks what the DAGs need, where Airflow runs.
 
-It is run in Airflow's environment: its Python, its settings, its user. Nothing is changed but a
-probe object in the store and one in the warehouse's folder.
+It runs in Airflow's environment: its Python, its settings, its user. It changes only a probe object
+in the store and one in the warehouse's folder.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ NAMES = ("merge", "repair", "backfill", "verify", "rebuild", "maintain", "steer"
 
 
 def run(settings: Settings, path: Path) -> int:
-    """Print every finding with its fix; 0 when none of them keeps the DAGs from running. ``path``:
-    the file that the settings are from."""
+    """Print every finding with its fix; return 0 when none keeps the DAGs from running. ``path``:
+    the settings file."""
     found = chain(examine(settings), check_modes(settings, path))
     return told(found, good="the DAGs may run", bad="the DAGs may not run")
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
-    """All findings, each as soon as it is known."""
+    """Yield all findings, each as soon as it is known."""
     try:
         import airflow
     except ImportError:
@@ -62,7 +62,7 @@ def _settings() -> Iterator[Finding]:
 
 
 def check_spark(settings: Settings) -> list[Finding]:
-    """Where jobs run, and whether what that needs is there."""
+    """Report where jobs run, and check what that needs."""
     from tideline_airflow.spark_job import (
         CONNECTION,
         CONNECTION_VARIABLE,
@@ -101,7 +101,7 @@ def _jar(path: str) -> Finding:
 
 
 def check_plugin() -> list[Finding]:
-    """Whether Airflow loads our plugin, which makes the pool."""
+    """Check that Airflow loads our plugin, which makes the pool."""
     from airflow import plugins_manager
 
     plugins_manager.ensure_plugins_loaded()
@@ -115,7 +115,7 @@ def check_plugin() -> list[Finding]:
 
 
 def check_dags() -> list[Finding]:
-    """Whether the file of DAGs is in Airflow's folder and makes whole sets."""
+    """Check that the file of DAGs is in Airflow's folder and makes complete sets."""
     from airflow.dag_processing.dagbag import DagBag
 
     bag = DagBag()
@@ -139,7 +139,7 @@ def check_dags() -> list[Finding]:
 
 
 def check_pool() -> list[Finding]:
-    """Whether the pool of Spark jobs exists: a task in one that does not is never scheduled."""
+    """Check that the pool of Spark jobs exists: a task in a missing pool is never scheduled."""
     from airflow.models.pool import Pool
     from sqlalchemy.exc import SQLAlchemyError
 

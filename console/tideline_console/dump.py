@@ -1,7 +1,7 @@
 """``tideline dump``: send a request, and with ``--wait`` follow it to its end.
 
-The queue's clients may write answers, so an end that the queue reports is looked up in the chain,
-and not believed where that has no such end (`tideline.control.exchange`).
+The queue's clients may write answers, so an end that the queue reports is checked in the chain,
+and rejected where that has no such end (`tideline.control.exchange`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tideline.settings import Settings
 from tideline_console.output import say
 
 WAITS = Waits(away_timeout_s=60.0)
-"""``--wait`` outlives a Redis that is away for so long, when the chain knows nothing either."""
+"""How long ``--wait`` survives an unavailable Redis while the chain has no news either."""
 EXIT_FAILED = 1
 
 
@@ -44,17 +44,17 @@ def run(settings: Settings, request: DumpRequest, *, wait: bool) -> int:
 
 
 def warn_if_none_runs(asker: Asker, report: Callable[[str], None]) -> None:
-    """Say that no worker runs, to who just sent a request: it is sent, also where the queue has
-    gone away since."""
+    """Warn the sender of a request that no worker runs. The request stays sent, even if the queue
+    has become unavailable since."""
     with suppress(Unavailable):
         if not asker.workers():
             report("no worker is running now; the request waits for one")
 
 
 def watch(client: RequestClient, *, quiet: bool = False) -> Answer:
-    """Follow a request that was sent, with a progress bar per table on a terminal, elsewhere with a
-    line per table and state; ``quiet``: without a word. Raises Unavailable when neither Redis nor
-    the chain knew of it for so long as `WAITS` allow."""
+    """Follow a sent request, with a progress bar per table on a terminal, elsewhere with a line
+    per table and state; ``quiet``: without output. Raises Unavailable when neither Redis nor the
+    chain knew of it for as long as `WAITS` allow."""
     if quiet:
         return _followed(client, lambda answer: None)
     if not sys.stdout.isatty():
@@ -76,7 +76,7 @@ def _followed(client: RequestClient, show: Callable[[Answer], None]) -> Answer:
 
 
 class Lines:
-    """A line for each state that a table of an answer comes to."""
+    """A line for each state that a table of an answer reaches."""
 
     def __init__(self) -> None:
         self._states: dict[str, RequestState] = {}

@@ -1,4 +1,4 @@
-"""How an error leaves the program: one clear text, what to do next, and an exit code.
+"""Reports errors of the program: one clear text, the next step, and an exit code.
 
 ::
 
@@ -35,12 +35,12 @@ _CODES: tuple[tuple[type[TidelineError], int], ...] = (
 
 
 def exit_code(error: TidelineError) -> int:
-    """The exit code that tells an operator's script what to do."""
+    """Return the exit code from which an operator's script decides what to do."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), EXIT_OTHER)
 
 
 def not_installed(package: str) -> Misconfigured:
-    """What a command says that needs a package of an extra that was not installed."""
+    """Return the error of a command that needs a package of an extra that is not installed."""
     return Misconfigured(
         f"this command needs the package {package}, which is not installed",
         hint="pip install 'tideline-cdc[postgres,mysql,planner,spark]', or one extra of these",

@@ -1,8 +1,8 @@
-"""Which tables are late, and which stage they wait for: read off what the stages left behind.
+"""Finds late tables and the stage that each waits for, from the records of the stages.
 
 A change goes from the source's log through the worker into the store, from there by a scheduled
-merge into its table. The first of these that stands still is named: all behind it wait for it.
-Nothing is asked of the source, so what is said of it is what its heartbeats show.
+merge into its table. The first stage that stands still is named: all later ones wait for it.
+The source is not queried, so its state is known from its heartbeats only.
 
 Invariant: no table that lacks something is called complete, and none is late by a stage that works.
 """
@@ -32,24 +32,24 @@ _DONE = ("applied", "already_applied")
 
 
 class Stage(StrEnum):
-    """What a late table waits for."""
+    """The stage that a late table waits for."""
 
     SOURCE = "source"
-    """The source's log tells nothing new: the server is away, or does not move."""
+    """The source's log has nothing new: the server is unavailable, or does not move."""
     CAPTURE = "capture"
     """No worker reads the log, or the one that does is behind it."""
     STORE = "store"
-    """A worker reads, and what it uploads does not become durable."""
+    """A worker reads, but its uploads do not become durable."""
     TABLE = "table"
-    """The table itself: parked, unproven, blocked, changed by others, with values to be read."""
+    """The table itself: parked, unproven, blocked, changed by others, or lacking values."""
     MERGE = "merge"
     """Merges run and fail, or do not keep up."""
     SCHEDULE = "schedule"
-    """What is captured waits, and no merge of it runs."""
+    """Captured changes wait, and no merge of them runs."""
 
 
 class Lateness(msgspec.Struct, frozen=True):
-    """Why a table is late: the ``stage``, in words the ``reason``, and what to do."""
+    """The cause of a table's delay: the ``stage``, the ``reason`` in words, and the remedy."""
 
     stage: Stage
     reason: str
@@ -58,7 +58,7 @@ class Lateness(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FreshnessWatch:
-    """What the settings ask of freshness, and the merge ``runs`` on record since ``since_us``."""
+    """The freshness objectives in the settings, and the merge ``runs`` since ``since_us``."""
 
     objective_of: Callable[[str], Objective]
     runs: Sequence[MergeRun] = ()
@@ -67,10 +67,10 @@ class FreshnessWatch:
 
 @dataclass(frozen=True, slots=True)
 class ChainEnd:
-    """The chain's end as it is seen now, by whom it is extended, and after what silence it is not.
+    """The chain's end as seen now, the workers that extend it, and the limit of their silence.
 
-    ``workers``, as `status.making.judged`, is None when nobody could be asked. ``began_us``: when
-    the first manifest was written (None: it does not say); nothing was captured before.
+    ``workers``, as `status.making.judged`, is None when none could be asked. ``began_us``: when
+    the first manifest was written (None: unknown); nothing was captured before.
     """
 
     tail: Manifest
@@ -82,8 +82,8 @@ class ChainEnd:
 
 @dataclass(frozen=True, slots=True)
 class WatchedTable:
-    """What is known of a table: ``through_us`` as in the status, ``doubt`` of its warehouse side,
-    whether something ``waits`` to be merged, and whether a dump of it is under way."""
+    """The state of a table: ``through_us`` as in the status, ``doubt`` of its warehouse side,
+    whether something ``waits`` to be merged, and whether a dump of it is running."""
 
     name: str
     state: TableState
@@ -94,7 +94,7 @@ class WatchedTable:
 
 
 def lateness(chain: ChainEnd, table: WatchedTable, watch: FreshnessWatch) -> Lateness | None:
-    """Why ``table`` is late; None when it is not, or is not the source's any more."""
+    """Return why ``table`` is late; None when it is not, or the source no longer has it."""
     if table.state.gone:
         return None
     within_us = watch.objective_of(table.name).within_us
@@ -115,7 +115,7 @@ def lateness(chain: ChainEnd, table: WatchedTable, watch: FreshnessWatch) -> Lat
 
 
 def kept_by_table(watch: FreshnessWatch, tables: Sequence[str]) -> Mapping[str, Kept]:
-    """By table how far its objective was kept; only of ``tables`` that changed in the window."""
+    """Return how far each table's objective was met, for ``tables`` changed in the window."""
     figures = in_window(watch.runs)
     return {
         name: kept(watch.objective_of(name), figures[name], watch.since_us)
@@ -125,13 +125,13 @@ def kept_by_table(watch: FreshnessWatch, tables: Sequence[str]) -> Mapping[str, 
 
 
 def kept_in_all(watch: FreshnessWatch, objective: Objective) -> Kept:
-    """The same of all tables together, each change judged by its own table's limit."""
+    """Return the same for all tables together, each change judged by its own table's limit."""
     found: list[Timeliness] = [one for many in in_window(watch.runs).values() for one in many]
     return kept(objective, found, watch.since_us)
 
 
 def _own(chain: ChainEnd, table: WatchedTable) -> Lateness | None:
-    """What is the matter with the table itself."""
+    """Return the cause in the table itself."""
     state = table.state
     if table.doubt is not None:
         return Lateness(Stage.TABLE, table.doubt)
@@ -147,7 +147,7 @@ def _own(chain: ChainEnd, table: WatchedTable) -> Lateness | None:
 
 
 def _upstream(chain: ChainEnd, within_us: int) -> Lateness | None:
-    """What holds up the chain, if its end is as old as to make every table late."""
+    """Return what holds up the chain, if its end is old enough to make every table late."""
     tail, now = chain.tail, chain.now_us
     if tail.through_us is not None and now - tail.through_us <= within_us:
         return None
@@ -176,7 +176,7 @@ def _upstream(chain: ChainEnd, within_us: int) -> Lateness | None:
 def _merging(
     chain: ChainEnd, table: WatchedTable, watch: FreshnessWatch, within_us: int
 ) -> Lateness:
-    """Why what is captured is not in the table: what the last run that looked at it says."""
+    """Return why captured changes are not in the table, from the last run that handled it."""
     since_us = max(watch.since_us, chain.began_us or 0)
     if not watch.runs:
         return _not_scheduled(f"no merge has run since {_moment(since_us)}")
@@ -208,7 +208,7 @@ def _not_scheduled(reason: str) -> Lateness:
 
 
 def _newest(runs: Sequence[MergeRun], table: str) -> MergeRun | None:
-    """The last run that did something with ``table``, or held it back."""
+    """Return the last run that processed ``table``, or held it back."""
     for run in reversed(runs):
         if table in run.held or any(one.table == table for one in run.tables):
             return run

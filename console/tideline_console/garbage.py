@@ -1,4 +1,4 @@
-"""``tideline garbage``: remove from the store what nobody needs any more, and say what stays."""
+"""``tideline garbage``: removes from the store what is no longer needed, and reports what stays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tideline_console.tables import print_table
 
 
 def run(settings: Settings, *, dry_run: bool) -> None:
-    """Look through everything and print what became of it, or would."""
+    """Collect garbage, or with ``dry_run`` only look for it, and print the result."""
     store = open_store(settings.store)
     found = Garbage(settings, store).collect(datetime.now(UTC), dry_run=dry_run)
     consumers = known_consumers(settings, store)

@@ -1,8 +1,8 @@
-"""``tideline init``: ask for a pipeline's few facts, write a commented settings file, print SQL.
+"""``tideline init``: asks for a pipeline's few facts, writes a commented settings file, prints SQL.
 
 The file goes where the settings are looked for, the SQL to standard output, everything else to
-standard error. No server is asked, and no password is taken: it would stand in the file, or in the
-list of processes.
+standard error. No server is contacted, and no password is accepted: it would be in the file, or in
+the process list.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PASSWORD = (
 
 def run(wanted: InitOptions, path: Path, *, force: bool) -> None:
     """Write the file at ``path`` and print the SQL. Raises Misconfigured, with nothing written, for
-    a file that is there already (unless ``force``), and for what makes no settings."""
+    an existing file (unless ``force``), and for invalid settings."""
     if path.exists() and not force:
         raise _is_there(path)
     asks = wanted.url is None
@@ -54,7 +54,7 @@ def run(wanted: InitOptions, path: Path, *, force: bool) -> None:
 
 
 def setup_sql(settings: Settings) -> str:
-    """What an owner of the source runs."""
+    """Return the SQL that an owner of the source runs."""
     from tideline_capture.sources.registry import administration_of  # heavy
 
     return administration_of(settings).setup_sql()
@@ -110,7 +110,7 @@ def _take(question: str, given: str | None, usual: str | None) -> str:
 
 
 def _check_url(url: str) -> None:
-    """No password, and a kind of source that there is; its own checks come with the settings."""
+    """Check for no password and a known kind of source; its own checks come with the settings."""
     try:
         parts = urlsplit(url)
         secret = parts.password is not None or "password" in dict(parse_qsl(parts.query))
@@ -123,7 +123,7 @@ def _check_url(url: str) -> None:
 
 
 def _kind(url: str) -> str:
-    """The kind of the source; Misconfigured for a url that is none."""
+    """Return the kind of the source; Misconfigured for an invalid url."""
     values = {"source": {"url": url}, "pipeline": "p", "store": {"url": STORE}}
     values["warehouse"] = {"url": WAREHOUSE}
     found: SourceSettings = make_settings(values, origin="what was given").source
@@ -140,7 +140,7 @@ def _schema_of(tables: tuple[str, ...]) -> str | None:
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:
-    """Whole or not at all; and without ``force`` only where nothing is, whoever is faster."""
+    """Write atomically; without ``force`` only where no file exists, even in a race."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         part.write_text(text)

@@ -1,5 +1,5 @@
-"""``tideline inspect``: look into the chain. What is in the tables' columns is shown only by
-``rows``, and the keys that stand in a manifest only where it is asked for.
+"""``tideline inspect``: shows the chain. Only ``rows`` shows column values, and keys in a manifest
+are shown only on request.
 
 Everything is read from the store; no worker needs to run, and nothing is changed.
 """
@@ -26,7 +26,7 @@ _KEY_FIELDS = frozenset(("keys", "key_range", "after_key", "last_key", "key_min"
 
 
 def manifests(settings: Settings, *, last: int) -> None:
-    """A line per manifest, oldest first, of the ``last`` newest."""
+    """Print a line for each of the ``last`` newest manifests, oldest first."""
     print_table(
         (
             "manifest",
@@ -59,9 +59,9 @@ def manifests(settings: Settings, *, last: int) -> None:
 
 
 def manifest(settings: Settings, number: int, *, values: bool) -> None:
-    """One manifest's JSON, indented, with the digest of its raw bytes.
+    """Print one manifest's JSON, indented, with the digest of its raw bytes.
 
-    Without ``values`` the keys in it (asked for, last dumped, bounds of parts) are masked.
+    Without ``values`` the keys in it (requested, last dumped, bounds of parts) are masked.
     """
     link = _chain(settings).read(number)
     if link is None:
@@ -73,7 +73,7 @@ def manifest(settings: Settings, number: int, *, values: bool) -> None:
 
 
 def parts(settings: Settings, *, table: str | None, last: int) -> None:
-    """A line per part in the ``last`` newest manifests, of one table or of all."""
+    """Print a line per part in the ``last`` newest manifests, of one table or of all."""
     wanted = None if table is None else str(parse_table(table))
     print_table(
         ("manifest", "table", "rows", "operations", "bytes", "first seq", "last seq", "key"),
@@ -96,7 +96,7 @@ def parts(settings: Settings, *, table: str | None, last: int) -> None:
 
 
 def rows(settings: Settings, key: str, *, limit: int) -> None:
-    """The first ``limit`` rows of a part as JSON lines, values included."""
+    """Print the first ``limit`` rows of a part as JSON lines, values included."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -120,7 +120,7 @@ def rows(settings: Settings, key: str, *, limit: int) -> None:
 
 
 def state(settings: Settings) -> None:
-    """The open state at the chain's end: tables and requests, as a successor would find them."""
+    """Print the open state at the chain's end: tables and requests, as a successor finds them."""
     chain = _chain(settings)
     tail = _tail(chain, settings)
     found = chain.open_state(tail)
@@ -149,7 +149,7 @@ def _print_tables(found: OpenState) -> None:
 
 
 def _print_requests(found: OpenState) -> None:
-    """Open requests by table, and those that ended lately; keys are counted, not shown."""
+    """Print open requests by table, and recently ended ones; keys are counted, not shown."""
     print_table(
         ("open request", "table", "state", "low seq", "chunks", "rows", "keys asked for"),
         (
@@ -194,7 +194,7 @@ def _tail(chain: Chain, settings: Settings) -> Link:
 
 
 def _masked(value: Any) -> Any:
-    """The document with every field that holds keys of rows replaced."""
+    """Replace every field of the document that holds keys of rows."""
     if isinstance(value, list):
         return [_masked(item) for item in value]
     if isinstance(value, dict):
@@ -206,5 +206,5 @@ def _masked(value: Any) -> Any:
 
 
 def _plain(value: object) -> str:
-    """What JSON has no form for: bytes as hex, decimals and times as their text."""
+    """Convert values without a JSON form: bytes to hex, decimals and times to text."""
     return value.hex() if isinstance(value, bytes) else str(value)

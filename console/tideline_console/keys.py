@@ -1,8 +1,8 @@
-"""Files of keys: CSV with one key per line, or JSON lines; ``-`` is standard input, as CSV.
+"""Reads files of keys: CSV with one key per line, or JSON lines; ``-`` is standard input, as CSV.
 
 A key is one text per key column, in key order, as the database prints it. In CSV an empty field is
 the empty text. In JSON lines a line is a list of texts and numbers, or one alone. Errors name the
-line, never what is in it: keys are row values.
+line, never its content: keys are row values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STDIN = Path("-")
 
 
 def read_keys(path: Path) -> tuple[Key, ...]:
-    """The keys in the file; Misconfigured when there are none or a line is not a key."""
+    """Read the keys in the file; Misconfigured when there are none or a line is not a key."""
     try:
         text = (
             sys.stdin.buffer.read().decode("utf-8-sig")

@@ -1,4 +1,4 @@
-"""``tideline maintain``: measure the warehouse's files, rewrite where it pays, remove old ones."""
+"""``tideline maintain``: measures warehouse files, rewrites where it pays, and removes old ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXIT_FAILED = 1
 
 
 def run(settings: Settings, tables: Sequence[str]) -> int:
-    """Maintain all tables, or those named, and print what was done; 1 when one failed."""
+    """Maintain all tables, or those named, and print the results; return 1 when one failed."""
     name = f"cli-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
     order = order_maintenance(settings, maintenance_id=name, tables=list(tables) or None)
     if not order.tables:

@@ -1,4 +1,4 @@
-"""What a pipeline's own chain says of its traffic: tables, rates and parts of late."""
+"""Measures a pipeline's recent traffic in its chain: tables, rates and parts."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tideline.store.chain import Chain
 from tideline.store.objects import open_store
 
 MANIFESTS_MAX = 1_000
-"""The newest ones, which are looked at: more than an hour of a busy pipeline."""
+"""The number of newest manifests to read: more than an hour of a busy pipeline."""
 _SCHEMAS_MAX = 50
 _RUNS_MAX = 50
 _DUMPED = "r"
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """``first`` to ``last`` manifest, written within ``span_s``: ``changes`` of the log in so many
-    ``parts``, and ``dumped`` rows, which no model knows of. ``passive`` and ``merge_every_s`` are
-    None where they are not known."""
+    """The traffic from ``first`` to ``last`` manifest, written within ``span_s`` seconds: the log's
+    ``changes`` and ``parts``, and ``dumped`` rows, which no model includes. ``passive`` and
+    ``merge_every_s`` are None where unknown."""
 
     first: int
     last: int
@@ -48,7 +48,7 @@ class Measured(msgspec.Struct, frozen=True):
         return self.parts * DAY_S / self.span_s
 
     def traffic(self) -> Traffic:
-        """The same as what a model is given."""
+        """Return the traffic as a model's input."""
         rows = self.changes + self.dumped
         plain = Traffic(columns=self.columns)
         net = self.part_bytes - self.parts * empty_part_bytes(plain)
@@ -61,17 +61,17 @@ class Measured(msgspec.Struct, frozen=True):
         )
 
     def pace(self, pace: Pace) -> Pace:
-        """``pace`` with what was seen of merges and workers that wait."""
+        """Return ``pace`` with the measured merge interval and number of waiting workers."""
         seen = {"passive": self.passive, "merge_every_s": self.merge_every_s}
         known = {name: value for name, value in seen.items() if value is not None}
         return msgspec.structs.replace(pace, **known)
 
 
 def measure(settings: Settings) -> Measured | None:
-    """The pipeline of ``settings``; None while its chain is too short to tell a rate.
+    """Measure the pipeline of ``settings``; None while its chain is too short for a rate.
 
-    Raises Unavailable and Misconfigured as the store does. A queue that is away only leaves out
-    how many workers wait.
+    Raises Unavailable and Misconfigured as the store does. With an unavailable queue only the
+    number of waiting workers is missing.
     """
     chain = Chain(open_store(settings.store), settings.pipeline)
     tail = chain.tail()
@@ -89,12 +89,12 @@ def measure(settings: Settings) -> Measured | None:
 
 
 def measured_in(manifests: Sequence[Manifest], state: OpenState, columns: int) -> Measured | None:
-    """What ``manifests``, in their order, hold; None when no time lies between them."""
+    """Measure ``manifests``, in their order; None when no time lies between them."""
     times = [one.written_at_us for one in manifests if one.written_at_us is not None]
     span_s = (times[-1] - times[0]) / 1e6 if times else 0.0
     if span_s <= 0:
         return None
-    # The first one's rows came before the time that is measured.
+    # The first one's rows came before the measured time.
     parts = [part for manifest in manifests[1:] for part in manifest.parts]
     dumped = sum(part.operations.get(_DUMPED, 0) for part in parts)
     rows = sum(sum(part.operations.values()) for part in parts)
@@ -114,7 +114,7 @@ def measured_in(manifests: Sequence[Manifest], state: OpenState, columns: int) -
 
 
 def _columns(chain: Chain, state: OpenState) -> int:
-    """The mean number of a table's columns."""
+    """Return the mean number of a table's columns."""
     known = sorted({one.schema for one in state.tables.values() if one.schema is not None})
     counts = [len(chain.read_schema(one).columns) for one in known[:_SCHEMAS_MAX]]
     return round(statistics.mean(counts)) if counts else Traffic().columns
@@ -128,7 +128,7 @@ def _passive(settings: Settings) -> int | None:
 
 
 def _merge_every_s(settings: Settings) -> float | None:
-    """The mean time from merge to merge of the last day."""
+    """Return the mean time between merges of the last day."""
     since_us = int((time.time() - DAY_S) * 1e6)
     runs, _ = recent_runs(settings, since_us, _RUNS_MAX)
     if len(runs) < 2:

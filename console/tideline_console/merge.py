@@ -1,4 +1,4 @@
-"""``tideline merge``: plan what is new and run it in a Spark application of this process."""
+"""``tideline merge``: plans new changes and merges them in a Spark application of this process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXIT_FAILED = 1
 
 
 def run(settings: Settings, tables: Sequence[str]) -> int:
-    """Plan, merge, print a receipt per table; 1 when a table failed, was refused, or has
+    """Plan, merge, print a receipt per table; return 1 when a table failed, was refused, or has
     strayed from the chain."""
     plan_id = f"cli-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
     scope = list(tables) or None
@@ -49,13 +49,13 @@ def run(settings: Settings, tables: Sequence[str]) -> int:
 
 
 def _run_plan(settings: Settings, plan: Plan) -> Receipt:
-    """Run it in a session of this process; the session ends with it."""
+    """Run the plan in a session of this process, and end the session."""
     with spark_session(settings, "merge") as session:
         return run_in(session, settings, plan, retry_s=settings.merge.retry_s)
 
 
 def run_in(session: SparkSession, settings: Settings, plan: Plan, retry_s: float = 0.0) -> Receipt:
-    """Run ``plan`` in a session that is there, within the limits of ``[merge]``."""
+    """Run ``plan`` in an existing session, within the limits of ``[merge]``."""
     from tideline_spark.merge import run_plan  # heavy
 
     merge = settings.merge
@@ -103,6 +103,6 @@ def _print_receipt(receipt: Receipt) -> None:
 
 
 def print_held(plan: Plan) -> None:
-    """Say which tables the plan holds back, and why."""
+    """Print the tables that the plan holds back, and why."""
     for table, reason in sorted(plan.held.items()):
         say(f"{table} is held: {reason}")

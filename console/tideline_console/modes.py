@@ -1,4 +1,4 @@
-"""Who else on this machine may read the passwords, or write the settings: the files' modes."""
+"""Checks the file modes of secrets and settings: other users must not read or write them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tideline.settings import Settings
 from tideline_capture.sources.finding import Finding, warning
 
 _MOUNTED = ("/run/secrets/", "/var/run/secrets/")
-"""Where an engine puts secrets, readable for all: the container is their border."""
+"""The folder of a container engine's secrets, readable for all: the container protects them."""
 _SECRETS = (("source", "password"), ("control", "password"), ("store", "secret_access_key"))
 _URLS = (("source", "url"), ("control", "url"))
 
 
 def check_modes(settings: Settings, path: Path) -> Iterator[Finding]:
-    """A warning for each file of a secret, the settings at ``path`` among them if they hold one,
-    that everybody on this machine may read; and for each that everybody may write."""
+    """Yield a warning for each file of a secret that every user of this machine may read or write;
+    the settings at ``path`` count if they hold a secret."""
     files = {
         "source.password_file": settings.source.password_file,
         "control.password_file": settings.control.password_file,
@@ -37,7 +37,7 @@ def _check(name: str, file: Path, *, secret: bool) -> Iterator[Finding]:
         return
     try:
         mode = stat.S_IMODE(file.stat().st_mode)
-    except OSError:  # Who needs it says so.
+    except OSError:  # Its reader reports this.
         return
     may = "write" if mode & stat.S_IWOTH else "read" if secret and mode & stat.S_IROTH else None
     if may is not None:
@@ -46,7 +46,7 @@ def _check(name: str, file: Path, *, secret: bool) -> Iterator[Finding]:
 
 
 def _holds_secret(path: Path) -> bool:
-    """Whether a password stands in the file itself, not in the environment."""
+    """Return whether a password is in the file itself, not in the environment."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

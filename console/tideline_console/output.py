@@ -1,8 +1,8 @@
-"""What commands print: lines for people, and texts for programs.
+"""Prints the output of commands: lines for people, and texts for programs.
 
-Names of tables and columns, reasons and a server's words are others' text. Whatever is printed goes
-through here, through `tideline_console.tables`, or is an error's (`tideline_console.errors`), so
-that no text of others clears the screen, or begins a line that looks like one of ours.
+Names of tables and columns, reasons and server messages are foreign text. All output goes through
+this module, `tideline_console.tables` or, for errors, `tideline_console.errors`, so that foreign
+text cannot clear the screen or imitate a line of ours.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def write_json(text: str) -> None:
 
 
 def write_text(text: str) -> None:
-    """Print a text that a program reads (SQL, CSV, metrics): as it is, but for a terminal, which is
-    shown its lines as `say` does."""
+    """Print a text for a program (SQL, CSV, metrics) unchanged; on a terminal, line by line as
+    `say` does."""
     if sys.stdout.isatty():
         text = "".join(printable(line) + "\n" for line in text.rstrip("\n").split("\n"))
     sys.stdout.write(text)

@@ -1,4 +1,4 @@
-"""``tideline plan``: what a merge would do now. Stores nothing, asks nobody, starts no Spark."""
+"""``tideline plan``: shows what a merge would do now. Stores and requests nothing, without Spark."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(settings: Settings, tables: Sequence[str], *, as_json: bool) -> None:
 
 
 def read_preview(settings: Settings, tables: Sequence[str] | None) -> PlanPreview:
-    """The preview now. Raises as the planner does."""
+    """Make the preview of a merge now. Raises as the planner does."""
     plan = preview_plan(settings, tables)
     store = open_store(settings.store)
     chain = Chain(store, settings.pipeline)

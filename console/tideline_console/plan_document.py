@@ -1,4 +1,4 @@
-"""What a pending merge will do, as a value: made from the plan that would be run, and nothing else.
+"""Previews a pending merge as a value, made only from the plan that would run.
 
 ``tideline plan --json`` prints it; its fields are added to and never change their meaning.
 """
@@ -22,7 +22,7 @@ NOTHING = "nothing"
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """What the settings say of a table."""
+    """The settings of a table."""
 
     policy: Policy
     mode: Mode
@@ -30,8 +30,8 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class StepPreview(msgspec.Struct, frozen=True):
-    """One schema step: at ``seq`` the source did what ``change`` says; ``effect`` is what becomes
-    of the target, and ``cost`` what that takes."""
+    """One schema step: the source's ``change`` at ``seq``, its ``effect`` on the target, and the
+    ``cost`` of that."""
 
     seq: int
     change: str
@@ -40,7 +40,7 @@ class StepPreview(msgspec.Struct, frozen=True):
 
 
 class TablePreview(msgspec.Struct, frozen=True):
-    """What a merge does with one table; ``action`` is ``create``, ``replace`` or ``merge``.
+    """A merge's work on one table; ``action`` is ``create``, ``replace`` or ``merge``.
 
     ``deletes_unseen``: rows that the plan does not bring are deleted as far as a finished dump or a
     truncate covers them. ``switch_to``: the mode that the settings ask for, where the target is
@@ -64,7 +64,7 @@ class TablePreview(msgspec.Struct, frozen=True):
 
 
 class DumpPreview(msgspec.Struct, frozen=True):
-    """A dump that is due, or that the worker will be asked for; ``keys`` None: of all rows."""
+    """A dump that is due, or that will be requested of the worker; ``keys`` None: of all rows."""
 
     table: str
     why: str
@@ -72,9 +72,9 @@ class DumpPreview(msgspec.Struct, frozen=True):
 
 
 class PlanPreview(msgspec.Struct, frozen=True):
-    """What ``tideline merge`` would do now. ``held``: tables that stop, and why. ``parks``: by
-    table the kinds of change that it will stop before. ``described``: tables whose targets get
-    other comments, or other columns that are NOT NULL. With ``b`` below ``tail`` more waits."""
+    """The preview of ``tideline merge`` now. ``held``: tables that stop, and why. ``parks``: by
+    table, the kinds of change that it will stop before. ``described``: tables whose targets get
+    other comments or NOT NULL columns. With ``b`` below ``tail``, more changes wait."""
 
     pipeline: str
     b: int
@@ -92,7 +92,7 @@ def preview(
     choices: Mapping[str, Choice],
     rereads: Sequence[DumpRequest],
 ) -> PlanPreview:
-    """The preview of ``plan``; ``choices`` are those of all tables that were asked about."""
+    """Preview ``plan``; ``choices`` are the settings of all tables that were asked for."""
     return PlanPreview(
         pipeline=plan.pipeline,
         b=plan.b,
@@ -173,7 +173,7 @@ def _ignored(step: ColumnStep) -> tuple[str, str]:
 
 
 def _due(state: OpenState, choices: Mapping[str, Choice]) -> list[DumpPreview]:
-    """Dumps of whole tables that their state asks for."""
+    """Return the dumps of whole tables that their state requires."""
     words = {
         TableCondition.UNPROVEN: "unproven",
         TableCondition.BLOCKED: "blocked: a full dump starts the target anew",

@@ -1,4 +1,4 @@
-"""``tideline rebuild``: build a table anew beside the live one, check it, and swap them."""
+"""``tideline rebuild``: builds a shadow table, checks it against the live one, and swaps them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tideline_console.spark import spark_session
 
 EXIT_FAILED = 1
 STEPS_MAX = 10_000
-"""A rebuild that is not done by then will not be: the live table moves on faster."""
+"""A rebuild that has not finished by then will not: the live table moves faster."""
 
 
 def run(settings: Settings, table: str, options: RebuildOptions) -> int:
@@ -57,7 +57,7 @@ def _told(swap: PlannedSwap) -> str:
 
 
 def _failed(one: TableReceipt) -> bool:
-    """Say what became of a step, where that is more than that it is done."""
+    """Report a step's outcome, where it is more than done; return whether it failed."""
     for change in one.foreign_changes:
         say(f"{one.table}: changed by somebody else: {change}")
     if one.outcome is Outcome.REFUSED:

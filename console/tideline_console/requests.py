@@ -1,4 +1,4 @@
-"""Makes the requests that a command line asks for."""
+"""Makes requests from command lines."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def make_request(
 
 
 def _new_id(purpose: Purpose) -> str:
-    """Make an id; that of a verification is short, because other ids are made from it."""
+    """Make an id; a verification's is short, because other ids are made from it."""
     unique = uuid.uuid4().hex
     return f"verify-{unique[:16]}" if purpose == "verify" else f"cli-{unique}"
 

@@ -1,4 +1,4 @@
-"""One Spark application of this process, for commands that need several jobs."""
+"""Runs one Spark application in this process, for commands that need several jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TOLD_BYTES = 20_000
 
 @contextmanager
 def spark_session(settings: Settings, what: str) -> Iterator[SparkSession]:
-    """A session with Delta, as ``[merge]`` in the settings says; it ends with the context."""
+    """Open a session with Delta, by ``[merge]`` in the settings; it ends with the context."""
     from tideline.delta_jars import delta_jars
     from tideline.java import java_home
     from tideline.local_spark import QUICK_LAUNCH, short_lived, spark_home
@@ -32,7 +32,7 @@ def spark_session(settings: Settings, what: str) -> Iterator[SparkSession]:
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_LAUNCH)
     if (home := spark_home()) is not None:
-        os.environ["SPARK_HOME"] = str(home)  # Else spark-submit starts a Python to look for it.
+        os.environ["SPARK_HOME"] = str(home)  # Otherwise spark-submit starts a Python to find it.
     merge = settings.merge
     jars = [str(path) for path in delta_jars()] if merge.jars is None else merge.jars.split(",")
     with (
@@ -47,7 +47,7 @@ def spark_session(settings: Settings, what: str) -> Iterator[SparkSession]:
                 jars=jars,
                 app_name=f"tideline {what} {settings.pipeline}",
                 java_options=short_lived(),
-                # Spark makes this folder, and has no use for it; else it is made where we are.
+                # Spark makes this unused folder, by default in the working directory.
                 others={"spark.sql.warehouse.dir": folder},
             )
         try:
@@ -58,8 +58,8 @@ def spark_session(settings: Settings, what: str) -> Iterator[SparkSession]:
 
 @contextmanager
 def _output_to(file: IO[bytes]) -> Iterator[None]:
-    """What is started meanwhile writes to ``file`` for as long as it runs: Java and Spark have much
-    to say at every start, and of every VACUUM, that is nobody's concern."""
+    """Redirect the output of processes started in the context to ``file``, for as long as they run:
+    Java and Spark log much at every start and VACUUM that users do not need."""
     sys.stdout.flush()
     sys.stderr.flush()
     ours = [os.dup(number) for number in _OUTPUTS]
@@ -75,7 +75,7 @@ def _output_to(file: IO[bytes]) -> Iterator[None]:
 
 @contextmanager
 def _told_if_it_fails(said: IO[bytes]) -> Iterator[None]:
-    """Where Spark fails otherwise than in words of ours, the end of what it said is shown."""
+    """Show the end of Spark's output when it fails with an error other than ours."""
     try:
         yield
     except TidelineError:

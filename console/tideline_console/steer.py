@@ -1,7 +1,7 @@
-"""``tideline pause``, ``resume``, ``cancel`` and ``tune``: commands to dumps that run.
+"""``tideline pause``, ``resume``, ``cancel`` and ``tune``: commands to running dumps.
 
 A command is sent and waited for until the worker has made it durable; one without an answer is sent
-again under its id, which changes nothing that was done.
+again under its id, which is idempotent.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def make_command(
     chunk_rows: str | None = None,
     delay_ms: str | None = None,
 ) -> Command:
-    """The command that the command line asks for; Misconfigured when its options do not fit."""
+    """Make the command of a command line; Misconfigured when its options do not fit."""
     if every == bool(requests):
         raise Misconfigured("name requests, or --all, one of the two")
     command = Command(
@@ -55,7 +55,7 @@ def make_command(
 
 
 def run(settings: Settings, command: Command) -> int:
-    """Send the command and wait until it is done; the exit code: 1 when it was refused."""
+    """Send the command and wait until it is done; return the exit code: 1 when it was refused."""
     with closing(Asker(settings.control, settings.pipeline)) as asker:
         answer = _answer(RequestClient(asker, command, Record(settings)))
     if answer.state is RequestState.DONE:
@@ -68,7 +68,7 @@ def run(settings: Settings, command: Command) -> int:
 
 
 def _answer(client: RequestClient) -> Answer:
-    """Have the command answered. Raises Unavailable at once when it cannot be sent at all."""
+    """Get the command's answer. Raises Unavailable at once when it cannot be sent at all."""
     client.send()
     ended = client.follow(WAITS)
     if ended.final is not None:

@@ -1,4 +1,4 @@
-"""Plain tables on a terminal, and the few ways that values are written in them."""
+"""Prints plain tables on a terminal, and formats their values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WIDTH_WITHOUT_TERMINAL = 240
 
 
 def make_console() -> Console:
-    """Standard output; as wide as its terminal, and wide enough for a file or a pipe."""
+    """Open standard output, as wide as its terminal, and wide enough for a file or a pipe."""
     console = Console(markup=False, highlight=False, emoji=False)
     if not console.is_terminal:
         console.width = _WIDTH_WITHOUT_TERMINAL
@@ -23,7 +23,7 @@ def make_console() -> Console:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table whose numbers are to the right; None is written as ``-``, texts are `printable`."""
+    """Print a table with numbers to the right; None as ``-``, texts `printable`."""
     listed = [[_text(value) for value in row] for row in rows]
     numeric = [
         bool(listed)
@@ -39,7 +39,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def moment(at_us: int | None) -> str | None:
-    """µs since 1970 as UTC text, to the second; as a number where no calendar has it."""
+    """Format µs since 1970 as UTC text, to the second; as a number where no calendar has it."""
     if at_us is None:
         return None
     at = utc(at_us)
@@ -47,7 +47,7 @@ def moment(at_us: int | None) -> str | None:
 
 
 def vectors_differ(table: str, *, wanted: bool) -> str:
-    """That a target's files are of another kind than the settings say."""
+    """Return the text for a target whose deletion vectors differ from the settings."""
     kept, asked = ("without", "with") if wanted else ("with", "without")
     return (
         f"{table} is kept {kept} deletion vectors, the settings say {asked}:"

@@ -1,4 +1,4 @@
-"""``tideline verify``: prove tables equal to their source, or name what differs."""
+"""``tideline verify``: proves tables equal to their source, or names what differs."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 EXIT_EQUAL, EXIT_DIFFERS, EXIT_ERROR = 0, 1, 2
 KEYS_SHOWN = 20
-"""Of the differing keys of a table; the document has more."""
+"""The number of a table's differing keys to print; the document has more."""
 
 
 def run(settings: Settings, request: DumpRequest, *, repair: bool, as_json: bool) -> int:
-    """Verify, print what came of it; the exit code."""
+    """Verify and print the result; return the exit code."""
     with ExitStack() as stack:
         work = ConsoleWork(settings, stack, quiet=as_json)
         result = VerificationRun(settings, work, request).run(repair=repair)
@@ -68,7 +68,7 @@ class ConsoleWork:
             return watch(client, quiet=self._quiet)
 
     def run_plan(self, plan: Plan) -> None:
-        """Merge, and say what went wrong."""
+        """Merge, and report failures."""
 
         def run() -> Receipt:
             return run_in(self._session, self._settings, plan)
@@ -90,7 +90,7 @@ class ConsoleWork:
         return result
 
     def report(self, text: str) -> None:
-        """Print ``text``, unless a document is to be all that is printed."""
+        """Print ``text``, unless only a document is printed."""
         if not self._quiet:
             say(text)
 
@@ -139,7 +139,7 @@ def _print_table(table: TableProof) -> None:
 
 
 def verdict(table: TableProof) -> str:
-    """A table's result in words."""
+    """Return a table's result in words."""
     share = "" if table.sample_percent is None else f" (a sample of {table.sample_percent} %)"
     at = f" at seq {table.seq}"
     if table.source_time_us is not None:

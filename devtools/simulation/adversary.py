@@ -1,4 +1,4 @@
-"""The adversary: brings about the scenario's faults, each in its time."""
+"""The adversary: causes the scenario's faults, each at its time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ _RARE = (
     KillPoint.AFTER_TAKEOVER,
     KillPoint.REQUEST_CLAIMED,
 )
-"""Points that few processes come to: the first one is killed there."""
+"""Points that few processes reach: the first one is killed there."""
 
 
 class Adversary:
-    """``over``: all faults that come with the workload have been begun."""
+    """Causes the scenario's faults.
+
+    ``over``: all faults that come with the workload have been begun.
+    """
 
     def __init__(self, rig: SimulatedStage) -> None:
         self.over = False
@@ -61,7 +64,7 @@ class Adversary:
             injectors.INJECTORS[planned.fault](self._rig, own)
 
     def arm(self, point: KillPoint, own: random.Random) -> None:
-        """Kill whichever process comes to ``point``, soon."""
+        """Kill the process that next reaches ``point``, soon."""
         left = own.choice((1, 1, 2, 4))
         self._rig.board.await_process(point, 1 if point in _RARE else left)
         if point in (KillPoint.BEFORE_RELEASE, KillPoint.AFTER_RELEASE):
@@ -72,7 +75,7 @@ class Adversary:
                 self._rig.world.kill(active)
 
     def end(self) -> None:
-        """The fault that ends the pipeline, if the scenario has one: it must stop by name."""
+        """Cause the fault that ends the pipeline, if the scenario has one: it must stop by name."""
         for planned in self._rig.scenario.faults:
             if planned.fault in TERMINAL:
                 injectors.end_pipeline(self._rig, planned.fault, random.Random(planned.seed))

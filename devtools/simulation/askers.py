@@ -1,4 +1,5 @@
-"""Those who ask for dumps, and steer them: each repeats its request until it hears of its end."""
+"""Clients that request dumps and steer them: each repeats its request until it learns of its
+end."""
 
 from __future__ import annotations
 
@@ -21,7 +22,10 @@ _REPEAT_S = 4.0
 
 
 class Askers:
-    """``waiting`` are the ids of requests whose end nobody has heard of."""
+    """The clients.
+
+    ``waiting`` are the ids of requests whose end is not yet known to their client.
+    """
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
@@ -47,14 +51,14 @@ class Askers:
         return [one for one in self._requests if one not in self._ended]
 
     def ask(self, request: DumpRequest, *, waits: bool = True) -> None:
-        """Send it; with ``waits`` until it is known to have ended."""
+        """Send the request; with ``waits`` until it is known to have ended."""
         if waits:
             self._requests[request.request_id] = request
             self._asked_at[request.request_id] = self._scene.world.now
         self._try(lambda: self._asker.ask(request))
 
     def repeat_all(self) -> None:
-        """Send all that was ever asked for once more."""
+        """Send every request once more."""
         for request in list(self._requests.values()):
             self._try(lambda r=request: self._asker.ask(r))  # type: ignore[misc]
 
@@ -71,7 +75,7 @@ class Askers:
                 raise
 
     def _listen(self) -> None:
-        """Repeat what has had no answer for a while."""
+        """Repeat requests that have had no answer for a while."""
         world = self._scene.world
         while True:
             world.sleep(0.7)
@@ -90,7 +94,7 @@ class Askers:
             self._ended[request_id] = answer.state.value
 
     def _life(self, dump: PlannedDump, request_id: str) -> Callable[[], None]:
-        """One request, and the commands that are given to it."""
+        """Run one request, and the commands that are given to it."""
 
         def run() -> None:
             world, own = self._scene.world, random.Random(dump.seed)
@@ -104,7 +108,10 @@ class Askers:
         return run
 
     def _steer(self, request_id: str, command_id: str, action: str, own: random.Random) -> None:
-        """Repeated until it is heard of: a pause that got lost must not be resumed in vain."""
+        """Repeat a command until it is answered.
+
+        A pause that got lost must not be resumed in vain.
+        """
         world = self._scene.world
         every = action in ("pause", "resume")
         command = Command(
@@ -126,7 +133,7 @@ class Askers:
 
 
 def make_request(dump: PlannedDump, request_id: str, own: random.Random) -> DumpRequest:
-    """What is asked for."""
+    """Build the request of a planned dump."""
     table = TABLES[dump.table]
     keys = sorted(all_keys(table), key=collated)
     priority = own.choice((0, 0, 3))

@@ -1,4 +1,4 @@
-"""What workers meet of the faults that are under way, and what came of these."""
+"""Faults in progress as workers meet them, and their effects."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tideline.contract.errors import Fenced, InvariantBroken, Misconfigured, Sou
 
 _CHANCE = 0.6
 _POINT_WAIT_S = 14.0
-"""A kill that found nobody at its point by then is given up."""
+"""The limit after which a kill that found no process at its point is given up."""
 
 
 @dataclass(slots=True)
 class _Armed:
-    """A kill that waits for a worker to come to its point, for the ``left``-th time."""
+    """A kill that waits for a worker to reach its point, for the ``left``-th time."""
 
     point: str
     left: int
@@ -30,8 +30,11 @@ class _Armed:
 
 
 class FaultBoard:
-    """``hits`` counts faults and kill points that had an effect; ``complaints`` are violations that
-    only the rig can see."""
+    """The faults in progress, and their effects.
+
+    ``hits`` counts faults and kill points that had an effect; ``complaints`` are violations that
+    only the rig can see.
+    """
 
     def __init__(self, scene: Scene) -> None:
         self.hits: Counter[str] = Counter()
@@ -54,7 +57,7 @@ class FaultBoard:
         self._armed.append(_Armed(point.value, left, self._scene.world.now + _POINT_WAIT_S))
 
     def heal(self) -> None:
-        """No fault has an effect from now on."""
+        """End the effect of every fault."""
         self.healed = True
         self.windows.clear()
         self._armed.clear()
@@ -66,7 +69,7 @@ class FaultBoard:
         return lambda name: self.at_point(process, name)
 
     def at_point(self, process: Process, name: str) -> None:
-        """A worker is at the point; it may be its last."""
+        """Note that a worker is at the point; it may be its last."""
         for armed in list(self._armed):
             if self._scene.world.now > armed.until:
                 self._armed.remove(armed)
@@ -82,7 +85,7 @@ class FaultBoard:
         return _Trouble(self, process)
 
     def on_claim(self) -> None:
-        """Messages were claimed from the queue."""
+        """Note that messages were claimed from the queue."""
         if self.windows.pop(Fault.REDIS_LOST_AFTER_POP, 0.0) > self._scene.world.now:
             self.hit(Fault.REDIS_LOST_AFTER_POP)
             self._scene.redis.flush()
@@ -93,7 +96,7 @@ class FaultBoard:
         return self._quick.uniform(0.002, 0.02) if self._quick.random() < 0.9 else 0.15
 
     def fate(self, process: Process, kind: str, key: str) -> Misfortune:
-        """What happens to a request to the store."""
+        """Decide what happens to a request to the store."""
         quick = self._quick
         usual = Misfortune(travel_s=quick.uniform(0.002, 0.03), answer_s=quick.uniform(0.001, 0.03))
         self._sent(process, kind, key)
@@ -114,7 +117,10 @@ class FaultBoard:
         return usual
 
     def _sent(self, process: Process, kind: str, key: str) -> None:
-        """Whoever sent it may die before the answer: the request travels on."""
+        """Note that a request was sent.
+
+        Its sender may die before the answer: the request travels on.
+        """
         name = None
         if kind == "create" and "/log/" in key:
             name = KillPoint.MANIFEST_SENT.value
@@ -130,7 +136,7 @@ class FaultBoard:
     # -- how workers end -----------------------------------------------------------------------
 
     def stopped(self, process: Process, error: BaseException) -> None:
-        """A worker's process ended with ``error``: was there a reason?"""
+        """Note that a worker's process ended with ``error``; complain if there was no reason."""
         if isinstance(error, Fenced | Unavailable):
             return
         if isinstance(error, Misconfigured) and self.expected_refusals:
@@ -150,7 +156,7 @@ class FaultBoard:
 
 
 class _Trouble:
-    """`source.Trouble` of one process."""
+    """The `source.Trouble` of one process."""
 
     def __init__(self, board: FaultBoard, process: Process) -> None:
         self._board = board
@@ -170,7 +176,7 @@ class _Trouble:
 def _misfortune(
     fault: Fault, kind: str, key: str, own: random.Random, usual: Misfortune
 ) -> Misfortune | None:
-    """What ``fault`` does to a request, None when it does not concern it."""
+    """Return what ``fault`` does to a request, None when it does not concern it."""
     writes, manifest = kind in ("put", "create"), kind == "create" and "/log/" in key
     late = usual.travel_s + own.uniform(0.2, 1.5)
     timeout = "error sending request, kind: Timeout"

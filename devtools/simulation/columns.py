@@ -1,11 +1,11 @@
 """Columns of the simulated tables that come, go and change their names.
 
-A value says which column it was written to, by the number that the source gave it: ``c7.…``. So
+A value names the column that it was written to, by the number that the source gave it: ``c7.…``. So
 what a row holds can be judged without names, over any number of renames; whether each value also
-lies under the right name is judged in the end, when no change of columns is on its way.
+lies under the right name is judged in the end, when no change of columns is in progress.
 
-Columns with even numbers are *mortal*: only these are dropped, and what is in them is no part of
-what a version of a row is. Rows that exist hold the default of a column that is added with one.
+Columns with even numbers are *mortal*: only these are dropped, and what is in them is no part of a
+row's version. Existing rows hold the default of a column that is added with one.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ _COLUMNS_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """What one statement does to columns, all at once. ``renames``: name before → name after.
-    ``adds``: name → whether it has a default."""
+    """The effect of one statement on columns, all at once.
+
+    ``renames``: name before → name after. ``adds``: name → whether it has a default.
+    """
 
     drops: tuple[str, ...] = ()
     renames: Mapping[str, str] = field(default_factory=dict)
@@ -35,7 +37,7 @@ class Alteration:
 
     @property
     def steps(self) -> tuple[ColumnStep, ...]:
-        """Without the defaults of what is added; see `altered`."""
+        """Return the steps without the defaults of what is added; see `altered`."""
         return (
             *(ColumnStep(StepKind.DROP, name) for name in self.drops),
             *(ColumnStep(StepKind.RENAME, name, was=was) for was, name in self.renames.items()),
@@ -48,7 +50,7 @@ class Alteration:
 
 
 def draw_addition(form: Form, own: random.Random) -> Alteration:
-    """One more column, or none where there are enough."""
+    """Draw one more column, or none where there are enough."""
     free = [name for name in _NAMES if name not in form.schema.column_names]
     if len(_extra(form)) >= _COLUMNS_MAX:
         return Alteration()
@@ -56,7 +58,7 @@ def draw_addition(form: Form, own: random.Random) -> Alteration:
 
 
 def draw_alteration(form: Form, own: random.Random) -> Alteration:
-    """An addition, a rename, a swap of names, a drop, or a column replaced by another of its
+    """Draw an addition, a rename, a swap of names, a drop, or a column replaced by another of its
     name."""
     extra = _extra(form)
     if len(extra) < _COLUMNS_MAX and own.random() < 0.4:
@@ -78,8 +80,10 @@ def draw_alteration(form: Form, own: random.Random) -> Alteration:
 
 
 def altered(form: Form, what: Alteration) -> Form:
-    """The form afterwards. Its ``filled`` has the defaults that the source keeps beside new
-    columns."""
+    """Return the form afterwards.
+
+    Its ``filled`` has the defaults that the source keeps for new columns.
+    """
     pairs = zip(form.schema.columns, form.numbers, strict=True)
     kept = [
         (structs.replace(column, name=what.renames.get(column.name, column.name)), number)
@@ -103,14 +107,14 @@ def altered(form: Form, what: Alteration) -> Form:
 
 
 def carried(row: Row, what: Alteration, form: Form) -> Row:
-    """A row that existed, after the alteration that made ``form``."""
+    """Return an existing row after the alteration that made ``form``."""
     defaults = dict(form.filled)
     moved = {what.renames.get(n, n): v for n, v in row.items() if n not in what.drops}
     return moved | {name: defaults[name] for name, given in what.adds.items() if given}
 
 
 def told_steps(what: Alteration, form: Form) -> tuple[ColumnStep, ...]:
-    """What a log with statements tells of the alteration that made ``form``."""
+    """Return what a log with statements says of the alteration that made ``form``."""
     defaults = dict(form.filled)
     return tuple(
         ColumnStep(StepKind.ADD, step.column, default=defaults.get(step.column))
@@ -125,7 +129,7 @@ def is_mortal(number: int) -> bool:
 
 
 def value_of(form: Form, name: str, own: random.Random) -> str:
-    """A fresh value of an added column."""
+    """Return a fresh value of an added column."""
     return f"{_mark(form.number(name))}.{own.getrandbits(20):x}"
 
 

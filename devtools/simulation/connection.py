@@ -1,4 +1,4 @@
-"""A connection to the simulated source, and what both its ends share."""
+"""A connection to the simulated source, and state that both its ends share."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from tideline.contract.position import SourcePosition
 
 
 class Trouble(Protocol):
-    """What may go wrong at the source's border."""
+    """The faults at the source's border."""
 
     def on_point(self, name: str) -> None: ...
 
     def on_message(self, entry: LogEntry, index: int) -> None: ...
 
     def pause_s(self) -> float:
-        """How long the next statement takes."""
+        """Return how long the next statement takes."""
 
 
 @dataclass(eq=False)
 class Connection:
-    """It breaks when the server resets it, or another session takes its slot."""
+    """A connection. It breaks when the server resets it, or another session takes its slot."""
 
     database: Database
     generation: int
@@ -40,7 +40,10 @@ class Connection:
 
 
 class SourceSide:
-    """``flaws`` are the seeded bugs of a source's side that this run has."""
+    """The shared state of a source's side.
+
+    ``flaws`` are its seeded bugs in this run.
+    """
 
     def __init__(
         self,

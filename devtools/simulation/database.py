@@ -37,7 +37,7 @@ from devtools.simulation.tables import (
 from tideline_capture.core.events import Snapshot
 
 EPOCH_S = 1_700_000_000
-"""When a run begins, by a clock that is right."""
+"""The start of a run, by a correct clock."""
 
 
 class Database:
@@ -49,11 +49,11 @@ class Database:
         self.up = True
         self.order_commits = True
         self.slot: int | None = None
-        """Up to where the worker confirmed; PostgreSQL keeps its log from there on."""
+        """The position that the worker confirmed; PostgreSQL keeps its log from there on."""
         self.began_at: int | None = None
-        """Where capture began: the log has what came later."""
+        """The position at which capture began: the log has what came later."""
         self.lost: str | None = None
-        """Why the worker's place in the log is gone for good, if it is."""
+        """The reason why the worker's position in the log is gone for good, if it is."""
         self.log: list[LogEntry] = []
         self.tables = {
             name: SimulatedTable(
@@ -66,7 +66,7 @@ class Database:
         self.visible = Signal()
         self.logged = Signal()
         self.resets = 0
-        """Connections that were made before the last reset are dead."""
+        """The number of resets. Connections that were made before the last one are dead."""
         self.stalled_until = 0.0
         self.clock_offset_s = 0.0
         self.clock_was_ahead = False
@@ -81,14 +81,14 @@ class Database:
         self.committing_xa = 0
         self.memberships = 0
         self.passed: set[tuple[str, int]] = set()
-        """Of which tables a reader has left out the rows, and where: nobody captured them."""
+        """The tables, with positions, whose rows a reader has left out: they were not captured."""
         self.positions: dict[int, int] = {}
-        """Where the log has the end of each transaction."""
+        """The position in the log of the end of each transaction."""
         self.chunk_of = ACCOUNTS
         self.chunk_read = Signal()
         """Given when a chunk (of the table ``chunk_of``) was read."""
         self.unlogged: list[tuple[str, int]] = []
-        """Where the log was when rows of a table changed, and it does not say so."""
+        """The log's end when rows of a table changed without an entry in it."""
         self.readers: list[Process] = []
         """Processes that have read the log."""
 
@@ -109,7 +109,7 @@ class Database:
 
     @property
     def settled(self) -> bool:
-        """Whether everything that was begun has ended and is visible."""
+        """Say whether everything that was begun has ended and is visible."""
         return not self._open and not self._in_flight
 
     def begin(self) -> SessionWork:
@@ -118,14 +118,17 @@ class Database:
         return work
 
     def snapshot(self) -> Snapshot:
-        """As PostgreSQL has it: ``xmax`` is behind the last transaction that ended, so some that
-        run lie above it and are not listed."""
+        """Return a snapshot as PostgreSQL has it.
+
+        ``xmax`` is behind the last transaction that ended, so some that run lie above it and are
+        not listed.
+        """
         xmax = self._completed + 1
         running = tuple(sorted(xid for xid in self._running if xid < xmax))
         return Snapshot(min([*self._running, xmax]), xmax, running)
 
     def fresh_xid(self) -> int:
-        """`pg_current_xact_id()` in a transaction that ends at once."""
+        """Return `pg_current_xact_id()` in a transaction that ends at once."""
         xid = self._next_xid()
         self._ended(xid)
         return xid
@@ -162,8 +165,10 @@ class Database:
         work.entries.append(LedgerEntry(table, to, ver, "c", digest_of(now), logged))
 
     def truncate(self, work: SessionWork, table: str) -> None:
-        """The table is ours alone (`lock_table`). The ledger has a truncate that the log does not
-        tell as deletes of every row."""
+        """Truncate the table, which is ours alone (`lock_table`).
+
+        The ledger has a truncate that the log does not show as deletes of every row.
+        """
         form, logged = self.tables[table].form, self._is_logged(self.tables[table].form)
         gone = {key for one, key in work.rows if one == table} | set(self.tables[table].rows)
         for key in sorted(gone, key=repr):
@@ -177,7 +182,7 @@ class Database:
             work.entries.append(LedgerEntry(table, (), ver, "t", None, logged))
 
     def current(self, work: SessionWork, table: str, key: Key) -> Row | None:
-        """The row as the transaction sees it."""
+        """Return the row as the transaction sees it."""
         if (table, key) in work.rows:
             return work.rows[table, key]
         return self.tables[table].rows.get(key)
@@ -194,7 +199,7 @@ class Database:
         return True
 
     def lock_table(self, work: SessionWork, table: str) -> bool:
-        """Take all of the table; False when anybody else holds anything of it."""
+        """Lock all of the table; False when another session holds anything of it."""
         held = self.tables[table]
         ours = {key for name, key in work.locks if name == table}
         if held.exclusive or held.locked - ours:
@@ -204,7 +209,7 @@ class Database:
         return True
 
     def savepoint(self, work: SessionWork) -> SessionWork:
-        """The transaction as it is, to go back to."""
+        """Return a copy of the transaction, to go back to."""
         return replace(
             work,
             changes=list(work.changes),
@@ -245,7 +250,7 @@ class Database:
         return self._show_later(work.xid, lambda: self._apply(work))
 
     def prepare_xa(self, work: SessionWork, xa_id: str) -> None:
-        """`XA PREPARE`: the rows are in the log, and the transaction may yet be rolled back."""
+        """Run `XA PREPARE`: the rows are in the log, and the transaction may yet be rolled back."""
         self._open.remove(work)
         changes = tuple(one for one in work.changes if self._is_logged(one.form))
         self._append(work.xid, changes=changes, xa=Xa.PREPARE, xa_id=xa_id)
@@ -267,8 +272,11 @@ class Database:
         self._show_later(work.xid, shown)
 
     def write_mark(self, mark: OurMark, *, takes_s: float = 0.0) -> Signal:
-        """A mark, in a transaction of its own: it has its id at once, and is in the log after
-        ``takes_s``. The signal is given when its writer hears of it, or the session ended."""
+        """Write a watermark in a separate transaction.
+
+        It has its id at once, and is in the log after ``takes_s``. The signal is given when its
+        writer learns of it, or the session ended.
+        """
         xid, told = self._next_xid(), Signal()
         self._marks[xid] = told
 
@@ -284,25 +292,30 @@ class Database:
         return told
 
     def polled_mark(self, mark: OurMark) -> None:
-        """A low mark that is nothing but the log's position when it was asked for: what a reader
-        finds there, while transactions before it may not be visible yet."""
+        """Log a low watermark that is only the log's position when it was requested.
+
+        A reader finds it there, while transactions before it may not be visible yet.
+        """
         self._append(0, mark=mark)
 
     def make(self, table: str) -> None:
-        """`CREATE TABLE`, in the log of a MySQL."""
+        """Run `CREATE TABLE`, in the log of a MySQL."""
         self.tables[table] = SimulatedTable(
             table, first_form(table, len(self.tables) + 1, numbered=False)
         )
         self._append(0, statement=LoggedStatement(table, f"CREATE TABLE {table}", True, made=True))
 
     def state(self, table: str, text: str, *, neutral: bool) -> None:
-        """A DDL statement: PostgreSQL's log has none."""
+        """Run a DDL statement: PostgreSQL's log has none."""
         if self.kind is DatabaseKind.MYSQL:
             self._append(0, statement=LoggedStatement(table, text, neutral))
 
     def alter(self, held: SimulatedTable, what: Alteration, *, understood: bool = True) -> None:
-        """Change the columns of a table that nobody has a lock on. PostgreSQL's log says nothing of
-        it; in that of a MySQL is the statement (``understood``: a reader knows what it does)."""
+        """Change the columns of a table that no session has a lock on.
+
+        PostgreSQL's log has no entry for it; in that of a MySQL is the statement (``understood``: a
+        reader knows what it does).
+        """
         held.form = altered(held.form, what)
         held.rows = {key: carried(row, what, held.form) for key, row in held.rows.items()}
         if self.kind is DatabaseKind.MYSQL:
@@ -311,11 +324,11 @@ class Database:
             self._append(0, statement=LoggedStatement(held.name, text, understood, steps))
 
     def note_gap(self, reason: str) -> None:
-        """The log says that it lacks rows."""
+        """Log that the log lacks rows."""
         self._append(0, gap=reason)
 
     def change_unlogged(self, table: str, rows: dict[Key, Row]) -> None:
-        """Exchange all rows, which no row event tells."""
+        """Exchange all rows, without a row event."""
         held = self.tables[table]
         self.unlogged.append((table, self.end))
         entries = []
@@ -344,7 +357,7 @@ class Database:
     # -- trouble -------------------------------------------------------------------------------
 
     def reset(self) -> None:
-        """Every connection breaks; open transactions are rolled back."""
+        """Break every connection; open transactions are rolled back."""
         self.resets += 1
         for work in list(self._open):
             work.aborted = True
@@ -356,7 +369,7 @@ class Database:
         self.world.give(self.logged)
 
     def restart(self, down_s: float) -> None:
-        """What is in the log is visible afterwards."""
+        """Restart the server; what is in the log is visible afterwards."""
         self.reset()
         self.up = False
         for show in list(self._in_flight.values()):
@@ -454,5 +467,5 @@ class Database:
 
 
 def bank_total(rows: dict[Key, Row]) -> int:
-    """The sum over `ACCOUNTS`, which transfers leave as it is."""
+    """Return the sum over `ACCOUNTS`, which transfers leave as it is."""
     return sum(int(row["balance"]) for row in rows.values())

@@ -1,6 +1,6 @@
 """Every kind of fault, and every point at which a worker is killed.
 
-A kind counts as hit when something came of it: a request met it, a process died of it.
+A kind counts as hit when it had an effect: a request met it, a process died of it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ NOT_APPLICABLE: dict[str, str] = {
 
 
 class KillPoint(Enum):
-    """Where a worker is killed; the names are the product's own, or those of `simulation`."""
+    """Points at which a worker is killed; the names are the product's own, or those of
+    `simulation`."""
 
     AFTER_TAKEOVER = "after-takeover"
     READING = "reading"
@@ -124,8 +125,8 @@ TERMINAL = frozenset(
         Fault.SLOT_RECREATED,
     }
 )
-"""The pipeline ends by name: such a fault comes last in a run, and the worker must refuse to go on
-without having captured anything wrong."""
+"""Faults that end the pipeline by name. Such a fault comes last in a run, and the worker must
+refuse to continue without having captured anything wrong."""
 AT_START = frozenset({Fault.STORE_CONDITION_IGNORED})
 STORE_WINDOWS = {
     Fault.STORE_500,

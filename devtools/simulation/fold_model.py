@@ -1,7 +1,7 @@
 """The fold again, in plain Python, one change after another: the oracle of `tideline_spark.fold`.
 
-It shares no step with the DataFrame version: it keeps the state of every key and lets each change
-act on it, the way a database would.
+It shares no step with the DataFrame version: it keeps the state of every key and applies each
+change to it, as a database would.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ Value = tuple[object, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One row change; ``values`` are of the columns it carries, by name, the key's left out.
+    """One row change.
 
-    ``op`` is ``c``, ``u``, ``d`` or ``r``; ``before`` the key it had, when the change moved it.
+    ``values`` are of the columns it carries, by name, the key's left out. ``op`` is ``c``, ``u``,
+    ``d`` or ``r``; ``before`` the key it had, when the change moved it.
     """
 
     seq: int
@@ -50,7 +51,8 @@ def fold(
     truncates: Iterable[int] = (),
     floor: int | None = None,
 ) -> dict[Key, State]:
-    """The state of every key that ``changes`` touch, by key; ``columns`` without the key's."""
+    """Return the state of every key that ``changes`` touch, by key; ``columns`` without the
+    key's."""
     states: dict[Key, State] = {}
     truncated = False
     events = sorted([*((c.seq, c) for c in changes), *((seq, None) for seq in truncates)], key=_seq)

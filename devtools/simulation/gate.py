@@ -1,4 +1,4 @@
-"""Many runs: over seeds, with a bug or without, cut down to what still fails."""
+"""Runs many scenarios: over seeds, with a bug or without, and shrinks those that fail."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from devtools.simulation.run import SimulationResult, simulate
 from devtools.simulation.scenario import Scenario, draw, without_faults
 
 SEEDS_MAX = 100
-"""Within so many seeds a mutant must be caught."""
+"""The number of seeds within which a mutant must be caught."""
 _SHRINK_RUNS_MAX = 40
 
 
 @dataclass(slots=True)
 class Summary:
-    """What many runs came to. ``failed`` are the seeds with violations, in words."""
+    """The results of many runs. ``failed`` are the seeds with violations, in words."""
 
     runs: int = 0
     failed: dict[int, list[str]] = field(default_factory=dict)
@@ -38,14 +38,14 @@ class Summary:
         self.counts += counts
 
     def unhit(self) -> list[str]:
-        """Kinds of faults and kill points that no run has met."""
+        """Return kinds of faults and kill points that no run has met."""
         wanted = [fault.name for fault in Fault] + [f"kill {point.value}" for point in KillPoint]
         return [name for name in wanted if not self.hits[name]]
 
 
 @dataclass(frozen=True, slots=True)
 class GateVerdict:
-    """A mutant before the gate: caught by the ``seeds``-th scenario (None: it survived)."""
+    """A mutant's result: caught by the ``seeds``-th scenario (None: it survived)."""
 
     mutant: str
     clean: bool
@@ -55,14 +55,16 @@ class GateVerdict:
 
 
 def begin_process() -> None:
-    """In a process of many runs: no search for garbage goes through all that was imported again,
-    which took a quarter of a run's time."""
+    """Prepare a process of many runs.
+
+    Garbage collection skips imported modules, which took a quarter of a run's time.
+    """
     gc.collect()
     gc.freeze()
 
 
 def run_seed(seed: int) -> tuple[int, list[str], Counter[str], Counter[str]]:
-    """One run, in words that any process can pass on."""
+    """Run one seed; return the result in a form that any process can pass on."""
     sparing_threads()
     result = simulate(draw(seed))
     return seed, words_of(result), result.hits, Counter(result.counts)
@@ -73,7 +75,7 @@ def words_of(result: SimulationResult) -> list[str]:
 
 
 def sparing_threads() -> None:
-    """One thread is enough for tables this small; more of them only wait for each other."""
+    """Use one thread, enough for tables this small; more of them only wait for each other."""
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
 
@@ -98,7 +100,7 @@ def scenario_for(mutant: Mutant, seed: int) -> Scenario:
 
 
 def first_words(scenario: Scenario, mutant: Mutant | None = None) -> list[str]:
-    """The violations of a run; one that cannot even go on is a failure too."""
+    """Return the violations of a run; one that cannot even continue is a failure too."""
     try:
         result = simulate(scenario, frozenset() if mutant is None else mutant.flaws)
     except Exception as error:
@@ -111,7 +113,7 @@ def first_words(scenario: Scenario, mutant: Mutant | None = None) -> list[str]:
 def shrink(
     scenario: Scenario, mutant: Mutant | None = None
 ) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    """Faults and dumps (by number) and a count of transactions that still fail."""
+    """Return faults and dumps (by number) and a count of transactions that still fail."""
     faults = tuple(range(len(scenario.faults)))
     dumps = tuple(range(len(scenario.dumps)))
     count = scenario.transactions
@@ -149,7 +151,7 @@ def replay_command(
     kept: tuple[tuple[int, ...], tuple[int, ...], int],
     mutant: str | None = None,
 ) -> str:
-    """The command that runs it again, cut down."""
+    """Return the command that repeats the shrunk run."""
     faults, dumps, count = kept
     words = ["python -m devtools simulate", f"--seed {scenario.seed}"]
     if mutant is not None:

@@ -1,4 +1,4 @@
-"""What a run left behind, as a history: the chain as its readers see it, commits, the source."""
+"""Builds the history of a run: the chain as its readers see it, commits, the source."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tideline.contract.schema import Verdict
 
 
 def gather(rig: SimulatedStage, liveness: Liveness) -> RunHistory:
-    """All that is known of the run."""
+    """Gather all that is known of the run."""
     manifests = []
     settled = liveness.heartbeat_s is not None
     keys = sorted(key for key in rig.bucket.objects if "/log/" in key)
@@ -55,9 +55,12 @@ def gather(rig: SimulatedStage, liveness: Liveness) -> RunHistory:
 
 
 def _commits(rig: SimulatedStage, manifests: list[ChainManifest]) -> tuple[MergeCommit, ...]:
-    """The merges' commits. What changed without row events leaves rows in doubt, and columns that
-    the log did not repeat wrong, until a dump that began after it is merged. So does a change of
-    columns of which it is not certain what became of them."""
+    """Return the merges' commits.
+
+    Changes without row events leave rows in doubt, and columns that the log did not repeat wrong,
+    until a dump that began after them is merged. So does a change of columns whose new places are
+    not certain.
+    """
     doubts = [(table, _seq_at(manifests, position)) for table, position in rig.database.unlogged]
     doubts += [
         (event.table, event.seq - 1)
@@ -80,9 +83,12 @@ def _commits(rig: SimulatedStage, manifests: list[ChainManifest]) -> tuple[Merge
 
 
 def _proofs(rig: SimulatedStage) -> list[tuple[str, int, int]]:
-    """(table, manifest, sequence): with that manifest nothing that changed up to the sequence is in
-    doubt any more. That is when a whole dump ended which began there, and the rows that moved while
-    it ran, without all their values, have been read again too."""
+    """Return (table, manifest, sequence): with that manifest no change up to the sequence is in
+    doubt.
+
+    That is when a whole dump ended which began there, and the rows that moved while it ran, without
+    all their values, have been read again too.
+    """
     proofs, waiting = [], []
     for manifest in rig.merger.manifests:
         waiting += [(floor.table, floor.seq) for floor in manifest.floors]
@@ -101,7 +107,7 @@ def _proofs(rig: SimulatedStage) -> list[tuple[str, int, int]]:
 
 
 def _seq_at(manifests: list[ChainManifest], position: int) -> int:
-    """The last sequence of the log's rows up to ``position``."""
+    """Return the last sequence of the log's rows up to ``position``."""
     end = (position + 1) * PLACES
     return max(
         (
@@ -115,9 +121,12 @@ def _seq_at(manifests: list[ChainManifest], position: int) -> int:
 
 
 def _ledger(rig: SimulatedStage, manifests: list[ChainManifest]) -> tuple[LedgerTransaction, ...]:
-    """The ledger. What a reader left out before its table was captured for the first time, and what
-    was committed before capture began, is in no segment: the first dump has it. No such excuse for
-    the table that the log has the creation of."""
+    """Return the ledger.
+
+    What a reader left out before its table was captured for the first time, and what was committed
+    before capture began, is in no segment: the first dump has it. This does not excuse the table
+    whose creation is in the log.
+    """
     database, first = rig.database, rig.merger.first_seen()
     began = database.began_at or 0
     transactions = []
@@ -150,7 +159,7 @@ def _manifest(rig: SimulatedStage, manifest: Manifest, raw_digest: str) -> Chain
     position = index_of(manifest.position)
     one = told(manifest, raw_digest, events, position=position)
     if rig.clocks_were_ahead:
-        return one  # Both of them: then nobody can know better.
+        return one  # Both of them: then no comparison can detect it.
     rest = rig.database.log[position : position + 1]
     lacks_us = int((EPOCH_S + rest[0].at) * 1e6) if rest else None
     return replace(one, through_us=manifest.through_us, lacks_us=lacks_us)

@@ -1,4 +1,4 @@
-"""One run's history: what was written at the source, what the chain and the warehouse say of it.
+"""One run's history: what was written at the source, and what chain and warehouse hold of it.
 
 Plain values that any rig can fill in, the simulator as well as real servers; `oracle.check` judges
 them. The ledger has one `LedgerEntry` per change of a key, written with the change in the same
@@ -18,7 +18,8 @@ from enum import StrEnum
 
 Key = tuple[str | int, ...]
 Digest = str | int
-"""Of a row's canonical text, ``ver`` included; other rows and other versions have other ones."""
+"""The digest of a row's canonical text, ``ver`` included; other rows and other versions have other
+ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,8 @@ class ChainEvent:
     ``ver`` and ``digest`` are None where the row does not carry them: in deletes, and where
     ``unchanged`` names columns without a value (then ``ver`` may stand without ``digest``).
     ``before_key`` is the key that the change moved the row from. ``dumped``: it is a dump's, as
-    every ``r`` is, and the deletes of keys that the source no longer has. ``place`` is where the
-    source's log has it (position and index), if that is known.
+    every ``r`` is, and the deletes of keys that the source no longer has. ``place`` is its position
+    in the source's log (position and index), if that is known.
     """
 
     seq: int
@@ -82,9 +83,9 @@ class ChainManifest:
     """A manifest that readers of the chain accept, with the rows of all its parts.
 
     ``takeover``: its writer took the chain over with it. ``others`` are the sequences of its schema
-    events. ``position`` is where the source's log goes on after it, if positions are an order.
-    ``through_us``: up to when it is said to lack nothing; ``lacks_us``: when the first transaction
-    that it lacks was in the log. None: that is not known.
+    events. ``position`` is where the source's log continues after it, if positions are an order.
+    ``through_us``: the time through which it claims to be complete; ``lacks_us``: when the first
+    transaction that it lacks was in the log. None: that is not known.
     """
 
     number: int
@@ -105,12 +106,12 @@ class ChainManifest:
 
 
 class AppendOutcome(StrEnum):
-    """What a writer was told of its append, in the end."""
+    """The outcome of an append, as its writer learned it."""
 
     ACCEPTED = "accepted"
     FENCED = "fenced"
     UNKNOWN = "unknown"
-    """It died, or gave up, before it knew."""
+    """The writer died, or gave up, before it knew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +127,11 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the warehouse or of the source. ``digest`` None: a value of it is still pending.
-    ``shape``: all that it holds, by the columns' names at that time; None: that is not known."""
+    """A row of the warehouse or of the source.
+
+    ``digest`` None: a value of it is still pending. ``shape``: all that it holds, by the columns'
+    names at that time; None: that is not known.
+    """
 
     key: Key
     ver: int | None
@@ -140,9 +144,9 @@ class MergeCommit:
     """A warehouse table right after a merge of the manifests in (``a``, ``b``] committed.
 
     ``applied_seq`` is the last sequence of ``b``. ``rows`` is all of the table, doubles included.
-    ``whole``: a dump of all of it is applied, so that no row of the source may be missing.
-    A new ``generation`` starts the table anew, with what the chain has above ``begins_seq``.
-    ``total`` is the sum over a bank's table, where the source's has the same at every commit.
+    ``whole``: a dump of all of it is applied, so that no row of the source may be missing. A new
+    ``generation`` restarts the table, with what the chain has above ``begins_seq``. ``total`` is
+    the sum over a bank's table, where the source's has the same at every commit.
     """
 
     table: str
@@ -171,9 +175,12 @@ class Remerge:
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """Moments in seconds of the run's clock; ``heartbeat_s``: when a heartbeat of the source that
-    is younger than the last fault reached the warehouse, None for never. ``unended`` are the ids of
-    requests that were accepted and have ended in no recorded state after ``bound_s`` more."""
+    """The progress of a run after its last fault; moments in seconds of the run's clock.
+
+    ``heartbeat_s``: when a heartbeat of the source that is younger than the last fault reached the
+    warehouse, None for never. ``unended`` are the ids of requests that were accepted and have ended
+    in no recorded state after ``bound_s`` more.
+    """
 
     faults_ended_s: float
     bound_s: float
@@ -183,7 +190,7 @@ class Liveness:
 
 @dataclass(frozen=True, slots=True)
 class RunHistory:
-    """All that is known of one run.
+    """The whole history of one run.
 
     ``transactions``: every committed one; in commit order if ``ordered`` (needed only for
     truncates). ``rolled_back``: what work that was undone had written, savepoints included.

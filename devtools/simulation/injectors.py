@@ -28,7 +28,10 @@ def trouble_store(rig: SimulatedStage, fault: Fault, own: random.Random) -> None
 
 
 def ignore_conditions(rig: SimulatedStage) -> None:
-    """Both workers must refuse to begin with such a store; then somebody repairs it."""
+    """Ignore conditions of PUTs for a while.
+
+    Both workers must refuse to begin with such a store; then it is repaired.
+    """
     if "unprobed" not in rig.flaws:
         rig.board.expected_refusals += 1
     rig.bucket.ignores_condition = True
@@ -44,7 +47,7 @@ def ignore_conditions(rig: SimulatedStage) -> None:
 
 
 def list_stale(rig: SimulatedStage, own: random.Random) -> None:
-    """Listings show what was there a while ago, and not all of that."""
+    """List what was there a while ago, and not all of that."""
     world, bucket = rig.world, rig.bucket
     for _ in range(8):
         keys = sorted(bucket.objects)
@@ -61,7 +64,7 @@ def list_stale(rig: SimulatedStage, own: random.Random) -> None:
 
 
 def stop_worker(rig: SimulatedStage, own: random.Random) -> None:
-    """SIGSTOP for longer than a takeover takes, then SIGCONT: a zombie wakes."""
+    """Send SIGSTOP for longer than a takeover takes, then SIGCONT: a zombie wakes."""
     process, world = rig.active(), rig.world
     if process is None:
         return
@@ -72,7 +75,7 @@ def stop_worker(rig: SimulatedStage, own: random.Random) -> None:
 
 
 def stop_cleanly(rig: SimulatedStage, own: random.Random) -> None:
-    """SIGTERM."""
+    """Send SIGTERM."""
     process = rig.active()
     stopping: Any = getattr(process, "stopping", None)
     if stopping is not None:
@@ -157,7 +160,7 @@ def restart_source(rig: SimulatedStage, own: random.Random) -> None:
 
 
 def reset_source(rig: SimulatedStage, own: random.Random) -> None:
-    """The workload's sessions come through; only the worker's connections break."""
+    """Break the worker's connections only; the workload's sessions come through."""
     rig.board.hit(Fault.SOURCE_RESET)
     rig.database.resets += 1
     rig.world.give(rig.database.logged)
@@ -174,7 +177,7 @@ def drop_publication(rig: SimulatedStage, own: random.Random) -> None:
 
 
 def lose_rows(rig: SimulatedStage, own: random.Random) -> None:
-    """A session writes statements; the log says so, and not what they changed."""
+    """Log that a session's statements are missing: the log does not have what they changed."""
     rig.board.hit(Fault.FORMAT_CHANGED)
     database = rig.database
     table = own.choice((ITEMS, NAMES))
@@ -189,7 +192,7 @@ def lose_rows(rig: SimulatedStage, own: random.Random) -> None:
 
 
 def replace_table(rig: SimulatedStage, own: random.Random) -> None:
-    """Another table takes its name, with other rows: no row event tells."""
+    """Replace a table by another of its name, with other rows: no row event shows it."""
     world, database = rig.world, rig.database
     table = own.choice((ITEMS, NAMES))
     held = database.tables[table]
@@ -214,7 +217,7 @@ def add_column(rig: SimulatedStage, own: random.Random) -> None:
 
 
 def change_key(rig: SimulatedStage, own: random.Random) -> None:
-    """The key's constraint is made anew: its text in the catalog is another."""
+    """Re-create the key's constraint: its text in the catalog is another."""
     rig.board.hit(Fault.KEY_DEFINITION)
     held = rig.database.tables[own.choice((ITEMS, NAMES))]
     held.form = replace(held.form, key_version=held.form.key_version + 1)
@@ -244,7 +247,7 @@ _DAY_US = 86_400_000_000
 
 
 def tamper(rig: SimulatedStage, own: random.Random) -> None:
-    """Marks that are nobody's, of a time to come, and exact copies of those in the log."""
+    """Forge watermarks of no session with a future clock, or copy recent ones exactly."""
     rig.board.hit(Fault.MARKS_TAMPERED)
     database = rig.database
     for _ in range(12):
@@ -258,7 +261,7 @@ def tamper(rig: SimulatedStage, own: random.Random) -> None:
 
 
 def unorder_commits(rig: SimulatedStage, own: random.Random) -> None:
-    """Chunks and sessions are refused by name until somebody switches it on again."""
+    """Switch `order_commits` off for a while: chunks and sessions are refused by name."""
     database = rig.database
     rig.board.hit(Fault.ORDER_COMMITS_OFF)
     rig.board.expected_stop = Fault.ORDER_COMMITS_OFF
@@ -288,7 +291,7 @@ def merge(fault: Fault) -> Injector:
 
 
 def end_pipeline(rig: SimulatedStage, fault: Fault, own: random.Random) -> None:
-    """What the worker needs is gone: it must stop by name, and its successors refuse."""
+    """Remove what the worker needs: it must stop by name, and its successors refuse."""
     database = rig.database
     before = len(rig.stops)
     rig.board.expected_stop = fault
@@ -344,5 +347,5 @@ INJECTORS: dict[Fault, Injector] = {
     Fault.ANSWER_LOST: merge(Fault.ANSWER_LOST),
     Fault.COMPACTION: merge(Fault.COMPACTION),
 }
-"""By kind; kills are armed by `Adversary.arm`, the store's windows opened by `trouble_store`, and
-what ends a pipeline is brought about by `end_pipeline`."""
+"""The injectors by kind. Kills are armed by `Adversary.arm`, the store's windows opened by
+`trouble_store`, and what ends a pipeline is caused by `end_pipeline`."""

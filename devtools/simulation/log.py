@@ -1,4 +1,4 @@
-"""What the simulated source's log holds, and a transaction before it is there."""
+"""The simulated source's log entries, and transactions that are not yet in the log."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ class DatabaseKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LoggedChange:
-    """A row's change as the log has it. ``op`` ``t`` is a truncate. ``row`` is the row after it;
-    ``unchanged`` are columns of it that the log does not carry."""
+    """A row's change in the log.
+
+    ``op`` ``t`` is a truncate. ``row`` is the row after it; ``unchanged`` are columns of it that
+    the log does not carry.
+    """
 
     table: str
     op: str
@@ -33,8 +36,8 @@ class LoggedChange:
 
 @dataclass(frozen=True, slots=True)
 class LoggedStatement:
-    """A DDL statement, in the log of a MySQL. ``steps``: see `StatementSeen`; ``made``: it made
-    the table."""
+    """A DDL statement, in the log of a MySQL. ``steps``: see `StatementSeen`; ``made``: it made the
+    table."""
 
     table: str
     text: str
@@ -45,7 +48,7 @@ class LoggedStatement:
 
 @dataclass(frozen=True, slots=True)
 class OurMark:
-    """``key``: that of the session which wrote it, or (None) nobody's: it is forged."""
+    """A watermark. ``key``: that of the session which wrote it, or None: it is forged."""
 
     kind: MarkKind
     token: str
@@ -61,7 +64,7 @@ class Xa(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One transaction (or mark, or statement) in the log, ending at ``position``.
+    """One transaction (or watermark, or statement) in the log, ending at ``position``.
 
     ``packed``: its rows are in a compressed event. ``gap``: it is of a statement whose rows the log
     does not have. ``savepoint``: a part of it was rolled back. ``xa``: see `Xa`, ``xa_id``.
@@ -81,7 +84,7 @@ class LogEntry:
 
 
 class Aborted(Exception):
-    """The server ended the session or the transaction."""
+    """An error: the server ended the session or the transaction."""
 
 
 @dataclass(eq=False)

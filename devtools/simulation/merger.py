@@ -1,8 +1,7 @@
 """Merge runs: the chain's newest part is planned, folded and merged, again and again.
 
-Several things may happen to a run: it is killed before or after its commit, another one runs at the
-same time, its task is run once more, its commit's answer is lost. The rules that make that harmless
-are the plan's and the commit's.
+A run may be killed before or after its commit, run concurrently with another one, have its task
+repeated, or lose its commit's answer. The plan's and the commit's rules make that harmless.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _EVERY_S = (3.0, 7.0)
 
 
 class Merger:
-    """Brings the warehouse along; ``commits`` is what each commit made of its table."""
+    """Brings the warehouse along; ``commits`` has each commit's resulting table."""
 
     def __init__(self, scene: Scene, board: FaultBoard, askers: Askers) -> None:
         self.targets = {name: SimulatedTarget() for name in (*TABLES, LATER)}
@@ -71,7 +70,7 @@ class Merger:
             self.round()
 
     def round(self) -> None:
-        """One plan, and a run of it; or what trouble makes of it."""
+        """Make one plan, and run it; trouble may change the run."""
         fault = self.trouble.pop(0) if self.trouble else None
         plans, state = self._plan()
         runs = [self._begin(plan) for plan in plans]
@@ -97,8 +96,10 @@ class Merger:
         self._ask_pending(state)
 
     def reached(self, end_of_log: int) -> bool:
-        """Whether a mark that was written behind ``end_of_log`` came through, and everything before
-        it is in the warehouse, without a doubt."""
+        """Return whether a watermark written behind ``end_of_log`` came through and is merged.
+
+        Everything before it is then in the warehouse, without a doubt.
+        """
         manifests = self._read()
         if not manifests:
             return False
@@ -122,11 +123,11 @@ class Merger:
 
     @property
     def manifests(self) -> list[Manifest]:
-        """The chain, as its readers accept it."""
+        """Return the chain, as its readers accept it."""
         return self._read()
 
     def first_seen(self) -> dict[str, int]:
-        """Up to where the log was read when each table's first schema event became durable."""
+        """Return the log position read when each table's first schema event became durable."""
         first: dict[str, int] = {}
         for manifest in self._read():
             for event in manifest.schema_events:
@@ -136,7 +137,7 @@ class Merger:
     # -- reading the chain ---------------------------------------------------------------------
 
     def _read(self) -> list[Manifest]:
-        """All manifests, each checked against the one before it."""
+        """Read all manifests, each checked against the one before it."""
         objects = self._scene.bucket.objects
         while not self._broken:
             number = len(self._links) + 1
@@ -205,7 +206,7 @@ class Merger:
         )
 
     def merge_again(self) -> list[Remerge]:
-        """The whole chain merged once more into tables made anew, by plans cut otherwise."""
+        """Merge the whole chain once more into new tables, by plans cut otherwise."""
         manifests = self._read()
         state = self._state(manifests)
         targets = {name: SimulatedTarget() for name in (*TABLES, LATER)}
@@ -225,7 +226,7 @@ class Merger:
         ]
 
     def _listed(self, manifests: list[Manifest]) -> list[Manifest]:
-        """What a stale listing shows of the newest manifests."""
+        """Return what a stale listing shows of the newest manifests."""
         listed = self._scene.bucket.listed
         if listed is None:
             return manifests
@@ -259,7 +260,7 @@ class Merger:
         self.commits.append(commit_of(run, state))
 
     def _race(self, fault: Fault, plans: list[TablePlan], state: OpenState) -> None:
-        """Another run of the same plan commits first, or a compaction does."""
+        """Let another run of the same plan, or a compaction, commit first."""
         if plans:
             self._board.hit(fault)
         for plan in plans:

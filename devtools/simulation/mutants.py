@@ -1,6 +1,6 @@
 """Seeded bugs: each changes one decision, passes a run without faults, and must be caught.
 
-A mutant is a *flaw*, which the simulator's own source, reader or warehouse looks at where it stands
+A mutant is a *flaw*, which the simulator's own source, reader or warehouse checks where it stands
 in for something real, or a *patch* of one function of the product, for the length of a run.
 """
 
@@ -47,10 +47,13 @@ from tideline_capture.segments import encode_parts
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """``patches`` are (where, name, what instead of it). ``focus`` are faults that its scenarios
-    have in addition, ``kind`` the source they are of. ``seed``: from which the gate looks for one
-    that catches it; of those that few seeds catch it is such a one, so that no run plays the others
-    again."""
+    """A seeded bug.
+
+    ``patches`` are (where, name, replacement). ``focus`` are faults that its scenarios have in
+    addition, ``kind`` the source they are of. ``seed``: from which the gate searches for one that
+    catches it. For a mutant that few seeds catch it is such a one, so that no run repeats the
+    others.
+    """
 
     name: str
     words: str
@@ -91,7 +94,7 @@ def _no_before_keys(batch: pa.RecordBatch, key: tuple[str, ...]) -> pa.Array:
 def _judge_noting_high(
     self: Any, reading: Any, window: Any, *given: Any, now: float
 ) -> Iterator[Any]:
-    """The floor is where the first chunk's high mark is, not its low mark."""
+    """Set the floor at the first chunk's high watermark, not its low one."""
     state, order = self._state, reading.order
     dump = state.requests.dump(order.request_id, order.table)
     if dump is not None and dump.chunks == 0:
@@ -108,7 +111,7 @@ def _floor_at_high(self: Any, order: Any, dump: Any, seq: int) -> Any:
 
 
 def _seen_until_high(self: Any, rows: Any) -> Iterator[Any]:
-    """A chunk's window ends with its high mark, though its rows are emitted later."""
+    """End a chunk's window with its high watermark, though its rows are emitted later."""
     readings = self.orders.readings
     late = [one for one in readings if one.window is not None and one.high is not None]
     windows = [(one, one.window) for one in late]
@@ -120,7 +123,7 @@ def _seen_until_high(self: Any, rows: Any) -> Iterator[Any]:
 
 
 def _fenced(self: Any, item: Any, dump: Any, **given: Any) -> Any:
-    """Every chunk is read behind a fence."""
+    """Read every chunk behind a fence."""
     made = _MAKE(self, item, dump, **given)
     made.order = dataclasses.replace(made.order, fence=True)
     return made
@@ -140,7 +143,7 @@ _SAW_ROWS = tideline_capture.core.snapshots.dumps.Dumps.saw_rows
 
 
 def _confirm_logged(self: Any, reader: Any, now: float) -> None:
-    """Everything that the source has sent so far, as a keepalive tells it."""
+    """Confirm everything that the source has sent so far, as a keepalive reports it."""
     if self._position is not None:
         database = reader._source.database
         reader.confirm(place(database.kind, reader._at))
@@ -194,7 +197,7 @@ _TAKE_OVER = tideline_capture.leadership.Candidate._take_over
 
 
 def _collecting(self: Any, manifest: Any, sealed: Any) -> None:
-    """The takeover's manifest holds nothing: it is removed once others follow."""
+    """Remove the takeover's manifest, which holds nothing, once others follow."""
     before = self._manifests.last.manifest
     _APPEND(self, manifest, sealed)
     if before.kind is ManifestKind.TAKEOVER:
@@ -202,7 +205,7 @@ def _collecting(self: Any, manifest: Any, sealed: Any) -> None:
 
 
 def _counted_term(self: Any, tail: Any) -> Any:
-    """The term comes from a counter that Redis keeps, and loses."""
+    """Take the term from a counter that Redis keeps, and loses."""
     before = tail.manifest
     store = self._chain._store
     counter = store._client._bucket.counter
@@ -212,7 +215,7 @@ def _counted_term(self: Any, tail: Any) -> Any:
 
 
 def _eager(segment: Any, limits: Any, **given: Any) -> Roll:
-    """A segment that is due closes, wherever the log is."""
+    """Close a segment that is due, wherever the log is."""
     wanted = roll(segment, limits, **given)
     return Roll.CLOSE if wanted is Roll.SPILL else wanted
 
@@ -221,25 +224,25 @@ def _eager(segment: Any, limits: Any, **given: Any) -> Roll:
 
 
 def _alarm_at_high(self: Any, mark: Any) -> None:
-    """A chunk whose marks have come and whose turn has not is missed all the same."""
+    """Miss the watermarks of a chunk that have come, if its turn has not."""
     if any(reading.before == mark.token for reading in self.orders.readings):
         raise Unavailable("the marks of a chunk did not come through its log")
 
 
 def _largest_clock(self: Any, mark: Any) -> None:
-    """The largest clock ever heard is believed."""
+    """Believe the largest clock ever seen."""
     self.time_us = max(mark.clock_us, self.time_us or 0)
 
 
 def _anybodys(self: Any, mark: Any) -> None:
-    """A heartbeat that this session did not write is believed."""
+    """Believe a heartbeat that this session did not write."""
     if mark.token not in self._written:
         self.time_us = mark.clock_us
     _ON_HEARTBEAT(self, mark)
 
 
 def _copied_low(self: Any, mark: Any) -> None:
-    """A copy of a low mark opens the window once more."""
+    """Open the window once more at a copy of a low watermark."""
     reading = self.orders.find(mark.token)
     if reading is not None:
         reading.window = None
@@ -263,15 +266,15 @@ _AS_HEARD = (
     "through_us",
     property(lambda self: self.source_time_us),
 )
-"""Readers do not look at the writer's clock either, which alone would hide it until the next
+"""Readers do not check the writer's clock either, which alone would hide it until the next
 manifest."""
 
 FENCE_ALONE = (
     (_DUMPS, "invisible", lambda transactions, snapshot: transactions[:0]),
     (tideline_capture.core.snapshots.orders.Orders, "_make", _fenced),
 )
-"""Every chunk is read behind a fence, and none is judged by its snapshot: right too, if slow. With
-the snapshot rule in force a wrong fence does no harm that could be seen."""
+"""Reads every chunk behind a fence, and judges none by its snapshot: right too, if slow. With the
+snapshot rule in force a wrong fence does no harm that could be seen."""
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "no-snapshot-rule",
@@ -489,5 +492,5 @@ NOT_APPLICABLE: dict[str, str] = {
 
 
 def named(name: str) -> Mutant:
-    """The mutant of that name; raises KeyError."""
+    """Return the mutant of that name; raise KeyError if there is none."""
     return {one.name: one for one in MUTANTS}[name]

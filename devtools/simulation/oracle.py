@@ -40,12 +40,15 @@ from tideline.contract.errors import InvariantBroken
 
 Check = Callable[[RunHistory, Replay], Iterator[Violation]]
 ALL = "*"
-"""The table of a violation that is not one table's."""
+"""The table of a violation that is not of one table."""
 
 
 def check(history: RunHistory) -> list[Violation]:
-    """Every violation, by check. InvariantBroken when the source contradicts its own ledger, which
-    is a mistake of the rig."""
+    """Return every violation, by check.
+
+    Raises InvariantBroken when the source contradicts its own ledger, which is a mistake of the
+    rig.
+    """
     _require_sound(history)
     walked = replay(history)
     if history.settled:
@@ -258,7 +261,8 @@ def _undone(history: RunHistory) -> Undone:
 
 
 def _is_undone(sight: Sight, undone: Undone) -> bool:
-    """Whether the event is the version as it was rolled back, not as it was committed after."""
+    """Return whether the event is the version as it was rolled back, not as it was committed
+    after."""
     event, entry = sight.event, sight.entry
     if entry is None or event.digest is None or event.digest == entry.digest or sight.deleted:
         return False
@@ -283,7 +287,7 @@ def _is_filled(manifest: ChainManifest) -> bool:
 
 
 def _passed_over(history: RunHistory) -> Iterator[Violation]:
-    """Merges whose ranges do not touch, or that end where no manifest does."""
+    """Find merges whose ranges do not touch, or that end where no manifest does."""
     lasts = {manifest.number: manifest.last_seq for manifest in history.manifests}
     held: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for manifest in history.manifests:
@@ -320,7 +324,7 @@ def _unlawful(previous: ChainManifest, manifest: ChainManifest) -> str | None:
 
 
 def _misled(attempt: Attempt, standing: ChainManifest | None) -> str | None:
-    """How a writer's belief about its append differs from what stands in the chain."""
+    """Find writers whose belief about an append differs from what stands in the chain."""
     own = standing is not None and standing.digest == attempt.digest
     if attempt.outcome is AppendOutcome.ACCEPTED and not own:
         return f"writer {attempt.writer} of term {attempt.term} believes that it stands there"
@@ -330,7 +334,7 @@ def _misled(attempt: Attempt, standing: ChainManifest | None) -> str | None:
 
 
 def _left_over(history: RunHistory) -> Iterator[tuple[str, int | None, str]]:
-    """Where the warehouse is not the source in the end: (table, applied sequence, kind)."""
+    """Return where the warehouse is not the source in the end: (table, applied sequence, kind)."""
     newest = {commit.table: commit for commit in history.commits}
     for table, wanted in history.source.items():
         commit = newest.get(table)
@@ -369,7 +373,7 @@ def _same_shape(one: Row, other: Row) -> bool:
 
 
 def _require_sound(history: RunHistory) -> None:
-    """The source's rows in the end are those that its ledger says."""
+    """Require that the source's rows in the end are those of its ledger."""
     if not history.ordered and any(
         entry.op == "t" for transaction in history.transactions for entry in transaction.entries
     ):

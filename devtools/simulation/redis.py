@@ -1,7 +1,7 @@
 """Redis, in memory: as much of a stream, keys and a sorted set as the control queue uses.
 
-The worker's own `RequestQueue` and the asker's own `Asker` talk to it. It may be away, answer late,
-forget what it was told in the last second, or everything.
+The worker's own `RequestQueue` and the client's own `Asker` use it. It may be away, answer late,
+forget the writes of the last second, or everything.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Server:
         self._entries = 0
 
     def flush(self) -> None:
-        """FLUSHALL."""
+        """Run FLUSHALL."""
         self.content = _Content()
 
     def restart(self, down_s: float) -> None:
-        """It keeps what it has."""
+        """Restart the server, which keeps its data."""
         self.up = False
 
         def back() -> None:
@@ -54,11 +54,11 @@ class Server:
         self.world.later(down_s, back)
 
     def replica(self) -> _Content:
-        """What a replica has by now."""
+        """Return what a replica has by now."""
         return copy.deepcopy(self.content)
 
     def fail_over(self, replica: _Content) -> None:
-        """A replica takes over that lacks what came since."""
+        """Promote a replica that lacks what came since."""
         self.content = replica
 
     def next_id(self) -> str:
@@ -67,14 +67,14 @@ class Server:
 
 
 class SimulatedRedis:
-    """What `RequestQueue` and `Asker` use of a client."""
+    """The part of a client that `RequestQueue` and `Asker` use."""
 
     def __init__(self, server: Server, on_claim: Callable[[], None] = lambda: None) -> None:
         self._server = server
         self._on_claim = on_claim
 
     def eval(self, script: str, count: int, stream: str, *given: Any) -> list[Any]:
-        """The claim: idle entries first, then new ones (see `tideline_capture.queue`)."""
+        """Run the claim: idle entries first, then new ones (see `tideline_capture.queue`)."""
         content, world = self._ask(), self._server.world
         _, consumer, most, idle_ms, _, bytes_max, *names = given
         content.grouped = True
@@ -120,7 +120,8 @@ class SimulatedRedis:
 
 
 class _Pipeline:
-    """Of its commands only the removal of entries, and a worker's status, matter here."""
+    """A pipeline. Of its commands only the removal of entries, and a worker's status, matter
+    here."""
 
     def __init__(self, client: SimulatedRedis) -> None:
         self._client = client

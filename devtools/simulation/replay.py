@@ -1,4 +1,4 @@
-"""The chain walked through once against the ledger: what `oracle`'s checks look at.
+"""Walks the chain once against the ledger, for `oracle`'s checks.
 
 Each log event finds its ledger entry: a write by its key and ``ver``, a delete as the next one of
 its key that the chain has not had. So far as the chain has been walked, the newest version of every
@@ -29,14 +29,18 @@ TRUNCATED: Key = ()
 
 @dataclass(slots=True)
 class KeyState:
-    """One key: its ledger (``entries[n - 1]`` is version n, ``owners`` their transactions'
-    places), which of it the chain has told (``told``), and how it stands where the walk is."""
+    """One key: its ledger, what the chain has reported of it, and its state at this point of the
+    walk.
+
+    ``entries[n - 1]`` is version n, ``owners`` their transactions' places; ``told`` are the
+    versions that the chain has reported.
+    """
 
     entries: list[LedgerEntry] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
     told: set[int] = field(default_factory=set)
     expected: int = 1
-    """The version that the log should tell of next."""
+    """The next version that the log should report."""
     ver: int = 0
     seq: int = 0
     live: bool = False
@@ -45,8 +49,10 @@ class KeyState:
         return self.entries[ver - 1] if 1 <= ver <= len(self.entries) else None
 
     def next_deletion(self, op: str) -> int | None:
-        """The first version from the expected one on that is a logged ``op``, else one that is not
-        logged, else None."""
+        """Return the next version that is a logged ``op``, else one that is not logged, else None.
+
+        The search begins at the expected version.
+        """
         other = None
         for ver in range(self.expected, len(self.entries) + 1):
             entry = self.entries[ver - 1]
@@ -57,18 +63,18 @@ class KeyState:
         return other
 
     def loose(self) -> bool:
-        """Whether the next version is one that the chain need not tell."""
+        """Return whether the chain need not report the next version."""
         following = self.entry(self.ver + 1)
         return following is not None and not following.logged
 
 
 @dataclass(slots=True)
 class Sight:
-    """An event as it met its ledger entry, None if there is no such version of the key.
+    """An event and its ledger entry, None if there is no such version of the key.
 
-    ``ver``, ``live`` and ``expected`` are the key's before it; ``repeated``: the log had told this
-    version already; ``absent``: a dump says that the source has no such key. ``overtaken``: a
-    truncate that the entry lies before was told already.
+    ``ver``, ``live`` and ``expected`` are the key's before it; ``repeated``: the log had reported
+    this version already; ``absent``: a dump says that the source has no such key. ``overtaken``: a
+    truncate after the entry was reported already.
     """
 
     event: ChainEvent
@@ -83,12 +89,12 @@ class Sight:
     overtaken: bool = False
     deleted: bool = False
     early: bool = False
-    """A dump's row of a version that the log must tell and has not yet told."""
+    """A dump's row of a version that the log must report and has not yet reported."""
 
 
 @dataclass(slots=True)
 class StateDifference:
-    """Where the warehouse after ``commit`` is not what the chain up to there says.
+    """A row of the warehouse after ``commit`` that differs from the chain up to there.
 
     ``kind``: ``double``, ``missing``, ``behind``, ``ahead``, ``gone`` (deleted, and there),
     ``unknown`` (no such version), ``value``, ``back`` (it was newer once). ``entry`` is the
@@ -102,9 +108,12 @@ class StateDifference:
 
 @dataclass(slots=True)
 class Replay:
-    """``sights`` in chain order within each table. ``untold``: logged entries that no event tells,
-    with the place of their transaction. ``left_over``: where the warehouse is not the source in the
-    end (table, applied sequence, kind), once all is merged."""
+    """The results of a walk; ``sights`` in chain order within each table.
+
+    ``untold``: logged entries that no event reports, with the place of their transaction.
+    ``left_over``: where the warehouse is not the source in the end (table, applied sequence, kind),
+    once all is merged.
+    """
 
     sights: list[Sight] = field(default_factory=list)
     differences: dict[str, list[StateDifference]] = field(default_factory=lambda: defaultdict(list))
@@ -129,7 +138,7 @@ class _Table:
         state.owners.append(owner)
 
     def put_in_order(self) -> None:
-        """The ledger may come in any order; each key's versions are an order without a gap."""
+        """Sort the ledger, which may come in any order; each key's versions have no gap."""
         for state in self.keys.values():
             if any(entry.ver != n for n, entry in enumerate(state.entries, 1)):
                 pairs = sorted(zip(state.entries, state.owners, strict=True), key=_ver_of)
@@ -198,7 +207,8 @@ class _Table:
             state.ver, state.seq, state.live = ver, event.seq, True
 
     def _deletion(self, event: ChainEvent, number: int, key: Key, op: str) -> Sight:
-        """The log's delete (or truncate) is the next one of the key that was not told yet."""
+        """Return the key's next deletion (or truncate) that was not reported yet, for one in the
+        log."""
         state = self.keys[key]
         ver = state.next_deletion(op)
         sight = self._see(event, number, key, state, ver=ver)
@@ -270,7 +280,10 @@ class _Table:
 
 
 def replay(history: RunHistory) -> Replay:
-    """Walk the chain of ``history`` once. InvariantBroken for a ledger that contradicts itself."""
+    """Walk the chain of ``history`` once.
+
+    Raises InvariantBroken for a ledger that contradicts itself.
+    """
     found = Replay()
     tables: dict[str, _Table] = defaultdict(lambda: _Table(found))
     for owner, transaction in enumerate(history.transactions):
@@ -292,7 +305,7 @@ def replay(history: RunHistory) -> Replay:
 
 
 def _events(manifest: ChainManifest) -> list[ChainEvent]:
-    """Its rows and truncates in the order of their sequences."""
+    """Return the rows and truncates of a manifest in the order of their sequences."""
     events = [ChainEvent(one.seq, one.table, TRUNCATED, "t") for one in manifest.truncates]
     return sorted([*manifest.events, *events], key=_seq_of)
 

@@ -20,7 +20,7 @@ _OWN = 4
 
 
 def make_rows(changes: Sequence[tuple[int, int, int, LoggedChange]]) -> Rows:
-    """``changes``, of one table and schema: (seq, xid, µs, change)."""
+    """Build rows from ``changes``, of one table and schema: (seq, xid, µs, change)."""
     schema = changes[0][3].form.schema
     key = schema.key[0]
     moved = any(one.before is not None for *_, one in changes)
@@ -48,7 +48,7 @@ def make_rows(changes: Sequence[tuple[int, int, int, LoggedChange]]) -> Rows:
 
 
 def make_chunk(schema: TableSchema, rows: Sequence[Row]) -> pa.RecordBatch:
-    """``rows`` as a chunk holds them: the table's columns only."""
+    """Build a chunk's batch of ``rows``: the table's columns only."""
     fields = chunk_fields(schema)
     arrays = [pa.array([row.get(field.name) for row in rows], field.type) for field in fields]
     return pa.RecordBatch.from_arrays(arrays, schema=fields)
@@ -62,7 +62,7 @@ def chunk_fields(schema: TableSchema) -> pa.Schema:
 
 
 def make_keys(schema: TableSchema, keys: Sequence[Key]) -> pa.RecordBatch:
-    """Keys alone, as a chunk tells of those that the source lacks."""
+    """Build a batch of keys alone, as a chunk has those that the source lacks."""
     name = schema.key[0]
     kind = arrow_type(schema.column(name).logical)
     return pa.RecordBatch.from_arrays([pa.array([key[0] for key in keys], kind)], names=[name])
@@ -107,7 +107,7 @@ class PartRow:
 
 
 def read_part(schema: TableSchema, data: bytes) -> list[PartRow]:
-    """The rows of a part; raises what pyarrow raises for bytes that are none."""
+    """Return the rows of a part; raise pyarrow's errors for bytes that are none."""
     table = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False).read(use_threads=False)
     at = table.schema.get_field_index("_tl_ts")
     table = table.set_column(at, "_tl_ts", table.column(at).cast(pa.int64()))

@@ -1,8 +1,8 @@
 """One run: two workers, a source, a store, Redis and a warehouse, on virtual time.
 
-The workers are the product's own `run_worker`, with its threads as tasks. `simulate` lets a
-scenario happen, heals what is broken, waits until everything has arrived, and hands back the
-history for the oracle to judge.
+The workers are the product's own `run_worker`, with its threads as tasks. `simulate` runs a
+scenario, heals what is broken, waits until everything has arrived, and returns the history for the
+oracle to judge.
 """
 
 from __future__ import annotations
@@ -41,14 +41,17 @@ from tideline.store.probe import probe_clients
 from tideline_capture.app import run_worker
 
 BOUND_S = 150.0
-"""How long all may take to arrive, after the last fault has ended."""
+"""The time limit for everything to arrive, after the last fault has ended."""
 _QUIET_S = 1.0
 
 
 @dataclass(slots=True)
 class SimulationResult:
-    """How a run went. ``digest`` is of all that happened; ``stops`` are the errors that ended
-    workers, ``hits`` what was injected with effect."""
+    """The result of a run.
+
+    ``digest`` is of all that happened; ``stops`` are the errors that ended workers, ``hits`` what
+    was injected with effect.
+    """
 
     scenario: Scenario
     violations: list[Violation]
@@ -59,7 +62,7 @@ class SimulationResult:
 
 
 def simulate(scenario: Scenario, flaws: frozenset[str] = frozenset()) -> SimulationResult:
-    """Let ``scenario`` happen, with the seeded bugs ``flaws``, and judge it."""
+    """Run ``scenario``, with the seeded bugs ``flaws``, and judge it."""
     rig = Rig(scenario, flaws)
     try:
         with rig.installed():
@@ -78,7 +81,7 @@ def simulate(scenario: Scenario, flaws: frozenset[str] = frozenset()) -> Simulat
 
 
 class Rig(SimulatedStage):
-    """All that takes part in a run."""
+    """All participants of a run."""
 
     def __init__(self, scenario: Scenario, flaws: frozenset[str]) -> None:
         super().__init__(scenario, flaws)
@@ -91,7 +94,7 @@ class Rig(SimulatedStage):
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """The product's modules, on this run's world."""
+        """Install this run's world in the product's modules."""
         rig = self
 
         class RecordedChain(Chain):
@@ -132,7 +135,7 @@ class Rig(SimulatedStage):
         return self._history
 
     def _direct(self) -> None:
-        """The run's course, from the first worker to the last answer."""
+        """Direct the run, from the first worker to the last answer."""
         world = self.world
         self.adversary.begin()
         for slot in (1, 2):
@@ -154,7 +157,7 @@ class Rig(SimulatedStage):
         world.sleep(1.0)
 
     def heal(self) -> float:
-        """Nothing goes wrong from now on; when that was."""
+        """End all faults; return when that was."""
         self.board.heal()
         self.database.up = True
         self.redis.up, self.redis.delay_s = True, 0.0
@@ -164,8 +167,11 @@ class Rig(SimulatedStage):
         return self.world.now
 
     def _await_all(self, ended_at: float) -> Liveness:
-        """Until a heartbeat that is younger than the last fault is merged, with all before it, and
-        every request has ended; or the time is up."""
+        """Wait until everything has arrived, or the time is up.
+
+        Then a heartbeat that is younger than the last fault is merged, with all before it, and
+        every request has ended.
+        """
         end_of_log = self.database.end
         arrived_s: float | None = None
         end = self.world.now + BOUND_S
@@ -182,7 +188,7 @@ class Rig(SimulatedStage):
     # -- parts ---------------------------------------------------------------------------------
 
     def store(self) -> ObjectStore:
-        """A client of the process that asks."""
+        """Return a client of the calling process."""
         process = self.shims.process
         client = SimulatedClient(
             self.world, self.bucket, lambda kind, key: self.board.fate(process, kind, key)
@@ -236,7 +242,7 @@ class Rig(SimulatedStage):
         self.world.later(after_s, begin)
 
     def record(self, append: Any, manifest: Manifest) -> Link:
-        """Append, and note what the writer was told."""
+        """Append, and record the outcome that the writer learned."""
         at = len(self.attempts)
         told = Attempt(
             manifest.manifest_number, manifest.term, manifest.writer, "", AppendOutcome.UNKNOWN
@@ -253,7 +259,7 @@ class Rig(SimulatedStage):
     # -- the end -------------------------------------------------------------------------------
 
     def trace(self, history: RunHistory) -> str:
-        """A digest of all that happened in the run."""
+        """Return a digest of all that happened in the run."""
         found = sha256()
         for key in sorted(self.bucket.objects):
             found.update(key.encode() + sha256(self.bucket.objects[key]).digest())
@@ -275,7 +281,7 @@ class Rig(SimulatedStage):
         }
 
     def _column_steps(self) -> Counter[str]:
-        """The chain's steps of columns, by kind: those that it is certain of."""
+        """Count the chain's steps of columns, by kind: those that it is certain of."""
         events = [event for one in self.merger.manifests for event in one.schema_events]
         certain = [event for event in events if event.verdict == Verdict.NEUTRAL.value]
         return Counter(step.kind.value for event in certain for step in event.steps)
@@ -300,15 +306,17 @@ def _told(attempt: Attempt, outcome: AppendOutcome, manifest: Manifest) -> Attem
 
 
 class _NoMetrics:
-    """Metrics that nobody looks at."""
+    """Metrics that are never read."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_, **__: None
 
 
 class _Listener:
-    """What workers log of their sessions. No fault takes a mark away from a session that goes on:
-    one that misses some is wrong."""
+    """Checks the workers' log of their sessions.
+
+    No fault takes a watermark away from a session that continues: one that misses some is wrong.
+    """
 
     def __init__(self, board: FaultBoard) -> None:
         self._board = board

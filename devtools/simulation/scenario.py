@@ -1,4 +1,4 @@
-"""What happens in a run, drawn from its seed, so that it can be shown, cut down and replayed."""
+"""Scenarios of runs, drawn from a seed, so that they can be shown, cut down and replayed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from devtools.simulation.log import DatabaseKind
 
 TRANSACTIONS = 300
 SPAN_S = 27.0
-"""About how long the workload takes, in the run's own time."""
+"""The approximate length of the workload, in the run's own time."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """``seed`` draws the details. ``point`` is where a kill happens."""
+    """A planned fault. ``seed`` draws the details. ``point`` is where a kill happens."""
 
     at_s: float
     fault: Fault
@@ -37,7 +37,9 @@ class PlannedFault:
 @dataclass(frozen=True, slots=True)
 class PlannedDump:
     """A request; ``scope`` is ``whole``, ``all``, ``keys``, ``range`` or ``range-keys``.
-    ``commands`` are what is done to it later: (after how many seconds, action)."""
+
+    ``commands`` are given to it later: (after how many seconds, action).
+    """
 
     at_s: float
     scope: str
@@ -69,7 +71,7 @@ class Scenario:
         dumps: tuple[int, ...] | None = None,
         transactions: int | None = None,
     ) -> Scenario:
-        """The same with only these faults and dumps, by number, and fewer transactions."""
+        """Return the same with only these faults and dumps, by number, and fewer transactions."""
         kept = self.faults if faults is None else tuple(self.faults[at] for at in faults)
         asked = self.dumps if dumps is None else tuple(self.dumps[at] for at in dumps)
         count = self.transactions if transactions is None else transactions
@@ -77,7 +79,8 @@ class Scenario:
 
 
 def draw(seed: int, *, kind: DatabaseKind | None = None, focus: tuple[Fault, ...] = ()) -> Scenario:
-    """The scenario of ``seed``: at least five faults and two dumps. ``focus`` comes in addition.
+    """Draw the scenario of ``seed``: at least five faults and two dumps. ``focus`` comes in
+    addition.
 
     Kinds of faults and kill points take turns over successive seeds, so that all are met soon.
     """
@@ -115,14 +118,16 @@ def draw(seed: int, *, kind: DatabaseKind | None = None, focus: tuple[Fault, ...
 
 
 _PLAIN_S = 40.0
-"""By then the one user of a run without faults has gone."""
+"""The time by which the one user of a run without faults has gone."""
 TERMINAL_ORDER = sorted(TERMINAL, key=lambda one: one.name)
 
 
 def without_faults(seed: int, kind: DatabaseKind | None = None) -> Scenario:
-    """A run on a fine day: nothing goes wrong, commits are visible at once, one user alone inserts
-    and updates whole rows, and dumps come when he has gone. A bug that fails here needs no
-    simulator."""
+    """Draw a run on a fine day: nothing goes wrong.
+
+    Commits are visible at once, one user alone inserts and updates whole rows, and dumps come when
+    he has gone. A bug that fails here needs no simulator.
+    """
     drawn = draw(seed, kind=kind)
     dumps = tuple(replace(one, at_s=one.at_s + _PLAIN_S, commands=()) for one in drawn.dumps)
     return replace(drawn, faults=(), dumps=dumps, sessions=1, faulty=False)

@@ -1,4 +1,4 @@
-"""What a run is played with: the world, the source, the store, Redis, and who works on them."""
+"""The scene of a run: the world, the source, the store, Redis, and the workers on them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PIPELINE = "sim"
 
 
 class Scene:
-    """``flaws`` are the seeded bugs, ``stops`` the errors that ended workers."""
+    """The scene. ``flaws`` are the seeded bugs, ``stops`` the errors that ended workers."""
 
     def __init__(self, scenario: Scenario, flaws: frozenset[str]) -> None:
         seed = scenario.seed
@@ -47,11 +47,11 @@ class Scene:
 
     @property
     def clocks_were_ahead(self) -> bool:
-        """Whether the source's was at some time, and a worker's."""
+        """Say whether the source's clock was ahead at some time, and a worker's."""
         return self.database.clock_was_ahead and self.worker_was_ahead
 
     def active(self) -> Process | None:
-        """The process that wrote the chain's newest manifest, if it lives."""
+        """Return the process that wrote the chain's newest manifest, if it lives."""
         writer = _writer_of(self.bucket)
         for process in self.workers.values():
             if writer is not None and writer.startswith(f"{process.name}-") and process.alive:
@@ -59,7 +59,7 @@ class Scene:
         return None
 
     def _lag(self, own: random.Random) -> float:
-        """How long a commit takes to become visible: mostly at once, at times very long."""
+        """Draw how long a commit takes to become visible: mostly at once, at times very long."""
         draw = own.random()
         if not self.scenario.faulty:
             return 0.0
@@ -71,7 +71,7 @@ class Scene:
 
 
 def _writer_of(bucket: Bucket) -> str | None:
-    """The writer of the newest manifest."""
+    """Return the writer of the newest manifest."""
     newest = max((key for key in bucket.objects if "/log/" in key), default=None)
     return None if newest is None else decode_manifest(bucket.objects[newest]).writer
 

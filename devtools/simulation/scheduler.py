@@ -1,4 +1,4 @@
-"""Virtual time, and who runs next: many tasks, one at a time, in an order that the seed decides.
+"""Virtual time and scheduling: many tasks, one at a time, in an order that the seed decides.
 
 A task is the plain, blocking code of the product, run in a greenlet: wherever it would wait (for an
 answer, a queue, a clock) it gives way to the task whose moment comes next. Nothing here depends on
@@ -18,15 +18,15 @@ from dataclasses import dataclass, field
 import greenlet
 
 EVENTS_MAX = 3_000_000
-"""A run that takes more steps does not end."""
+"""The limit of steps. A run that takes more does not end."""
 
 
 class Endless(Exception):
-    """The run took more steps than a run may take."""
+    """An error: the run took more steps than a run may take."""
 
 
 class Process:
-    """A program on some host, with a wall clock of its own."""
+    """A program on some host, with its own wall clock."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -40,7 +40,7 @@ class Process:
 
 @dataclass(eq=False)
 class Signal:
-    """What tasks wait for; every one that waits is woken."""
+    """A signal for tasks to wait on; every one that waits is woken."""
 
     waiters: list[tuple[Task, int]] = field(default_factory=list)
 
@@ -59,7 +59,7 @@ class Task:
 
 
 class World:
-    """The clock and the queue of what happens. ``now`` is in seconds."""
+    """The clock and the event queue. ``now`` is in seconds."""
 
     def __init__(self, seed: int | str) -> None:
         self.random = random.Random(seed)
@@ -133,7 +133,10 @@ class World:
     # -- processes -----------------------------------------------------------------------------
 
     def kill(self, process: Process) -> None:
-        """As by SIGKILL. A task that kills its own process gets no further than its next wait."""
+        """Kill ``process`` as by SIGKILL.
+
+        A task that kills its own process gets no further than its next wait.
+        """
         process.alive = False
         if self.current is not None and self.current.process is process:
             self.wait(None, 0.0)
@@ -150,7 +153,7 @@ class World:
     # -- the loop ------------------------------------------------------------------------------
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Let things happen until ``until``, which is asked after every step."""
+        """Let things happen until ``until``, which is called after every step."""
         while self._queue and not until():
             self.steps += 1
             if self.steps > EVENTS_MAX:

@@ -1,8 +1,8 @@
-"""What the worker's modules take from the standard library, on virtual time.
+"""Stand-ins, on virtual time, for what the worker's modules take from the standard library.
 
 Only names inside the worker's own modules are exchanged, for the length of a run: their ``time``,
 ``threading``, ``queue`` and ``uuid``, the pools of threads, and the pauses between a store's
-repeats. All decisions stay the product's own.
+retries. All decisions stay the product's own.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from devtools.simulation.scheduler import Process, Signal, Task, World
 from tideline_capture.leadership import Lead
 
 NAP_S = 0.05
-"""A turn of the session's loop that found nothing lasts at least so long: things gather."""
+"""The least length of an idle turn of the session's loop: things gather."""
 IDLE_S = 1.0
 _STRETCH = 3.0
 _SHORT_S = 0.3
-"""Idle loops that look more often than this look less often here."""
+"""The shortest polling interval of idle loops here; those that poll faster are slowed to this."""
 
 
 class Shims:
@@ -127,7 +127,7 @@ class Shims:
             self.world.wait(task.ended, timeout)
 
     def _wait_for(self, futures: list[Any], timeout: float) -> Any:
-        """`concurrent.futures.wait`."""
+        """Stand in for `concurrent.futures.wait`."""
         end = self.world.now + timeout
         while open_ := [one for one in futures if not one.task.over]:
             left = end - self.world.now
@@ -137,7 +137,7 @@ class Shims:
         return SimpleNamespace(not_done=open_)
 
     def _retry(self, *, on: type[Exception], timeout: float, **pauses: Any) -> Iterator[Any]:
-        """`stamina.retry_context`."""
+        """Stand in for `stamina.retry_context`."""
         began, pause = self.world.now, pauses["wait_initial"]
         while True:
             attempt = _Attempt(on, last=self.world.now - began >= timeout)
@@ -150,7 +150,8 @@ class Shims:
 
 @functools.cache
 def _modules() -> list[ModuleType]:
-    """The worker's modules, but for its core, which needs nothing of this, and real sources."""
+    """Return the worker's modules, without its core, which needs nothing of this, and real
+    sources."""
     rooms = ("tideline_capture.", "tideline.store.")
     strangers = ("tideline_capture.core.", "tideline_capture.sources.")
     return [
@@ -162,14 +163,14 @@ def _modules() -> list[ModuleType]:
 
 @functools.cache
 def _threads() -> list[type[threading.Thread]]:
-    """The worker's classes of threads."""
+    """Return the worker's classes of threads."""
     kinds = [kind for kind in threading.Thread.__subclasses__() if kind.__module__ in _names()]
     return sorted(kinds, key=lambda kind: kind.__qualname__)
 
 
 @functools.cache
 def _clocks() -> list[dict[str, Any]]:
-    """Defaults that were the real clock when their modules were loaded."""
+    """Return defaults that were the real clock when their modules were loaded."""
     kinds = [kind for module in _modules() for kind in vars(module).values()]
     makers = [vars(kind).get("__init__") for kind in kinds if isinstance(kind, type)]
     defaults = [getattr(make, "__kwdefaults__", None) or {} for make in makers]
@@ -181,7 +182,7 @@ def _names() -> set[str]:
 
 
 class Event:
-    """`threading.Event`."""
+    """A stand-in for `threading.Event`."""
 
     def __init__(self, shims: Shims) -> None:
         self._shims = shims
@@ -206,7 +207,7 @@ class Event:
 
 
 class Condition:
-    """`threading.Condition`."""
+    """A stand-in for `threading.Condition`."""
 
     def __init__(self, shims: Shims) -> None:
         self._shims = shims
@@ -227,7 +228,7 @@ class Condition:
 
 
 class Queue:
-    """`queue.SimpleQueue`."""
+    """A stand-in for `queue.SimpleQueue`."""
 
     def __init__(self, shims: Shims) -> None:
         self._shims = shims
@@ -258,7 +259,7 @@ class Queue:
 
 
 class Pool:
-    """`ThreadPoolExecutor`: each call is a task."""
+    """A stand-in for `ThreadPoolExecutor`: each call is a task."""
 
     def __init__(self, shims: Shims) -> None:
         self._shims = shims
@@ -290,7 +291,7 @@ class _Future:
         def run() -> None:
             try:
                 self._value = call()
-            except Exception as error:  # noqa: BLE001 - told to who waits, like a pool does
+            except Exception as error:  # noqa: BLE001 - raised at the waiter, like a pool does
                 self._error = error
 
         self.task = shims.world.spawn(shims.process, "put", run)
@@ -341,7 +342,7 @@ class _Attempt:
 
 
 class _Clock:
-    """`time`, as the process that asks has it."""
+    """A stand-in for `time`, as the calling process has it."""
 
     def __init__(self, shims: Shims) -> None:
         self._shims = shims
@@ -360,7 +361,7 @@ class _Clock:
 
 
 class _SessionClock(_Clock):
-    """The session's loop polls; here it sleeps until there is something to be found."""
+    """A clock for the session's loop, which polls; here it sleeps until there is something."""
 
     def sleep(self, seconds: float) -> None:
         self._shims.nap()

@@ -37,13 +37,13 @@ from tideline_capture.sources.finding import Finding
 from tideline_capture.sources.mark_key import MarkKey
 
 _MAKING = PostgresPosition(1)
-"""The chain says that a slot is about to be made."""
+"""The chain records that a slot is about to be made."""
 _FENCE_PAUSE_S = 0.05
 _FENCE_S = 20.0
 
 
 class SimulatedSource(SourceSide):
-    """A `Source`."""
+    """A simulated `Source`."""
 
     def connect(self) -> Connection:
         self.world.sleep(self.trouble.pause_s())
@@ -103,7 +103,7 @@ class SimulatedSource(SourceSide):
         captures: Callable[[str], bool],
         held: Mapping[str, SourcePosition],
     ) -> SimulatedReader:
-        """See `Source.log_reader`. Who asks takes the slot from whoever has it."""
+        """See `Source.log_reader`. The caller takes the slot from its holder."""
         if self._first is None:
             self._first = position
         if "resumes-from-first" in self.flaws:
@@ -119,10 +119,10 @@ class SimulatedSource(SourceSide):
         return SimulatedWatch(self, key)
 
     def keep_copies(self, tokens: Collection[str]) -> None:
-        """No table is copied in a snapshot that would be ended."""
+        """Do nothing: no table is copied in a snapshot that would be ended."""
 
     def write_mark(self, connection: Connection, key: MarkKey, kind: MarkKind, token: str) -> None:
-        """Write a mark and hear that it is committed."""
+        """Write a watermark and wait until it is committed."""
         connection.check()
         mark = OurMark(kind, token, self.database.clock_us, key)
         told = self.database.write_mark(mark, takes_s=self.trouble.pause_s())
@@ -181,7 +181,8 @@ class SimulatedChunkReader:
     def _fence(
         self, order: ChunkOrder, on_waiting: Callable[[str | None], None]
     ) -> ChunkFailed | None:
-        """Wait until every transaction has ended that may be in the log before the low mark."""
+        """Wait until every transaction has ended that may be in the log before the low
+        watermark."""
         source, database = self._source, self._source.database
         if not order.fence or database.kind is DatabaseKind.MYSQL or "no-fence" in source.flaws:
             return None
@@ -218,7 +219,7 @@ class SimulatedChunkReader:
         return None
 
     def _read(self, order: ChunkOrder) -> SimulatedFetch:
-        """The rows as one snapshot sees them; all comparisons of keys are the database's."""
+        """Read the rows as one snapshot sees them; all comparisons of keys are the database's."""
         source = self._source
         table = source.database.tables[order.table]
         snapshot = source.snapshot()
@@ -239,7 +240,7 @@ class SimulatedChunkReader:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedFetch:
-    """A `FetchedChunk`."""
+    """A simulated `FetchedChunk`."""
 
     order: ChunkOrder
     form: Form

@@ -10,7 +10,7 @@ from devtools.simulation.scene import Scene
 
 
 class SimulatedStage(Scene):
-    """What injectors of faults, and the oracle's history, look at."""
+    """The scene as injectors of faults, and the oracle's history, see it."""
 
     def __init__(self, scenario: Scenario, flaws: frozenset[str]) -> None:
         super().__init__(scenario, flaws)

@@ -1,4 +1,4 @@
-"""The steps of columns in a merge: where those at a plan's end come from, row by row."""
+"""The steps of columns in a merge: the origins of columns at a plan's end, row by row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tideline.contract.steps import StepKind
 
 
 class Columns:
-    """Where the columns at a plan's end come from, for rows that are older than its changes."""
+    """The origins of columns at a plan's end, for rows that are older than its changes."""
 
     def __init__(self, plan: TablePlan, flaws: frozenset[str]) -> None:
         self._plan = plan
@@ -22,7 +22,7 @@ class Columns:
         self._found: dict[tuple[str, int], dict[str, Ancestor]] = {}
 
     def since(self, schema: str, seq: int) -> dict[str, Ancestor]:
-        """For a row of ``seq``, which has the columns of ``schema``."""
+        """Return the origins for a row of ``seq``, which has the columns of ``schema``."""
         at = bisect_right(self._seqs, seq)
         known = self._found.get((schema, at))
         if known is None:
@@ -32,7 +32,7 @@ class Columns:
 
 
 def flawed(changes: Sequence[PlannedChange], flaws: frozenset[str]) -> tuple[PlannedChange, ...]:
-    """The changes, as a merge takes them that forgets something."""
+    """Return the changes as a faulty merge takes them, without something."""
     left_out = {StepKind.RENAME} if "forgets-renames" in flaws else set()
     return tuple(
         replace(

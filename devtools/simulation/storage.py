@@ -1,6 +1,6 @@
 """The object store, in memory: a client as `ObjectStore` uses it, which may be in trouble.
 
-Requests travel. One takes effect at the store at some moment, whether or not whoever sent it still
+Requests travel. One takes effect at the store at some moment, whether or not its sender still
 lives, and its answer comes later, or never. A create-only PUT has its effect once; what is put may
 arrive a second time, late.
 """
@@ -23,11 +23,11 @@ _OLD = {"last_modified": datetime(2020, 1, 1, tzinfo=UTC)}
 
 
 def _forget(answer: object) -> None:
-    """Nobody waits for this answer."""
+    """Ignore an answer that no task waits for."""
 
 
 class Body:
-    """What a GET answers with."""
+    """The body of a GET's answer."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -38,11 +38,11 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Misfortune:
-    """What happens to one request. ``error``: the text of the client's error, None for an answer.
+    """The fate of one request. ``error``: the text of the client's error, None for an answer.
 
-    ``effect``: whether the store does what was asked. ``again_s``: the same request arrives once
-    more so much later. ``travel_s``: how long the request is under way, ``answer_s``: the answer.
-    ``taken``: a create-only PUT is answered as if something were there.
+    ``effect``: whether the store carries the request out. ``again_s``: the same request arrives
+    once more so much later. ``travel_s``: how long the request is in transit, ``answer_s``: the
+    answer. ``taken``: a create-only PUT is answered as if something were there.
     """
 
     error: str | None = None
@@ -54,14 +54,16 @@ class Misfortune:
 
 
 Draw = Callable[[str, str], Misfortune]
-"""What happens to the next request of this kind (``put``, ``create``, ``get``, …) for this key."""
+"""Draws the fate of the next request of this kind (``put``, ``create``, ``get``, …) for this
+key."""
 
 
 @dataclass(eq=False)
 class Bucket:
-    """What the store holds. ``ignores_condition``: it lets anybody overwrite anything.
+    """The store's content.
 
-    ``listed`` is what a stale listing shows.
+    ``ignores_condition``: it lets any client overwrite anything. ``listed`` is what a stale listing
+    shows.
     """
 
     objects: dict[str, bytes] = field(default_factory=dict)
@@ -132,7 +134,7 @@ class SimulatedClient:
         return found
 
     def _request(self, kind: str, key: str, effect: Callable[[], object]) -> Any:
-        """Send it, and wait for its answer."""
+        """Send a request, and wait for its answer."""
         world, fate = self._world, self._draw(kind, key)
         answers: list[object] = []
         answered = Signal()

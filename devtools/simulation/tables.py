@@ -1,4 +1,4 @@
-"""The tables of the simulated source: their forms, their rows, and an order of keys of their own.
+"""The tables of the simulated source: their forms, their rows, and their own order of keys.
 
 Every row has ``ver``, the count of its key's changes, so that the oracle knows each version. A
 row's digest is its canonical text: no two versions of a row have the same.
@@ -22,7 +22,7 @@ Row = Mapping[str, Any]
 ACCOUNTS, ITEMS, NAMES = "sim.accounts", "sim.items", "sim.names"
 TABLES = (ACCOUNTS, ITEMS, NAMES)
 LATER = "sim.later"
-"""A table that is made while the run goes on, where the log says so."""
+"""A table that is made during the run, where the log shows that."""
 TOAST = "big"
 """The column whose value the log leaves out when an update does not touch it (PostgreSQL)."""
 
@@ -41,10 +41,13 @@ _COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A table as its catalog has it. ``storage`` changes with a truncate or a rewrite, ``oid`` with
-    the table itself, ``membership`` when it is published anew (empty: it is not). ``numbers`` are
-    those of its columns, ``last`` the last one given; the catalog shows them if it is ``numbered``.
-    ``filled`` has what rows that existed hold in columns that were added with a default."""
+    """A table as its catalog has it.
+
+    ``storage`` changes with a truncate or a rewrite, ``oid`` with the table itself, ``membership``
+    when it is published again (empty: it is not). ``numbers`` are those of its columns, ``last``
+    the last one given; the catalog shows them if it is ``numbered``. ``filled`` has the values of
+    existing rows in columns that were added with a default.
+    """
 
     schema: TableSchema
     oid: int
@@ -95,10 +98,10 @@ class SimulatedTable:
     vers: dict[Key, int] = field(default_factory=dict)
     locked: set[Key] = field(default_factory=set)
     exclusive: bool = False
-    """A transaction that truncates or alters it has not become visible or ended."""
+    """True while a transaction that truncates or alters it has not become visible or ended."""
 
     def ordered(self) -> list[Key]:
-        """The keys in the order that the database has for them."""
+        """Return the keys in the database's order."""
         return sorted(self.rows, key=collated)
 
 
@@ -113,15 +116,20 @@ def first_form(table: str, oid: int, *, numbered: bool) -> Form:
 
 
 def collated(key: Key) -> tuple[object, ...]:
-    """The database's order of keys: texts without regard to case first, as collations have it,
-    which is not the order of their characters."""
+    """Return a key for the database's order.
+
+    Texts come without regard to case first, as collations have it, which is not the order of their
+    characters.
+    """
     return tuple((part.lower(), part) if isinstance(part, str) else part for part in key)
 
 
 def digest_of(row: Row) -> str:
-    """The canonical text of a row, as it was written under its version: a NULL column and one that
-    is not there yet are the same, and so are names of columns that may change. What rows that
-    existed hold in a column that was added is no part of it, nor is a column that may be dropped.
+    """Return the canonical text of a row, as it was written under its version.
+
+    A NULL column and one that is not there yet are the same, and so are names of columns that may
+    change. The values of existing rows in a column that was added are no part of it, nor is a
+    column that may be dropped.
     """
     named = [f"{name}={row[name]}" for name in sorted(row) if name in BASE]
     others = sorted(str(value) for name, value in row.items() if name not in BASE)
@@ -130,5 +138,5 @@ def digest_of(row: Row) -> str:
 
 
 def shape_of(row: Row) -> str:
-    """All that a row holds, by the names of its columns now."""
+    """Return all that a row holds, by the names of its columns now."""
     return ";".join(f"{name}={row[name]}" for name in sorted(row) if row[name] is not None)

@@ -1,4 +1,4 @@
-"""What the oracle is told of a manifest: the same from the simulator and from real servers."""
+"""Builds the oracle's view of a manifest: the same from the simulator and from real servers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from tideline.contract.manifest import Manifest, ManifestKind
 def told(
     manifest: Manifest, digest: str, events: Iterable[ChainEvent], *, position: int | None
 ) -> ChainManifest:
-    """``manifest``, whose own ``digest`` that is, with the rows of all its parts in any order.
-    ``position`` is where the log goes on after it, if positions are an order."""
+    """Return ``manifest``, with its digest, and the rows of all its parts in any order.
+
+    ``position`` is where the log continues after it, if positions are an order.
+    """
     return ChainManifest(
         number=manifest.manifest_number,
         term=manifest.term,

@@ -1,8 +1,8 @@
 """The warehouse, in memory: Delta-like tables, and merge runs that bring them along the chain.
 
-Plans come from `tideline.contract.planning.maker`, the fold from `devtools.simulation.fold_model`;
-what is written here is the MERGE itself, as `tideline_spark.statement` has it, and the one commit
-that moves content and applied number together, or fails when another run's came first.
+Plans come from `tideline.contract.planning.maker`, the fold from `devtools.simulation.fold_model`.
+This module has the MERGE itself, as `tideline_spark.statement` has it, and the one commit that
+moves content and applied number together, or fails when another run's came first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tideline.contract.schema import TableSchema
 
 
 class Conflict(Exception):
-    """Another run committed since this one looked."""
+    """An error: another run committed since this one read the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class WarehouseParts:
         self._read: dict[str, tuple[bytes, list[PartRow]]] = {}
 
     def rows(self, schema: TableSchema, key: str) -> list[PartRow]:
-        """Raises CorruptData for a part that is missing."""
+        """Return the rows of a part; raise CorruptData for one that is missing."""
         data = self._objects.get(key)
         if data is None:
             raise CorruptData(f"part {key} is missing")
@@ -94,9 +94,10 @@ def plan_for(
     last_seqs: Mapping[int, int],
     parts_max: int,
 ) -> Plan:
-    """The plan that brings ``targets`` as far as ``manifests`` (from 1 on) go.
+    """Return the plan that brings ``targets`` as far as ``manifests`` (from 1 on) go.
 
-    ``last_seqs`` has the last sequence of every manifest of the chain."""
+    ``last_seqs`` has the last sequence of every manifest of the chain.
+    """
     tail = manifests[-1]
     applied = {}
     for name, table in state.tables.items():
@@ -112,7 +113,7 @@ def plan_for(
 
 @dataclass(slots=True)
 class Run:
-    """One table of a plan, between its look at the target and its commit."""
+    """The merge of one table of a plan, from its read of the target to its commit."""
 
     plan: TablePlan
     target: SimulatedTarget
@@ -128,7 +129,7 @@ class Run:
         parts: WarehouseParts,
         flaws: frozenset[str] = frozenset(),
     ) -> Run | None:
-        """Look at the target, and read and fold the parts; None when there is nothing to do.
+        """Read the target, read and fold the parts; return None when there is nothing to do.
 
         Raises CorruptData for a part that does not hold what the plan says, and Conflict when the
         target does not stand where the plan begins.
@@ -152,7 +153,7 @@ class Run:
         return cls(plan, target, target.version, states, flaws)
 
     def commit(self) -> None:
-        """Content and number, at once; raises Conflict when another run's came first."""
+        """Commit content and number, at once; raise Conflict when another run's came first."""
         target, plan = self.target, self.plan
         if target.version != self.version:
             raise Conflict
@@ -163,7 +164,7 @@ class Run:
         target.applied[plan.app_id] = max(plan.b, target.applied.get(plan.app_id, 0))
 
     def _merged(self, before: Mapping[Key, TargetRow]) -> dict[Key, TargetRow]:
-        """The one MERGE. It reads the table as it was, old keys of moved rows included."""
+        """Compute the one MERGE. It reads the table as it was, old keys of moved rows included."""
         plan, after = self.plan, dict(before)
         for given, state in self.states.items():
             key = _key(given)
@@ -183,7 +184,7 @@ class Run:
 
 
 def commit_of(run: Run, state: OpenState) -> MergeCommit:
-    """What the run's commit made of the table, for the oracle."""
+    """Return the table after the run's commit, for the oracle."""
     plan, rows = run.plan, run.target.rows
     table = state.tables[plan.table]
     whole = plan.complete_through_us is not None and table.generation == plan.generation
@@ -215,7 +216,7 @@ def _counted(
 def _brought(
     rows: Mapping[Key, TargetRow], plan: TablePlan, flaws: frozenset[str]
 ) -> dict[Key, TargetRow]:
-    """The target's rows, with its columns as they are at the plan's end."""
+    """Return the target's rows, with its columns as they are at the plan's end."""
     if not plan.changes:
         return dict(rows)
     names = sorted({name for row in rows.values() for name in row.values})
@@ -237,7 +238,10 @@ def _brought(
 
 
 def _change(row: PartRow, schema: TableSchema, origins: Mapping[str, Ancestor]) -> Change:
-    """A column that the part's schema lacks was NULL, or has what was filled in since."""
+    """Convert a part's row.
+
+    A column that the part's schema lacks was NULL, or has what was filled in since.
+    """
     values: dict[str, tuple[object, str | None]] = {}
     for name in schema.column_names:
         one = origins.get(name, Ancestor())
@@ -268,6 +272,6 @@ def _app(tail: Manifest, table: str, generation: int) -> str:
 
 
 def digest_table(target: SimulatedTarget) -> str:
-    """One text for all of a table, sequences included."""
+    """Return one text for all of a table, sequences included."""
     rows = [f"{key!r}@{row.seq}:{row.shape}" for key, row in target.rows.items()]
     return "\n".join(sorted(rows))

@@ -37,23 +37,23 @@ from tideline_capture.sources.mark_key import MarkKey
 
 FILE = "bin.000001"
 PLACES = 10_000
-"""Rows of one entry of the log have places of their own between it and the next."""
+"""The number of places between an entry of the log and the next one, for its rows."""
 LSN = 1_000
-"""Before the first entry of the log."""
+"""The position before the first entry of the log."""
 
 Message = tuple[LogEntry, int, LoggedChange | Control | None]
-"""An entry, the index within it, and what is said; None ends the entry."""
+"""An entry, the index within it, and the message; None ends the entry."""
 
 
 def place(kind: DatabaseKind, position: int) -> SourcePosition:
-    """The position behind entry ``position`` of the log, in the source's own words."""
+    """Return the position behind entry ``position`` of the log, in the source's own words."""
     if kind is DatabaseKind.POSTGRES:
         return PostgresPosition(LSN + position)
     return MysqlPosition(FILE, LSN + position)
 
 
 def index_of(position: SourcePosition) -> int:
-    """The entry that ``position`` is behind; 0 before all."""
+    """Return the entry that ``position`` is behind; 0 before all."""
     at = position.end_lsn if isinstance(position, PostgresPosition) else position.offset
     return max(at - LSN, 0)
 
@@ -161,7 +161,7 @@ class SimulatedReader:
         return make_rows(group)
 
     def _following(self) -> Message | None:
-        """The next message that has arrived, or None."""
+        """Return the next message that has arrived, or None."""
         message, self._next = self._next, None
         if message is None:
             message = next(self._messages, None)
@@ -176,7 +176,7 @@ class SimulatedReader:
         return message
 
     def _say(self, entry: LogEntry) -> Iterator[Message]:
-        """What a connection is told of ``entry``."""
+        """Return the messages that a connection gets for ``entry``."""
         flaws, index = self._source.flaws, 0
         if entry.packed and "skips-unknown-events" in flaws:
             return
@@ -248,7 +248,7 @@ class SimulatedReader:
             yield entry, index, SchemaSeen(form.schema, xid, facts=facts, begins=begins)
 
     def _facts(self, form: Form, xid: int) -> TableFacts | None:
-        """What the catalog says by now, if it shows the transaction, and the same columns."""
+        """Return the catalog's present facts, if it shows the transaction, and the same columns."""
         database = self._source.database
         now = database.tables[form.schema.table].form
         if database.kind is not DatabaseKind.POSTGRES or now.schema != form.schema:

@@ -22,7 +22,7 @@ _STEMS = ("alpha", "Bravo", "charlie", "Delta", "echo")
 
 
 def load(database: Database, own: random.Random) -> None:
-    """What is there before capture begins."""
+    """Load the rows that are there before capture begins."""
     work = database.begin()
     for at in range(ACCOUNTS_OPEN):
         row = {"id": at, "balance": BALANCE, TOAST: f"note {own.getrandbits(40):x}"}
@@ -37,7 +37,7 @@ def load(database: Database, own: random.Random) -> None:
 
 
 def all_keys(table: str) -> list[Key]:
-    """The keys that rows of ``table`` have and get."""
+    """Return the keys that rows of ``table`` have and get."""
     if table == NAMES:
         return [(f"{_STEMS[at % 5]}{at // 5}",) for at in range(KEYS)]
     return [(at,) for at in range(ACCOUNTS_OPEN if table == ACCOUNTS else KEYS)]
@@ -49,7 +49,10 @@ def fresh_row(table: str, key: Key, own: random.Random) -> Row:
 
 
 class Workload:
-    """``transactions`` in all, by several sessions at once; ``done`` when they are over."""
+    """The workload of a run.
+
+    ``transactions`` in all, by several sessions at once; ``done`` when they are over.
+    """
 
     def __init__(
         self, world: World, database: Database, own: random.Random, transactions: int
@@ -66,7 +69,7 @@ class Workload:
         return self.left <= 0 and self.busy == 0
 
     def session(self, own: random.Random) -> Callable[[], None]:
-        """One session's task."""
+        """Run one session's task."""
 
         def run() -> None:
             while self.left > 0:
@@ -83,7 +86,7 @@ class Workload:
         return run
 
     def plain(self, own: random.Random) -> Callable[[], None]:
-        """One user's task, who inserts, and updates whole rows, one in each transaction."""
+        """Run one user's task, who inserts, and updates whole rows, one in each transaction."""
 
         def run() -> None:
             self._world.sleep(6.0)
@@ -101,7 +104,7 @@ class Workload:
         return run
 
     def owner(self, own: random.Random) -> Callable[[], None]:
-        """The task of who alters tables now and then."""
+        """Run the task of an owner who alters tables now and then."""
 
         def run() -> None:
             while self.left > 0:
@@ -114,7 +117,7 @@ class Workload:
         return run
 
     def maker(self, own: random.Random) -> Callable[[], None]:
-        """The task of who makes a table, fills it at once, and leaves it then."""
+        """Run the task of a user who makes a table, fills it at once, and leaves it then."""
 
         def run() -> None:
             self._world.sleep(own.uniform(2.0, 20.0))
@@ -137,9 +140,11 @@ class Workload:
         return run
 
     def alter(self, own: random.Random, draw: Callable[[Form, random.Random], Alteration]) -> bool:
-        """Alter the columns of a table as soon as nobody holds anything of it; False when that
-        does not come, or there is nothing to alter. Not every statement is understood by a reader
-        of the log."""
+        """Alter the columns of a table as soon as no session holds anything of it.
+
+        False when that does not come, or there is nothing to alter. A reader of the log does not
+        understand every statement.
+        """
         held = self.database.tables[own.choice((ITEMS, NAMES))]
         for _ in range(400):
             if not held.locked and not held.exclusive:
@@ -174,7 +179,7 @@ class Workload:
             self._pause(work, own)
 
     def _transfer(self, work: SessionWork, own: random.Random) -> None:
-        """From one account to another: the sum stays."""
+        """Transfer from one account to another: the sum stays."""
         one, other = own.sample(range(ACCOUNTS_OPEN), 2)
         amount = own.randint(1, 20)
         for at in (one, other):
@@ -190,7 +195,7 @@ class Workload:
             self._pause(work, own)
 
     def change(self, work: SessionWork, table: str, own: random.Random) -> None:
-        """One change of one row, if nobody else has it."""
+        """Change one row once, if no other session has it."""
         database, keys = self.database, all_keys(table)
         key = own.choice(keys[:HOT]) if own.random() < 0.35 else own.choice(keys)
         if work.aborted or not database.lock(work, table, key):
@@ -208,7 +213,7 @@ class Workload:
             database.write(work, table, "u", key, self._updated(table, row, own))
 
     def _move(self, work: SessionWork, table: str, key: Key, row: Row, own: random.Random) -> None:
-        """To a free key, or swap with the row that is there."""
+        """Move a row to a free key, or swap it with the row that is there."""
         database, to = self.database, own.choice(all_keys(table))
         if to == key or not database.lock(work, table, to):
             return
@@ -256,7 +261,10 @@ class Workload:
             self.left -= 1
 
     def _xa(self, work: SessionWork, own: random.Random) -> None:
-        """Prepared, and some time later committed or rolled back, whatever happens to sessions."""
+        """Prepare an XA transaction.
+
+        It is committed or rolled back some time later, whatever happens to sessions.
+        """
         name = f"xa-{work.xid}"
         self.database.prepare_xa(work, name)
         self._world.sleep(own.uniform(0.1, 4.0))
@@ -269,7 +277,7 @@ class Workload:
     # -- what faults ask for -------------------------------------------------------------------
 
     def huge(self, own: random.Random) -> None:
-        """One transaction with very many changes."""
+        """Run one transaction with very many changes."""
         work = self.database.begin()
         try:
             for at in range(150):
@@ -284,7 +292,7 @@ class Workload:
             return
 
     def long(self, own: random.Random, seconds: float) -> None:
-        """One that changes a few rows and stays open."""
+        """Run one that changes a few rows and stays open."""
         work = self.database.begin()
         try:
             self._changes(work, own, 2)
@@ -299,7 +307,7 @@ class Workload:
             return
 
     def packed(self, own: random.Random) -> None:
-        """One whose rows are compressed in the log."""
+        """Run one whose rows are compressed in the log."""
         work = self.database.begin()
         work.packed = True
         try:
@@ -309,8 +317,10 @@ class Workload:
             return
 
     def truncate(self, own: random.Random) -> bool:
-        """A truncate, and a few new rows in the same transaction; False when never alone. Rather
-        of a table that a chunk is being read of."""
+        """Truncate, and add a few new rows in the same transaction; False when never alone.
+
+        Rather a table of which a chunk is being read.
+        """
         database = self.database
         self._world.wait(database.chunk_read, 4.0)
         table = database.chunk_of if database.chunk_of != ACCOUNTS else own.choice((ITEMS, NAMES))

@@ -1,6 +1,7 @@
-"""Tideline in Airflow: hook, operators, trigger and assets. Airflow decides, others work.
+"""Tideline in Airflow: hook, operators, trigger and assets. Airflow decides when, other processes
+work.
 
-Importing any module here is cheap; what reads the chain or Delta is imported when a task runs.
+Importing any module here is cheap; code that reads the chain or Delta is imported when a task runs.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Any
 
 
 def get_provider_info() -> dict[str, Any]:
-    """What `airflow providers list` shows."""
+    """Return the provider's entry for `airflow providers list`."""
     return {
         "package-name": "airflow-provider-tideline",
         "name": "Tideline",

@@ -17,7 +17,7 @@ from tideline.contract.receipt import TableReceipt
 from tideline.contract.schema import parse_table
 
 MERGED = AssetAlias("tideline_merged")
-"""What merge tasks declare: which tables they update is known only once they have run."""
+"""The declaration of merge tasks: the tables that they update are known only once they have run."""
 
 
 def table_asset(pipeline: str, table: str) -> Asset:

@@ -57,8 +57,7 @@ def tideline_dags(
 
     ``config`` is the path of the pipeline's ``tideline.toml``; None: ``$TIDELINE_CONFIG``.
     Schedules are cron expressions or presets such as ``@continuous``; empty: only when triggered;
-    None: what ``TIDELINE_MERGE_SCHEDULE`` (every 5 minutes) and ``TIDELINE_MAINTAIN_SCHEDULE``
-    (daily) say.
+    None: ``TIDELINE_MERGE_SCHEDULE`` (every 5 minutes) and ``TIDELINE_MAINTAIN_SCHEDULE`` (daily).
     The DAGs arrive unpaused. The form of ``_steer`` lists the dumps that run when Airflow reads the
     file, which it does every 30 seconds by default (``min_file_process_interval``).
     """
@@ -82,7 +81,7 @@ def tideline_dags(
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """What the backfill DAG's form begins with.
+    """The first values of the backfill DAG's form.
 
     With ``tables``, each interval of ``schedule`` (a cron expression, UTC) is also read once when
     it ends. None: ``TIDELINE_BACKFILL_TABLES`` (separated by commas), ``TIDELINE_BACKFILL_COLUMN``
@@ -96,7 +95,7 @@ class Backfill:
 
 @dataclass(frozen=True, slots=True)
 class Spark:
-    """Where the jobs run: an Airflow connection (None: ``TIDELINE_SPARK_CONN_ID``, else
+    """The place where the jobs run: an Airflow connection (None: ``TIDELINE_SPARK_CONN_ID``, else
     ``spark_default``) and the pool whose slots say how many may run at once."""
 
     connection: str | None = None
@@ -197,8 +196,8 @@ class _DagSet:
         return DumpOperator(task_id="ask", tables=tables, **options, **self._config)
 
     def _dag(self, name: str, *, schedule: Any = None, native: bool = True, **options: Any) -> DAG:
-        """``native``: templates become what they hold, lists and numbers; a text that looks like a
-        number would become one."""
+        """Make a DAG. ``native``: templates become the values that they hold, lists and numbers; a
+        text that looks like a number would become one."""
         return DAG(
             f"{self._prefix}_{name}",
             schedule=schedule,

@@ -1,4 +1,4 @@
-"""What Airflow's page says of each DAG."""
+"""The description of each DAG on Airflow's page."""
 
 from __future__ import annotations
 

@@ -46,23 +46,23 @@ DUMP_OPTIONS = options_of(DumpRequest, "dump")
 
 
 class DumpOperator(BaseOperator):
-    """Ask the worker to dump ``tables`` and wait until it has; what takes longer than
-    ``defer_after_s``, a queue that is away included, is waited for without holding a worker slot.
+    """Ask the worker to dump ``tables`` and wait until it has. After ``defer_after_s``, also while
+    the queue is unreachable, the wait holds no worker slot.
 
     ``keys`` (of one table; lines of a form, or a list of texts for each key), ``key_range`` (of one
     table; ``{"from": key, "to": key}`` or one of them) or ``time`` (``{"column", "from",
-    "to"}``) narrow the request; ``keys`` beside a range are read after it. Keys are row values, so
-    ``keys``, ``key_range`` and ``time`` are no templates, which Airflow keeps and shows, but values
-    or functions of the task's context (`forms.FromRun`).
+    "to"}``) narrow the request; ``keys`` given along with a range are read after it. Keys are row
+    values, so ``keys``, ``key_range`` and ``time`` are no templates, which Airflow keeps and shows,
+    but values or functions of the task's context (`forms.FromRun`).
 
     Returns ``{"request_id", "manifest_number", "tables": {table: rows}}``. Without ``tables``, a
-    scheduled run is skipped and any other fails. A dump that is paused or throttled goes on later,
-    and is waited for. One that is refused, fails or is cancelled fails the task for good, with the
-    worker's words. ``execution_timeout`` bounds the wait (default: 30 days),
+    scheduled run is skipped and any other fails. A dump that is paused or throttled continues
+    later, and is waited for. One that is refused, fails or is cancelled fails the task for good,
+    with the worker's error. ``execution_timeout`` bounds the wait (default: 30 days),
     ``unanswered_timeout_s`` the wait for any answer at all.
 
-    The request is the worker's: it goes on whatever becomes of the task. With ``cancel_with_task``
-    it is cancelled when somebody clears the task, or marks it as failed or done.
+    The request is the worker's: it continues even if the task ends. With ``cancel_with_task`` it is
+    cancelled when a user clears the task, or marks it as failed or done.
     """
 
     purpose: Purpose = "dump"
@@ -112,7 +112,7 @@ class DumpOperator(BaseOperator):
 
     @plainly
     def collect(self, context: Any, event: dict[str, str]) -> dict[str, Any]:
-        """Called with the trigger's event; a time-out may be tried again and joins the request."""
+        """Take the trigger's event; a time-out may be tried again and joins the request."""
         if event["status"] != FINAL:
             raise AirflowException(f"the dump has not ended: {event['reason']}")
         heard = parse_answer(event["answer"].encode())
@@ -125,7 +125,7 @@ class DumpOperator(BaseOperator):
         return self._result(answer)
 
     def on_kill(self) -> None:
-        """Of a task that runs; while it waits, the trigger does this."""
+        """Cancel the request of a running task; while the task waits, the trigger does this."""
         if self._asked is not None and flag_of(self.cancel_with_task):
             TidelineHook(self.config).cancel(self._asked)
 
@@ -176,7 +176,7 @@ class DumpOperator(BaseOperator):
         )
 
     def _columns(self, tables: Sequence[str], keys: Any, key_range: Any) -> int | None:
-        """How many columns the key has that somebody typed; None where that is not known."""
+        """Return how many columns the key has that a user typed; None where that is not known."""
         ends = dict(key_range or {}).values() if isinstance(key_range, Mapping | None) else ()
         if len(tables) != 1 or not is_typed(keys, *ends):
             return None

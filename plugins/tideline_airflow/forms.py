@@ -1,4 +1,4 @@
-"""The fields of the DAGs' forms, and what a form asks for.
+"""The fields of the DAGs' forms, and the values that a form asks for.
 
 Fields whose values may be rows' (keys, bounds of keys) or texts that must stay as they were typed
 are read from the run when the task runs. They are not templates: Airflow keeps and shows what it
@@ -20,7 +20,7 @@ from tideline.contract.request import KEYS_MAX, TABLES_MAX, Action, DumpRequest
 TICK = 'In Airflow\'s backfill, tick "Override parameters on existing runs"'
 """Without it Airflow 3.3 makes the runs with the form's first values, whatever was typed."""
 FromRun = Callable[[Any], Any]
-"""A value that is made of the task's context when it runs."""
+"""A value that is computed from the task's context when it runs."""
 
 _LINE = {"type": "string"}
 _PART = {"type": ["string", "integer"]}
@@ -34,7 +34,7 @@ _SEVERAL = (
 
 
 def tables(default: list[str] | None = None, *, more: str = "") -> Param:
-    """The tables; required unless there is a ``default``. ``more`` is said beside the field."""
+    """The tables; required unless there is a ``default``. ``more`` is shown next to the field."""
     given: dict[str, Any] = {"minItems": 1} if default is None else {"default": default}
     return Param(
         **given,
@@ -70,7 +70,7 @@ def fields(purpose: Purpose, *without: str) -> dict[str, Param]:
 
 
 def values(purpose: Purpose, *without: str) -> dict[str, Any]:
-    """The same as a `DumpOperator` takes them."""
+    """Return the same options as arguments of a `DumpOperator`."""
     made: dict[str, Any] = {}
     for option in _options(purpose, without):
         if option.parts:
@@ -107,7 +107,8 @@ def _number(option: Option) -> Param:
 
 
 def _keys(option: Option) -> Param:
-    """Without a type of its items Airflow's page shows a field of lines, each taken for a text."""
+    """Return a field of lines: without a type of its items Airflow's page takes each line for a
+    text."""
     return Param(
         None,
         type=["null", "array"],
@@ -120,7 +121,7 @@ def _keys(option: Option) -> Param:
 
 
 def _part(option: Option, part: Option) -> Param:
-    """An end of a range of keys, which is written like a key; or a text."""
+    """Return the field of an end of a range of keys, which is written like a key; or of a text."""
     if part.kind is str:
         words, kind = part.help, dict(_TEXT)
     else:
@@ -170,7 +171,7 @@ _STEER = {
     ),
 }
 AS_SET = "as the settings say"
-"""Instead of a mode. Airflow's page sends no form off whose choice among words is an empty one."""
+"""The choice for no mode: Airflow's page submits no form in which a choice is empty."""
 REBUILD = {
     "table": Param(type="string", minLength=3, title="Table", description="schema.table"),
     "mode": Param(
@@ -202,7 +203,7 @@ REBUILD = {
 
 
 def steer(running: str) -> dict[str, Param]:
-    """The form of what steers; ``running`` says, in Markdown, which dumps run."""
+    """Return the form of the steering DAG; ``running`` lists, in Markdown, the dumps that run."""
     requests = Param(
         None,
         type=["null", "array"],
@@ -214,7 +215,7 @@ def steer(running: str) -> dict[str, Param]:
 
 
 def time_column(default: str | None) -> Param:
-    """The column whose value says which interval a row belongs to."""
+    """Return the field for the column whose value says which interval a row belongs to."""
     return Param(
         default,
         type=["null", "string"],
@@ -224,22 +225,22 @@ def time_column(default: str | None) -> Param:
 
 
 def template(name: str) -> str:
-    """What Airflow renders to the value of a field: of one that holds no row's value."""
+    """Return the template of a field's value, for a field that holds no row's value."""
     return f"{{{{ params.{name} }}}}"
 
 
 def param(name: str) -> FromRun:
-    """The value of a field."""
+    """Return the function that reads a field's value from the run."""
     return lambda context: context["params"][name]
 
 
 def not_ticked(context: Any) -> str:
-    """What to do where a run of a backfill lacks what was typed; "" for other runs."""
+    """Return what to do where a run of a backfill lacks what was typed; "" for other runs."""
     return f". {TICK} and run it again" if context["dag_run"].run_type == "backfill" else ""
 
 
 def interval(context: Any) -> dict[str, Any]:
-    """The run's data interval, of the column that the field `time_column` names."""
+    """Return the run's data interval, of the column that the field `time_column` names."""
     begin, end = context["data_interval_start"], context["data_interval_end"]
     column = context["params"]["column"]
     if not column:

@@ -50,7 +50,7 @@ class TidelineHook(BaseHook):
         return self.asker()
 
     def asker(self, *, timeout_s: float = ASKER_TIMEOUT_S) -> Asker:
-        """The asker's side of the pipeline's control queue."""
+        """Return the client's side of the pipeline's control queue."""
         return Asker(self.settings.control, self.settings.pipeline, timeout_s=timeout_s)
 
     def record(self) -> Record:
@@ -60,8 +60,8 @@ class TidelineHook(BaseHook):
         return Record(self.settings)
 
     def cancel(self, request_id: str) -> None:
-        """Have the worker end a request that nobody waits for any more; the same again changes
-        nothing. That nobody can be told is logged: what asked for it is ending itself."""
+        """Have the worker end a request that no one waits for any more; a repeated call changes
+        nothing. An unreachable queue is only logged, because the caller is ending itself."""
         command = Command(
             f"{request_id}:cancel", Action.CANCEL, requests=(request_id,), requested_by="airflow"
         )
@@ -73,12 +73,13 @@ class TidelineHook(BaseHook):
             self.log.warning("request %s goes on, nobody could be told: %s", request_id, error)
 
     def url(self, key: str) -> str:
-        """The address of an object of the store, as Spark has it."""
+        """Return the address of an object of the store, as Spark reads it."""
         return layout.object_url(self.settings.store.url, key)
 
 
 def _secrets(settings: Settings) -> list[str]:
-    """What no log may show. A password that only the worker has is not here to be shown."""
+    """Return the texts that no log may show. A password that only the worker has is not known
+    here."""
     api_key = settings.openlineage.api_key
     return [
         *settings.source.secrets(),

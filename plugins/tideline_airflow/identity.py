@@ -1,8 +1,8 @@
 """Names that a retried task finds again: of dump requests and of merge plans.
 
 A name comes from what a task *is* (DAG, run, task, map index), never from which try it is: a
-retried task joins what a killed try began. It changes when somebody clears the task, or deletes
-its run and starts one of the same name, because both ask for the work to be done again.
+retried task joins what a killed try began. It changes when a user clears the task, or deletes its
+run and starts one of the same name, because both ask for the work to be done again.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _KEPT = 120
 
 @dataclass(frozen=True, slots=True)
 class TaskIdentity:
-    """What stays the same over all tries of a task.
+    """The facts that stay the same over all tries of a task.
 
     ``clears`` is Airflow's ``max_tries`` without the task's own retries: clearing a task raises
     the first and not the second. ``started`` is when the run began; it moves when a finished run
-    is cleared or made anew.
+    is cleared or created again.
     """
 
     dag_id: str
@@ -36,7 +36,8 @@ class TaskIdentity:
 
     @property
     def name(self) -> str:
-        """At most 180 characters that request ids may have; long or odd names end in a digest."""
+        """Return at most 180 characters that request ids may have; long or odd names end in a
+        digest."""
         parts = [self.dag_id, self.run_id, self.task_id]
         if self.map_index >= 0:
             parts.append(str(self.map_index))

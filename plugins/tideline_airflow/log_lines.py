@@ -10,6 +10,6 @@ _FOLDS = re.compile("::(?:end)?group::")
 
 
 def log_line(text: str) -> str:
-    """``text`` as one line that Airflow's page shows: `printable`, and without the marks by which
-    the page folds lines wherever in one they stand, and leaves that line out."""
+    """Return ``text`` as one line that Airflow's page shows: `printable`, and without the markers
+    by which the page folds lines. It finds them anywhere in a line, and leaves that line out."""
     return _FOLDS.sub(lambda found: found[0].replace(":", "\\x3a"), printable(text))

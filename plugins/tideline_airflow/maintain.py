@@ -1,6 +1,6 @@
-"""The operator that keeps warehouse tables small, by a Spark job of its own.
+"""The operator that keeps warehouse tables small, by a separate Spark job.
 
-It takes a slot of the same pool as merges: by default none runs beside it.
+It takes a slot of the same pool as merges: by default no merge runs at the same time.
 """
 
 from __future__ import annotations

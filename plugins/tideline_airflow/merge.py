@@ -1,9 +1,10 @@
-"""The operator that merges: it plans what is new, runs the plan on Spark, and reads its receipt.
+"""The operator that merges: it makes a plan of what is new, runs it on Spark, and reads its
+receipt.
 
 It holds a slot of the pool `pools.SPARK_POOL`, so that one Spark job of Tideline runs at a time,
 and plans once it has it: what other runs did while it waited is not planned again. Where the pool
-is wider, or somebody merges beside Airflow, another run may still be faster: such a table's part of
-the plan is refused by the job, planned anew and run, in the same slot.
+is wider, or someone merges outside Airflow, another run may still be faster: then the job refuses
+that table's part of the plan, and it is planned again and run in the same slot.
 
 It may be killed anywhere and tried again: plans are named after the task (`identity`), so a new try
 finds what the killed one planned, and a merge that is run twice changes nothing.
@@ -45,11 +46,11 @@ class PlanJobOperator(SparkJobOperator):
         self._lineage: list[tuple[SourceSettings, Plan, Receipt]] = []
 
     def run_plan(self, hook: TidelineHook, plan: Plan, context: Any) -> Receipt:
-        """Its receipt. A plan is run again only where its receipt says that a table failed: what
-        another run was faster with is planned anew instead.
+        """Run ``plan`` and return its receipt. A plan is run again only where its receipt says that
+        a table failed: a table that another run was faster with is planned again instead.
 
-        Updates an asset for each table that is merged; asks for what is pending. Without a receipt
-        the task fails, and may be tried again.
+        Updates an asset for each table that is merged; asks for pending rows. Without a receipt the
+        task fails, and may be tried again.
         """
         from tideline.planner import read_receipt
         from tideline.planner.pending import ask_for_pending
@@ -87,7 +88,7 @@ class PlanJobOperator(SparkJobOperator):
         self.log.info("%s", log_line(text))
 
     def submit_plan(self, hook: TidelineHook, plan_id: str, context: Any) -> Receipt | None:
-        """Run the stored plan of that id; its receipt, None where the job left none."""
+        """Run the stored plan of that id; return its receipt, None where the job left none."""
         from tideline.planner import read_receipt
 
         pipeline, merge = hook.settings.pipeline, hook.settings.merge
@@ -118,9 +119,9 @@ class MergeOperator(PlanJobOperator):
 
     Plans at most ``rounds_max`` times, while tables are refused or a plan did not reach the chain's
     end (plans are capped). Fails with the names of tables that could not be merged, and why; for
-    good unless waiting may mend it, and for good, behind all else, where a target has applied
-    another chain than the store has. Returns ``{"plans": [id], "held": {table: reason}, "tables":
-    {table: {"outcome", "applied_seq", "complete_through_us", "rows_read"}}}``.
+    good unless waiting may help. Where a target has applied another chain than the store has, it
+    fails for good, once all else is done. Returns ``{"plans": [id], "held": {table: reason},
+    "tables": {table: {"outcome", "applied_seq", "complete_through_us", "rows_read"}}}``.
     """
 
     template_fields = (*PlanJobOperator.template_fields, "tables")
@@ -147,7 +148,7 @@ class MergeOperator(PlanJobOperator):
             if plan.nothing_to_do:
                 if not receipts and not plan.strayed:
                     self._skip(hook, plan, scope)
-                refused = []  # Others have done it, or it is held back now.
+                refused = []  # Other runs have done it, or it is held back now.
                 break
             receipt = receipts[plan.plan_id] = self.run_plan(hook, plan, context)
             refused = [t.table for t in receipt.tables if t.outcome is Outcome.REFUSED]
@@ -195,7 +196,7 @@ class MergeOperator(PlanJobOperator):
         return plan
 
     def _skip(self, hook: TidelineHook, plan: Plan, scope: Sequence[str] | None) -> NoReturn:
-        """Nothing waits, or all that does is held back, which is put on record."""
+        """Skip the task: nothing waits, or all that does is held back, which is put on record."""
         from tideline.planner import pending_requests
         from tideline.planner.pending import ask_for_pending
         from tideline.planner.runs import record_held
@@ -206,7 +207,7 @@ class MergeOperator(PlanJobOperator):
 
 
 def _failure(failed: Sequence[TableReceipt], among: int) -> AirflowException:
-    """What failed, in words; tried again only where that may help."""
+    """Return the error that names what failed; it is tried again only where that may help."""
     mendable = all(one.error_kind == Unavailable.__name__ for one in failed)
     kind = AirflowException if mendable else AirflowFailException
     said = "; ".join(f"{one.table} ({one.error or one.outcome.value})" for one in failed)
@@ -214,7 +215,7 @@ def _failure(failed: Sequence[TableReceipt], among: int) -> AirflowException:
 
 
 def _strayed(plan: Plan) -> str:
-    """The tables whose targets have applied another chain, each with what cures it."""
+    """Return the tables whose targets have applied another chain, each with its remedy."""
     said = "; ".join(f"{table}: {plan.held[table]}" for table in plan.strayed)
     return f"{len(plan.strayed)} tables are held until they are built anew: {log_line(said)}"
 

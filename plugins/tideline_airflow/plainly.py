@@ -1,4 +1,4 @@
-"""Why a task failed, in a line of its own: Airflow's page folds tracebacks."""
+"""Logs why a task failed in a separate line: Airflow's page folds tracebacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def plainly(work: Method) -> Method:
-    """Of an operator's method that Airflow calls: what it raises is logged as one error first."""
+    """Wrap an operator's method that Airflow calls: what it raises is logged as one error first."""
 
     @wraps(work)
     def said(operator: Any, *given: Any, **named: Any) -> Any:

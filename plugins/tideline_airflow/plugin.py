@@ -1,4 +1,4 @@
-"""What Airflow loads at its start, from the installed distribution or from its plugins' folder."""
+"""The plugin that Airflow loads at its start, from the distribution or from its plugins' folder."""
 
 from __future__ import annotations
 

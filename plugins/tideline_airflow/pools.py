@@ -19,7 +19,8 @@ log = logging.getLogger(__name__)
 
 @hookimpl
 def on_starting(component: Any) -> None:
-    """Airflow calls this in components (scheduler, DAG processor, triggerer) and in tasks.
+    """Make the pool. Airflow calls this in components (scheduler, DAG processor, triggerer) and
+    tasks.
 
     Only components have the database; they may start at once and race.
     """

@@ -1,4 +1,5 @@
-"""How far a request is, in words for a log: the same as `tideline status` shows, never a value."""
+"""Describes a request's progress for a log: the same as `tideline status` shows, never a row's
+value."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ TABLES_SHOWN = 10
 
 
 def describe(answer: Answer) -> str:
-    """One line: states, chunks, rows, rate, the time that is left, and what holds it up. Of many
-    tables, those that have not ended come first."""
+    """Return one line: states, chunks, rows, rate, the time that is left, and what holds it up. Of
+    many tables, those that have not ended come first."""
     words = [f"request {answer.request_id}: {answer.state.value}"]
     tables = sorted(answer.tables, key=lambda table: table.state.final)
     words += [_table(table) for table in tables[:TABLES_SHOWN]]
@@ -23,7 +24,7 @@ def describe(answer: Answer) -> str:
 
 
 def standing(answer: Answer) -> object:
-    """What is worth a line at once when it changes: states. Figures, and what a chunk waits for,
+    """Return what is logged at once when it changes: states. Figures, and what a chunk waits for,
     change all the time."""
     return answer.state, [(table.table, table.state) for table in answer.tables]
 
@@ -43,7 +44,7 @@ def _table(table: TableProgress) -> str:
 
 
 def reasons(answer: Answer) -> str:
-    """Why a request ended as it did, each reason once."""
+    """Return why a request ended as it did, each reason once."""
     tables = [f"{table.table}: {table.error}" for table in answer.tables if table.error]
     told = answer.error or ""
     parts = [told, *(text for text in tables if text not in told), answer.hint or ""]

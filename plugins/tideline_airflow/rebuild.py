@@ -1,8 +1,8 @@
 """The operator that rebuilds a table: step after step, each a Spark job with a receipt.
 
-It may be killed anywhere and tried again: what the next step is follows from the tables and the
-chain, and a rebuild that is under way is joined. Each step holds a slot of the pool that merges
-hold, so merges of the live table wait while it runs.
+It may be killed anywhere and tried again: the next step follows from the tables and the chain, and
+a rebuild that is under way is joined. Each step holds a slot of the pool that merges hold, so
+merges of the live table wait while it runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STEPS_MAX = 1_000
 
 
 class RebuildOperator(PlanJobOperator):
-    """Build ``table`` anew from the chain, check it against the live one, and swap them.
+    """Rebuild ``table`` from the chain, check it against the live one, and swap them.
 
     ``mode`` is one of `Mode` (None, empty or `forms.AS_SET`: the settings'); ``since_dump``,
     ``accept_differences`` and ``anew`` as in ``tideline rebuild``. Returns ``{"table", "build",

@@ -1,4 +1,4 @@
-"""What merges did, from their receipts: for a log, and for who reads a task's result."""
+"""Summarises merges from their receipts: for a log, and for readers of a task's result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tideline_airflow.log_lines import log_line
 
 
 def newest(receipts: Sequence[Receipt]) -> list[TableReceipt]:
-    """What became of each table over ``receipts``, in the order they were run; by name."""
+    """Return each table's last receipt; ``receipts`` are in the order they were run. Sorted by
+    name."""
     found: dict[str, TableReceipt] = {}
     for receipt in receipts:
         found.update({one.table: one for one in receipt.tables})
@@ -18,12 +19,12 @@ def newest(receipts: Sequence[Receipt]) -> list[TableReceipt]:
 
 
 def bad(tables: Sequence[TableReceipt]) -> list[TableReceipt]:
-    """Those that are not where their plan was to bring them."""
+    """Return the tables that are not where their plan was to bring them."""
     return [one for one in tables if one.outcome in (Outcome.FAILED, Outcome.REFUSED)]
 
 
 def summary(tables: Sequence[TableReceipt]) -> dict[str, dict[str, Any]]:
-    """``{table: {"outcome", "applied_seq", "complete_through_us", "rows_read"}}``."""
+    """Return ``{table: {"outcome", "applied_seq", "complete_through_us", "rows_read"}}``."""
     return {
         one.table: {
             "outcome": one.outcome.value,
@@ -36,7 +37,7 @@ def summary(tables: Sequence[TableReceipt]) -> dict[str, dict[str, Any]]:
 
 
 def format_receipts(receipts: Sequence[TableReceipt]) -> str:
-    """A table for the log: one line per table, columns aligned."""
+    """Format a table for the log: one line per warehouse table, columns aligned."""
     rows = [("table", "outcome", "read", "inserted", "updated", "deleted", "seq", "seconds")]
     rows += [
         (

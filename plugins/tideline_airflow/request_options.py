@@ -40,12 +40,13 @@ def takes(options: Sequence[Option]) -> Callable[[Init], Init]:
 
 
 def templates(options: Sequence[Option]) -> tuple[str, ...]:
-    """The names of those whose values are no row's: Airflow keeps and shows what it renders."""
+    """Return the names of options without row values: Airflow keeps and shows what it renders."""
     return tuple(option.name for option in options if option.kind is int)
 
 
 def value_of(option: Option, given: Any, columns: int | None) -> Any:
-    """What ``given`` says, for a key of ``columns`` columns (None: not known)."""
+    """Parse ``given`` as a value of ``option``, for a key of ``columns`` columns (None: not
+    known)."""
     if option.kind is KeyRange:
         return key_range_of(given, columns)
     if option.kind is TimeRange:

@@ -1,4 +1,4 @@
-"""Which errors are worth another try: all but those that stay until somebody acts."""
+"""Errors that are worth another try: all but those that stay until an operator acts."""
 
 from __future__ import annotations
 

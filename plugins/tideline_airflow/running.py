@@ -1,4 +1,4 @@
-"""The dumps that run, for a form: asked of the workers when Airflow reads the file of DAGs."""
+"""Lists the running dumps for a form: workers are asked when Airflow reads the file of DAGs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ log = logging.getLogger(__name__)
 
 
 def running(config: str | None) -> list[str] | None:
-    """A line of Markdown for each request that has not ended: its id, tables and state, and no
-    figure: what changes all the time would make a new version of the DAG each time. None: nobody
-    could be asked.
+    """Return a line of Markdown for each request that has not ended: its id, tables and state. It
+    holds no figure, because each change would make a new version of the DAG. None: no worker could
+    be asked.
     """
     try:
         with closing(TidelineHook(config).asker(timeout_s=TIMEOUT_S)) as asker:
@@ -34,7 +34,8 @@ def running(config: str | None) -> list[str] | None:
 
 
 def described(lines: list[str] | None) -> str:
-    """The same as Markdown, as of now; Airflow's page shows what it was when the file was read."""
+    """Return the lines as Markdown, as of now; Airflow's page shows the state when the file was
+    read."""
     if lines is None:
         return "What runs could not be asked: `tideline status` shows it."
     if not lines:

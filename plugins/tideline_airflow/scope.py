@@ -1,4 +1,4 @@
-"""What people write, as a request: keys, ranges, numbers; what is wrong says how to mend it.
+"""Parses what users write in a request: keys, ranges, numbers; errors say how to correct it.
 
 No text here quotes a key: keys are row values, and an error ends in a log.
 """
@@ -16,7 +16,7 @@ from tideline.keys import Key, parse_line
 
 
 def checked(request: DumpRequest) -> DumpRequest:
-    """``request``; fails the task, which no retry mends, when no worker would take it."""
+    """Return ``request``; fail the task for good when no worker would accept it."""
     try:
         check_request(request)
     except Misconfigured as error:
@@ -25,10 +25,10 @@ def checked(request: DumpRequest) -> DumpRequest:
 
 
 def keys_of(given: Any, columns: int | None = None) -> tuple[Key, ...] | None:
-    """Keys as a form or a caller gives them, for a key of ``columns`` columns (None: not known).
+    """Parse keys of a form or a caller, for a key of ``columns`` columns (None: not known).
 
     An entry is a line (`tideline.keys.parse_line`), a number, or a list of a text or number per
-    column. Empty lines are passed over; None and nothing but such are no keys.
+    column. Empty lines are skipped; None and nothing but empty lines give None.
     """
     if given is None:
         return None
@@ -41,8 +41,8 @@ def keys_of(given: Any, columns: int | None = None) -> tuple[Key, ...] | None:
 
 
 def key_range_of(given: Any, columns: int | None = None) -> KeyRange | None:
-    """``{"from": key, "to": key}``, or one of them; each is written as a key of `keys_of` is, or
-    with its first columns only."""
+    """Parse ``{"from": key, "to": key}``, or one of them; each is written as a key of `keys_of` is,
+    or with its first columns only."""
     if not given:
         return None
     unknown = sorted(set(given) - {"from", "to"}) if isinstance(given, Mapping) else [""]
@@ -53,7 +53,8 @@ def key_range_of(given: Any, columns: int | None = None) -> KeyRange | None:
 
 
 def is_typed(*given: Any) -> bool:
-    """Whether something given is a line: what it says depends on how many columns the key has."""
+    """Return whether any of ``given`` is a line, whose meaning depends on the key's number of
+    columns."""
     return any(
         isinstance(value, str)
         or (isinstance(value, list) and any(isinstance(v, str) for v in value))
@@ -62,7 +63,7 @@ def is_typed(*given: Any) -> bool:
 
 
 def time_range_of(given: Any) -> TimeRange | None:
-    """``{"column", "from", "to"}``, all three."""
+    """Parse ``{"column", "from", "to"}``, all three."""
     if not given:
         return None
     missing = [name for name in ("column", "from", "to") if not given.get(name)]
@@ -76,7 +77,7 @@ def time_range_of(given: Any) -> TimeRange | None:
 
 
 def number_of(name: str, given: Any) -> int | None:
-    """A number, or a template that gave one; None and the empty text are none."""
+    """Parse a number, or a template that gave one; None and the empty text are none."""
     if given is None or given == "":
         return None
     try:
@@ -88,12 +89,13 @@ def number_of(name: str, given: Any) -> int | None:
 
 
 def flag_of(given: Any) -> bool:
-    """A truth value, or a template that gave one."""
+    """Parse a truth value, or a template that gave one."""
     return str(given).lower() in ("true", "1")
 
 
 def _bound(given: Any, name: str, columns: int | None) -> Key | None:
-    """A bound may name the first columns of a key only: any number of values will do."""
+    """Parse a bound, which may name the first columns of a key only: any number of values will
+    do."""
     if isinstance(given, str):
         return _line(given, name, 1, columns if columns == 1 else None)
     return None if given is None or given == [] else _listed(given, name)

@@ -1,4 +1,5 @@
-"""What the operators share that start a Spark job of Tideline's, by the Spark provider's."""
+"""The base of the operators that start a Spark job of Tideline's, on the Spark provider's
+operator."""
 
 from __future__ import annotations
 
@@ -27,12 +28,12 @@ from tideline_airflow.pools import SPARK_POOL
 
 CONNECTION_VARIABLE = "TIDELINE_SPARK_CONN_ID"
 CONNECTION = "spark_default"
-"""Where nothing else is named; it need not exist."""
+"""The default connection; it need not exist."""
 SUBMIT = "spark-submit"
 _SAMPLE = ("yarn", {"queue": "root.default"})
 """Host and extra of the `spark_default` among the samples that Airflow makes on request."""
 _SAID = "tideline: "
-"""What our jobs' last words begin with; then comes the kind of error."""
+"""The beginning of the last line of our jobs; the kind of error follows."""
 _KINDS = {kind.__name__: kind for kind in TidelineError.__subclasses__()}
 
 
@@ -45,12 +46,12 @@ class SparkJobOperator(SparkSubmitOperator):
     def __init__(self, **kwargs: Any) -> None:
         kwargs.setdefault("pool", SPARK_POOL)
         kwargs.setdefault("conn_id", os.environ.get(CONNECTION_VARIABLE, CONNECTION))
-        # Our receipts tell what a killed try has done, in every deploy mode.
+        # Our receipts show what a killed try has done, in every deploy mode.
         kwargs.setdefault("durable", False)
         super().__init__(**kwargs)
 
     def submit(self, program: str, arguments: Sequence[str], merge: Merge, context: Any) -> None:
-        """Run ``program`` with spark-submit; what the task itself was given goes before the
+        """Run ``program`` with spark-submit; the task's own arguments take precedence over the
         settings. Raises AirflowException when it fails, or the error that the job names."""
         named = self.application
         self.application, self.application_args = program, list(arguments)
@@ -68,20 +69,20 @@ class SparkJobOperator(SparkSubmitOperator):
 
     def _settled_hook(self, merge: Merge, *, here: bool) -> Any:
         """The provider's hook, on our own master or on the connection's. Without a connection it
-        says that it takes YARN, which it then does not: no line for people who look why."""
+        would log that it takes YARN, which it then does not; that line is suppressed."""
         master = merge.master if here else connection_master(self._conn_id)
         if master.startswith("local"):
             self._equip(merge)
         self.jars = self.jars or merge.jars
         hook = self._get_hook()
         if here:
-            # The provider's own last resort is a YARN cluster.
+            # The provider's own fallback is a YARN cluster.
             hook._connection["master"] = master
             hook._is_yarn = hook._is_yarn_cluster_mode = False
         return hook
 
     def _equip(self, merge: Merge) -> None:
-        """What a Spark of this machine needs and a cluster has of its own."""
+        """Add what a Spark of this machine needs and a cluster already has."""
         self.conf = {**local_settings(), **(self.conf or {})}
         self.env_vars = {**local_environment(), **(self.env_vars or {})}
         if not self.jars and merge.jars is None:
@@ -89,7 +90,7 @@ class SparkJobOperator(SparkSubmitOperator):
 
     @contextmanager
     def _folded(self) -> Iterator[None]:
-        """Airflow's page shows what Spark prints as one line that can be opened."""
+        """Fold Spark's output into one line that can be opened on Airflow's page."""
         self.log.info("::group::what spark-submit printed")
         try:
             yield
@@ -99,7 +100,7 @@ class SparkJobOperator(SparkSubmitOperator):
             self.log.info("::endgroup::")
 
     def _as_said(self) -> Exception | None:
-        """Why the job failed, as its last words have it; None where it came to say nothing."""
+        """Return why the job failed, from its last line; None where it printed none."""
         lines = [] if self._hook is None else list(self._hook._last_submit_log_lines)
         said = [line.removeprefix(_SAID) for line in lines if line.startswith(_SAID)]
         if not said:
@@ -111,7 +112,8 @@ class SparkJobOperator(SparkSubmitOperator):
 
 
 def _unsaid(failed: AirflowException) -> AirflowException:
-    """Of a job that ended without a word: the provider's error is mostly its command line."""
+    """Return the error of a job without a last line: the provider's error is mostly its command
+    line."""
     code = re.search(r"Error code is: (-?[0-9]+)", str(failed))
     if code is None:
         return failed
@@ -122,7 +124,7 @@ def _unsaid(failed: AirflowException) -> AirflowException:
 
 
 def connection_absent(conn_id: str) -> str | None:
-    """Why there is no connection to take a master from; None where there is one.
+    """Return why there is no connection to take a master from; None where there is one.
 
     Misconfigured where one is named that does not exist.
     """
@@ -147,18 +149,19 @@ def connection_master(conn_id: str) -> str:
 
 
 def at_once(merge: Merge) -> list[str]:
-    """The argument that says how many tables a job works on side by side; none by default."""
+    """Return the argument that says how many tables a job works on concurrently; none by
+    default."""
     return [] if merge.tables_at_once is None else ["--tables-at-once", str(merge.tables_at_once)]
 
 
 def local_settings() -> dict[str, str]:
-    """Of jobs on a local master, under ``conf``."""
+    """Return the settings under ``conf`` for jobs on a local master."""
     return {**LOCAL, "spark.driver.extraJavaOptions": short_lived()}
 
 
 def local_environment() -> Mapping[str, str]:
-    """Of ``spark-submit`` on a local master: our Java, our Python, and the installed Spark, whether
-    or not their folders are on Airflow's PATH."""
+    """Return the environment of ``spark-submit`` on a local master: our Java, our Python, and the
+    installed Spark, whether or not their folders are on Airflow's PATH."""
     own = str(Path(sys.executable).parent)
     path = os.environ.get("PATH", os.defpath)
     if shutil.which(SUBMIT) is None:

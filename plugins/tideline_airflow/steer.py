@@ -1,4 +1,4 @@
-"""The operator that tells dumps which run to pause, go on, end, or keep another pace."""
+"""The operator that pauses, resumes, cancels or throttles running dumps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SteerOperator(BaseOperator):
 
     ``chunk_rows`` and ``delay_ms`` are for ``tune``: a number or ``"default"``. What is None is
     taken from the run's params of the same name (``every`` from ``all``). Returns ``{"command_id",
-    "manifest_number"}``. A command that is refused fails the task for good; one that nobody answers
+    "manifest_number"}``. A command that is refused fails the task for good; one without an answer
     within ``timeout_s`` may be tried again and is the same command.
     """
 

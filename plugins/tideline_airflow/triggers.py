@@ -25,13 +25,13 @@ from tideline_airflow.progress import describe
 FINAL = "final"
 TIMEOUT = "timeout"
 PROGRESS_S = 20.0
-"""Between two lines of progress in a log."""
+"""The time between two lines of progress in a log."""
 WAITS = Waits(unanswered_timeout_s=900.0, repeat_after_s=15.0, poll_interval_s=1.0)
-"""By the wall clock: a trigger that is restarted moves between processes and machines."""
+"""The wall clock: a trigger that is restarted moves between processes and machines."""
 
 
 class News:
-    """What is worth a line in the log: another state at once, progress every `PROGRESS_S`."""
+    """The lines that are due in the log: another state at once, progress every `PROGRESS_S`."""
 
     def __init__(self) -> None:
         self.last = ""
@@ -56,9 +56,9 @@ class DumpTrigger(BaseTrigger):
     """Fires once with ``{"status": "final", "answer": JSON}`` or ``{"status": "timeout", …}``.
 
     ``request`` is the request's JSON, ``watch`` a `Waits` as a mapping, ``config`` the settings
-    file (None: ``$TIDELINE_CONFIG`` of the triggerer). ``cancel_with_task``: tell the worker to
-    cancel the request when somebody clears or marks the task; a triggerer that stops, or a
-    time-out, cancels nothing.
+    file (None: ``$TIDELINE_CONFIG`` of the triggerer). ``cancel_with_task``: have the worker cancel
+    the request when a user clears or marks the task; a triggerer that stops, or a time-out, cancels
+    nothing.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class DumpTrigger(BaseTrigger):
         self.cancel_with_task = cancel_with_task
 
     def __repr__(self) -> str:
-        """For logs: the request holds keys."""
+        """Return a text for logs, without the request, which holds keys."""
         return f"<DumpTrigger {parse_request(self.request.encode()).request_id}>"
 
     def serialize(self) -> tuple[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The operators of the `tideline_verify` DAG: have rows read, compare them, say what differs.
+"""The operators of the `tideline_verify` DAG: have rows read, compare them, report what differs.
 
 Like the others they may be killed anywhere and tried again: requests, plans and results are named
 after the tasks, and comparing twice changes nothing. Keys are row values: they are in the results,
@@ -41,7 +41,7 @@ _OWN_OPTIONS = tuple(
 class ReadOperator(DumpOperator):
     """A `DumpOperator` whose rows are only to be compared: nothing is dumped, nothing merged.
 
-    With the options of a verification, such as ``sample_percent``, besides those of a dump.
+    It takes the options of a verification, such as ``sample_percent``, besides those of a dump.
     """
 
     purpose = "verify"
@@ -54,10 +54,11 @@ class ReadOperator(DumpOperator):
 
 
 class CompareOperator(PlanJobOperator):
-    """Compare what a `ReadOperator` had read with the warehouse, merged that far first.
+    """Compare the rows that a `ReadOperator` had read with the warehouse, merged that far first.
 
-    ``reads`` is what it returned, or a list of that. With ``first``, what an earlier one of these
-    returned, they are of the keys that it had set aside, and its result becomes that of both.
+    ``reads`` is its return value, or a list of them. ``first`` is the return value of an earlier
+    `CompareOperator`: ``reads`` are then of the keys that it set aside, and its result becomes that
+    of both.
 
     Returns ``{"verify_id", "tables": {table: {"proof", "seq", "differences", "moving"}}, "again":
     [[table]]}``: ``again`` has an entry for each list of keys that is to be read again.
@@ -99,13 +100,14 @@ class CompareOperator(PlanJobOperator):
         from tideline.planner.verification import RowsRead, compare_rows
 
         rows = RowsRead(read["request_id"], read["manifest_number"], list(read["tables"]))
-        # Another run may have merged meanwhile: another try does not join the merges of this one.
+        # Another run may have merged in the meantime: another try does not join the merges of this
+        # one.
         merge_id = f"{verify_id}.{context['ti'].try_number}"
         work = _TaskWork(self, hook, context)
         return compare_rows(hook.settings, work, rows, verify_id=verify_id, merge_id=merge_id)
 
     def compare(self, hook: TidelineHook, plan: VerifyPlan, context: Any) -> Verification:
-        """The result of ``plan``, which a Spark job leaves, unless an earlier try's has."""
+        """Return the result of ``plan``, which a Spark job writes, unless an earlier try's has."""
         from tideline.planner.verified import read_verification
 
         if read_verification(hook.settings, plan.verify_id) is None:
@@ -157,8 +159,8 @@ def _result(hook: TidelineHook, verify_id: str) -> Verification:
 
 
 def moving_keys(context: Any) -> list[list[str]]:
-    """The keys that a mapped task reads again: the list of its number, of what `CompareOperator`
-    ``compare`` set aside."""
+    """Return the keys that a mapped task reads again: the list of its number, of those that
+    `CompareOperator` ``compare`` set aside."""
     task = context["ti"]
     summary = task.xcom_pull(task_ids="compare")
     # Of the first pass alone: the second one replaces the result of both.
@@ -168,8 +170,8 @@ def moving_keys(context: Any) -> list[list[str]]:
 
 
 class MovingOperator(BaseOperator):
-    """The tables whose keys are to be read again, one for each list of keys: what a mapped
-    `ReadOperator` reads. ``compared`` is what a `CompareOperator` returned."""
+    """Return the tables whose keys are to be read again, one for each list of keys, for a mapped
+    `ReadOperator`. ``compared`` is the return value of a `CompareOperator`."""
 
     template_fields = ("compared",)
 
@@ -182,8 +184,8 @@ class MovingOperator(BaseOperator):
 
 
 class ProofOperator(BaseOperator):
-    """Say what a verification found; fail with the names of the tables that differ, or could not be
-    compared. ``compared`` is what a `CompareOperator` returned."""
+    """Report what a verification found; fail with the names of the tables that differ, or could not
+    be compared. ``compared`` is what a `CompareOperator` returned."""
 
     template_fields = ("compared", "config")
 

@@ -1,8 +1,8 @@
-"""How often and how long something is tried again, by what went wrong.
+"""Retries a piece of work according to what went wrong.
 
-A race that another writer won is run again at once. What waiting can mend (a store that is away, a
-disk that is full) is tried again with growing pauses until ``retry_s`` is over. Everything else
-would fail again, and does not get a second try. Whatever is raised comes out as an error of ours.
+A race lost to another writer is retried at once. A transient failure (an unavailable store, a full
+disk) is retried with growing pauses until ``retry_s`` is over. Everything else would fail again and
+is not retried. Every exception leaves this module as a `TidelineError`.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _WAIT_MAX_S = 30.0
 _RACE_WAIT_MAX_S = 0.2
 
 AGAIN_MAX = 5
-"""New beginnings because others have changed the target since it was read."""
+"""Restarts after others changed the target since it was read."""
 
 _T = TypeVar("_T")
 
 
 class Overtaken(Exception):
-    """The target is not as it was when it was read: begin again. Its cause, if it has one, is what
-    is raised once that has been done often enough."""
+    """The target changed since it was read: start again. Its cause, if any, is raised once the
+    restarts are used up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """``races_max`` tries again of lost races, and ``retry_s`` for what waiting can mend."""
+    """Limits: ``races_max`` retries of lost races, and ``retry_s`` for transient failures."""
 
     races_max: int = 8
     retry_s: float = 0.0
@@ -43,7 +43,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Tried(Generic[_T]):
-    """What came of it: a ``result``, or the last ``error``; ``conflicts`` of the ``attempts`` were
+    """The outcome: a ``result``, or the last ``error``; ``conflicts`` of the ``attempts`` were
     lost to another writer."""
 
     result: _T | None
@@ -53,7 +53,7 @@ class Tried(Generic[_T]):
 
 
 def _until_settled(attempt: Callable[[], _T], doing: str) -> _T:
-    """Call ``attempt`` until nothing overtakes it; Unavailable where something always does."""
+    """Call ``attempt`` until nothing overtakes it; Unavailable when something always does."""
     for _ in range(AGAIN_MAX + 1):
         try:
             return attempt()
@@ -63,8 +63,8 @@ def _until_settled(attempt: Callable[[], _T], doing: str) -> _T:
 
 
 def try_until(attempt: Callable[[], _T], patience: Patience, doing: str) -> Tried[_T]:
-    """Call ``attempt`` until it returns, or fails for good; at once where it is `Overtaken`.
-    ``doing`` is for the error's words."""
+    """Call ``attempt`` until it returns or fails for good; retry at once when it is `Overtaken`.
+    ``doing`` goes into the error message."""
     began = patience.clock()
     conflicts = waits = attempts = 0
     while True:
@@ -76,7 +76,7 @@ def try_until(attempt: Callable[[], _T], patience: Patience, doing: str) -> Trie
         except SparkFailure as error:
             failed, raced = explain(error, doing), is_conflict(error)
             mendable = is_mendable(error)
-        except Exception as error:  # noqa: BLE001  it must end as this one's error, not the run's
+        except Exception as error:  # noqa: BLE001  it fails this attempt, not the run
             failed, raced, mendable = unexpected(error, doing), False, False
         if raced:
             conflicts += 1

@@ -1,6 +1,6 @@
-"""Reads the verification parts that a plan names, and what was touched since; counts both.
+"""Reads the verification parts that a plan names and the keys touched since; counts both.
 
-Invariant: nothing is said of a table unless every part was read with exactly its manifest's counts.
+Invariant: no result is given for a table unless every part had exactly its manifest's counts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tideline_spark.schemas import column as col
 
 LOW = "_tl_low"
 PRESENT = "r"
-"""``_tl_op`` of a row that the source has; the others are asked-for keys that it has not."""
+"""``_tl_op`` of a row that the source has; other rows are requested keys that it lacks."""
 _FILE = "_tl_file"
 _ROWS = "_tl_rows"
 _BYTES = "_tl_bytes"
@@ -44,15 +44,15 @@ _SAID_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class SourceRows:
-    """The rows of all chunks: `LOW`, ``_tl_op``, the table's columns, ``_tl_overflow``; and how
-    many of them the source has."""
+    """The rows of all chunks (`LOW`, ``_tl_op``, the table's columns, ``_tl_overflow``), and the
+    number of them that the source has."""
 
     frame: DataFrame
     present: int
 
 
 def read_checks(session: SparkSession, store_url: str, check: TableCheck) -> SourceRows:
-    """CorruptData, naming them, for parts that are missing, torn, or hold other counts."""
+    """Read the chunks' rows. Raises CorruptData naming missing, torn or miscounted parts."""
     said = {parts.identity(one.key): one for one in check.checks if one.key is not None}
     schema = types.StructType(
         [
@@ -99,8 +99,8 @@ def read_checks(session: SparkSession, store_url: str, check: TableCheck) -> Sou
 
 
 def read_touched(session: SparkSession, store_url: str, check: TableCheck) -> DataFrame | None:
-    """The keys that the log touched after ``low_seq``, old ones of moved rows included, each with
-    the last sequence that did; None when there are none. CorruptData like a merge."""
+    """Return the keys that the log touched after ``low_seq``, including old keys of moved rows,
+    each with the last such sequence; None without any. Raises CorruptData as a merge does."""
     if not check.touched:
         return None
     plan = TablePlan(

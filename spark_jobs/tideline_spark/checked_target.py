@@ -1,4 +1,4 @@
-"""The version of a target that a verification plan names: is it there, and how is it kept?"""
+"""Checks that the target version named by a verification plan exists, and returns its mode."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tideline_spark.formats.base import Target
 
 
 def how_kept(target: Target, check: TableCheck) -> tuple[Mode, TargetColumns]:
-    """How target and columns are kept; raises when its version is not the plan's."""
+    """Return the target's mode and columns. Raises when its version is not the plan's."""
     snapshot = target.snapshot()
     if not snapshot.exists or snapshot.version < check.target_version:
         raise Unavailable(
@@ -21,7 +21,7 @@ def how_kept(target: Target, check: TableCheck) -> tuple[Mode, TargetColumns]:
     generation = newest_generation([check.app_id], check.app_id)
     newer = newest_generation(snapshot.applied, check.app_id, snapshot.build) > generation
     if newer or snapshot.build != build_of(check.app_id):
-        # What is kept of it, and how, is told of the newest version only.
+        # Mode and columns are known for the newest version only.
         raise Unavailable(
             f"the target of {check.table} was made anew since version {check.target_version}",
             hint="verify again",

@@ -1,7 +1,7 @@
 """An archive of the classes that a merge loads, which Java maps into memory when it starts.
 
-Made once per machine and installed Spark: a small merge is run, and Java writes down what it had
-loaded by then. `tideline.local_spark.short_lived` names it to each Java that is started after that.
+It is made once per machine and installed Spark: a small merge runs, and Java records the classes
+loaded by then. `tideline.local_spark.short_lived` passes it to each Java that starts afterwards.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _WHAT = "the archive of Spark's classes"
 
 
 def archive_is_there() -> bool:
-    """Whether nothing is left to do: it is made, or cannot be for this Java and Spark."""
+    """Return whether the archive exists, or cannot be made for this Java and Spark."""
     os.environ["JAVA_HOME"] = str(java_home())
     return archive_place() is None or class_archive() is not None
 
 
 def make_archive() -> None:
-    """Make the archive, unless it is there.
+    """Make the archive unless it exists.
 
-    Several processes may do so at the same time; it is never seen half done. Those of the same
-    Spark in another state, and those of a Spark that is gone, are removed: whoever has mapped one
-    keeps it. Unavailable when it could not be made; nothing but a start's time depends on it.
+    Several processes may do so concurrently; none sees it half done. Archives of the same Spark in
+    another state, and of a Spark that is gone, are removed; a process that has mapped one keeps it.
+    Raises Unavailable when it cannot be made; only the start time depends on it.
     """
     if archive_is_there():
         return
@@ -57,14 +57,14 @@ def make_archive() -> None:
 
 
 def _keep(made: Path, place: Place) -> None:
-    """Give a finished archive its name once all of it is on the disk, whatever happens then."""
+    """Rename a finished archive into place once all of it is durable on disk."""
     with made.open("rb") as file:
         os.fsync(file.fileno())
     made.replace(place.named(made.stat().st_size))
 
 
 def train(work: Path) -> None:
-    """Have a process of its own make ``classes.jsa`` in ``work``: Java writes it when it ends."""
+    """Have a separate process make ``classes.jsa`` in ``work``: Java writes it when it ends."""
     command = [sys.executable, "-m", "tideline_spark.class_training", str(work)]
     try:
         done = subprocess.run(

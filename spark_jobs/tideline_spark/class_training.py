@@ -1,8 +1,8 @@
-"""``python -m tideline_spark.class_training FOLDER``: a small merge, for the classes it loads.
+"""``python -m tideline_spark.class_training FOLDER``: a small merge, run for the classes it loads.
 
-What it does is what a merge of ours does, as far as classes go: parts of Parquet are counted and
-folded, a Delta table is made, merged into, overwritten and read. Java, when it ends, writes
-``classes.jsa`` into the folder.
+It loads the classes that a real merge loads: Parquet parts are counted and folded, and a Delta
+table is made, merged into, overwritten and read. Java writes ``classes.jsa`` into the folder when
+it ends.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ WHEN NOT MATCHED AND s.op <> 'd' THEN INSERT *
 
 
 def train(spark: SparkSession, folder: Path) -> None:
-    """Make a table in ``folder``, bring changes into it, and look at it as a merge does."""
+    """Make a table in ``folder``, merge changes into it, and inspect it as a merge does."""
     rows = spark.range(200).selectExpr(*_COLUMNS)
     rows.write.parquet(str(folder / "parts"))
     rows.createOrReplaceTempView("rows")
@@ -76,7 +76,7 @@ def train(spark: SparkSession, folder: Path) -> None:
 
 
 def _look(changes: Any) -> None:
-    """Count, as parts are counted against the plan."""
+    """Count the changes as parts are counted against the plan."""
     changes = changes.withColumn("file", F.input_file_name())
     changes.groupBy("file", "op").agg(
         F.count(F.lit(1)), F.min("seq"), F.max("seq"), F.sum((F.col("id") > 3).cast("long"))
@@ -85,7 +85,7 @@ def _look(changes: Any) -> None:
 
 
 def main(folder: Path) -> None:
-    """Train, and wait until Java has ended."""
+    """Run the training merge, and wait until Java has ended."""
     archive = archive_option(folder / "classes.jsa", "ArchiveClassesAtExit")
     session = make_session(
         master="local[2]",
@@ -100,7 +100,7 @@ def main(folder: Path) -> None:
         train(session, folder)
     finally:
         end_session(session)
-        # Java ends with its input; the archive is there when it has ended.
+        # Java ends when its input closes; the archive exists once it has ended.
         gateway.proc.stdin.close()
         gateway.proc.wait()
 

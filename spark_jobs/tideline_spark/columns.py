@@ -1,9 +1,9 @@
-"""Rows of parts, brought from the schema that they were written in to the target's columns.
+"""Converts rows of parts from the schema that they were written in to the target's columns.
 
 A row has the columns of its time. Every schema change with a higher sequence acts on it as it did
-on the source's rows: a column is called otherwise, is gone, or was added and holds its default; one
-that was dropped and came again is another one. A part can hold rows from before and after a change
-(and back again, in a schema that returned), so what is read where depends on the row's sequence.
+on the source's rows: a column is renamed, dropped, or added with its default; a column that was
+dropped and added again is a new one. A part can hold rows from before and after a change (and back
+again, in a schema that returned), so the columns to read depend on the row's sequence.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from tideline_spark.schemas import (
 from tideline_spark.schemas import column as col
 
 _NO_ROW_YET = ("c", "d")
-"""Operations of rows that have nothing from before."""
+"""Operations of rows without a before image."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How rows of one schema are read that lie between the same two changes.
+    """The column mapping for rows of one schema that lie between the same two changes.
 
-    ``values``: by column of the target what it is in such a row; None: NULL. ``names``: what names
-    in the row stand for, where that is not the name itself. ``carried``: columns of which such a
-    row says nothing, though the row that it overwrites has a value.
+    ``values``: by target column, its column in such a row; None: NULL. ``names``: what names in the
+    row stand for, where that is not the name itself. ``carried``: columns that such a row lacks
+    although the row that it overwrites has a value.
     """
 
     values: dict[str, Ancestor | None]
@@ -56,7 +56,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """A reading, and the sequence below which rows are read so (None: all others)."""
+    """A reading, and the sequence below which it applies (None: to all other rows)."""
 
     below: int | None
     reading: Reading
@@ -65,10 +65,10 @@ class _Stretch:
 def in_target_terms(
     frame: DataFrame, plan: TablePlan, fingerprint: str, stands: TargetColumns
 ) -> DataFrame:
-    """``frame``, rows of parts in the schema ``fingerprint``, in the columns of ``plan.schema``.
+    """Convert ``frame``, rows of parts in schema ``fingerprint``, to ``plan.schema``'s columns.
 
-    ``plan.schema`` is the target's: without columns that it does not have, with those that only it
-    has. A value that a column cannot hold which keeps a narrower type is in the overflow map.
+    ``plan.schema`` is the target's: without columns that it lacks, with those that only it has.
+    A value too wide for a column that keeps a narrower type goes to the overflow map.
     """
     schema = plan.schemas[fingerprint]
     stretches = _stretches(plan, schema, stands)
@@ -104,7 +104,7 @@ def in_target_terms(
 
 
 def _stretches(plan: TablePlan, schema: TableSchema, stands: TargetColumns) -> list[_Stretch]:
-    """How rows of the schema are read, by sequence ascending; neighbours differ."""
+    """Return the readings of the schema's rows, by ascending sequence; neighbours differ."""
     found: list[_Stretch] = []
     changes = plan.changes
     for at in _epochs(plan, schema):
@@ -118,7 +118,7 @@ def _stretches(plan: TablePlan, schema: TableSchema, stands: TargetColumns) -> l
 
 
 def _epochs(plan: TablePlan, schema: TableSchema) -> list[int]:
-    """After how many of the plan's changes rows of the schema were written; ascending."""
+    """Return after how many of the plan's changes rows of the schema were written; ascending."""
     parts = [part for part in plan.parts if part.schema == schema.fingerprint]
     seqs = [change.seq for change in plan.changes]
     if not parts:
@@ -159,7 +159,7 @@ def _reading(
 
 
 def _by_seq(stretches: Sequence[_Stretch], expression: Callable[[Reading], Column]) -> Column:
-    """What ``expression`` makes of each row's reading."""
+    """Return ``expression`` of each row's reading."""
     *earlier, last = [(one.below, expression(one.reading)) for one in stretches]
     chosen: Column | None = None
     for below, value in earlier:
@@ -169,7 +169,7 @@ def _by_seq(stretches: Sequence[_Stretch], expression: Callable[[Reading], Colum
 
 
 def _value(reading: Reading, schema: TableSchema, wanted: schemas.Column, *, fits: bool) -> Column:
-    """A column's value; with ``fits`` NULL where its type would alter it."""
+    """Return a column's value; with ``fits`` NULL where its type would alter it."""
     data_type = spark_type(wanted.logical)
     ancestor = reading.values[wanted.name]
     if ancestor is None:
@@ -183,7 +183,7 @@ def _value(reading: Reading, schema: TableSchema, wanted: schemas.Column, *, fit
 def _as_type(
     value: Column, held: types.DataType, data_type: types.DataType, *, fits: bool
 ) -> Column:
-    """A value of type ``held`` as ``data_type``; with ``fits`` NULL where that would alter it."""
+    """Cast a value of type ``held`` to ``data_type``; with ``fits`` NULL where that alters it."""
     if held == data_type or not fits:
         return value if held == data_type else value.cast(data_type)
     narrowed = value.try_cast(data_type)
@@ -191,7 +191,7 @@ def _as_type(
 
 
 def default_value(ancestor: Ancestor, data_type: types.DataType) -> Column:
-    """What rows hold in a column that was added after they were written."""
+    """Return the value that rows hold in a column added after they were written."""
     if ancestor.default is None:
         return F.lit(None).cast(data_type)
     text = F.lit(ancestor.default)
@@ -209,11 +209,11 @@ def _has_before(frame: DataFrame, reading: Reading, name: str) -> bool:
 def _before(
     reading: Reading, frame: DataFrame, plan: TablePlan, schema: TableSchema, name: str, fits: bool
 ) -> Column:
-    """What the column was before the change; NULL where the row does not say."""
+    """Return the column's value before the change; NULL where the row lacks it."""
     data_type = spark_type(plan.schema.column(name).logical)
     ancestor = reading.values.get(name)
     if ancestor is not None and ancestor.column is None and not plan.schema.key:
-        # The row before is looked for in the target, where this column holds the default.
+        # The previous row is looked up in the target, where this column holds the default.
         return default_value(ancestor, data_type)
     if ancestor is None or not _has_before(frame, reading, name):
         return F.lit(None).cast(data_type)
@@ -248,7 +248,7 @@ def _image_overflow(
 
 
 def _with_texts(texts: Column, own: Sequence[Column]) -> Column:
-    """``texts``, and those of ``own`` (structs of a name and a text) that are not null."""
+    """Add to ``texts`` those of ``own`` (structs of a name and a text) that are not null."""
     if own:
         found = F.map_from_entries(F.filter(F.array(*own), lambda one: one["value"].isNotNull()))
         texts = F.map_concat(F.coalesce(texts, F.create_map().cast(STRING_MAP)), found)
@@ -257,7 +257,7 @@ def _with_texts(texts: Column, own: Sequence[Column]) -> Column:
 
 
 def _renamed(reading: Reading, name: str) -> Column:
-    """A map by column, with the columns' names of the target."""
+    """Rename the keys of a map by column to the target's names."""
     texts = col(name)
     if not reading.names:
         return texts
@@ -275,7 +275,7 @@ def _renamed(reading: Reading, name: str) -> Column:
 def _too_wide(
     reading: Reading, plan: TablePlan, schema: TableSchema, name: str, prefix: str = ""
 ) -> Column:
-    """A column's name, and the text of a value that it cannot hold (null: it can)."""
+    """Return a column's name and the text of a value that it cannot hold (null: it can)."""
     text = F.lit(None).cast("string")
     ancestor = reading.values[name]
     if ancestor is not None and ancestor.column is not None:
@@ -287,7 +287,7 @@ def _too_wide(
 
 
 def _now(reading: Reading, name: Column) -> Column:
-    """The names that ``name`` stands for; none for a column that is gone."""
+    """Return the names that ``name`` stands for; none for a dropped column."""
     pairs = [
         part
         for held, now in sorted(reading.names.items())

@@ -1,8 +1,8 @@
-"""Compares a table that was built anew with the live one: what both say the source has now.
+"""Compares the present state of a rebuilt table with that of the live one.
 
-Each mode has a part that tells the present: the rows, those not deleted, the open versions, or what
-the change log leads to. Rows with a value that is still to be read are set aside. Differences are
-counted by kind; no value leaves this module.
+The present state depends on the mode: the rows, those not deleted, the open versions, or the result
+of the change log. Rows with a value that is still to be read are set aside. Differences are counted
+by kind; no value leaves this module.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ TWICE = "twice"
 DIFFERENT = "different"
 """Keys whose values differ."""
 NOT_COMPARABLE = "not comparable"
-"""A change log and the counted rows of a table without a key: neither tells of the other."""
+"""A change log and the counted rows of a table without a key: they cannot be compared."""
 SET_ASIDE = "set aside"
-"""Keys with a value that is still to be read, which are in both: no difference."""
+"""Keys in both tables with a value that is still to be read: no difference."""
 
 _ROW = "_tl_row"
 _OPEN = "_tl_open"
@@ -54,7 +54,7 @@ _REBUILT = "_tl_rebuilt"
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A table's rows, and how it is kept."""
+    """A table's rows and its mode."""
 
     rows: DataFrame
     mode: Mode
@@ -63,10 +63,9 @@ class Side:
 def differences(
     rebuilt: Side, live: Side, schema: TableSchema, floor: int | None
 ) -> Mapping[str, int]:
-    """Keys by kind of difference; kinds without any are left out.
+    """Count keys by kind of difference; kinds without any are left out.
 
-    ``floor``: a full dump began there that has finished; what a change log has of older keys is
-    gone.
+    ``floor``: where a finished full dump began; older keys of a change log are gone.
     """
     if not schema.key:
         return _counts_apart(rebuilt, live, schema)
@@ -97,7 +96,7 @@ def differences(
 
 
 def _counts_apart(rebuilt: Side, live: Side, schema: TableSchema) -> Mapping[str, int]:
-    """Of a table without a key: how many rows only one of both has, equal ones counted."""
+    """Count the rows that only one side of a table without a key has, equal ones included."""
     if (rebuilt.mode is Mode.APPEND) != (live.mode is Mode.APPEND):
         return {NOT_COMPARABLE: 1}
     numbered = [col(SEQUENCE)] if live.mode is Mode.APPEND else []
@@ -122,7 +121,7 @@ def _counts_apart(rebuilt: Side, live: Side, schema: TableSchema) -> Mapping[str
 
 
 def _present(side: Side, schema: TableSchema, floor: int | None) -> DataFrame:
-    """The keys with all other values as one that can be compared, and whether some are open."""
+    """Return the keys, all other values as one comparable value, and whether some are pending."""
     rows, mode = side.rows, side.mode
     if mode is Mode.APPEND:
         rows = _led_to(rows, schema, floor)
@@ -146,13 +145,13 @@ def _present(side: Side, schema: TableSchema, floor: int | None) -> DataFrame:
 
 
 def _value(name: str, rows: DataFrame, schema: TableSchema) -> Column:
-    """A column in the source's type; one that the table does not have is NULL."""
+    """Return a column in the source's type; NULL for one that the table lacks."""
     data_type = spark_type(schema.column(name).logical)
     return (col(name) if name in rows.columns else F.lit(None)).cast(data_type)
 
 
 def _led_to(log: DataFrame, schema: TableSchema, floor: int | None) -> DataFrame:
-    """The rows that a change log leads to: its changes, folded."""
+    """Fold a change log's changes into the rows that they lead to."""
     newest = log.where(col(OPERATION) == TRUNCATE).agg(F.max(col(SEQUENCE))).collect()[0][0]
     lacking = log.select(F.explode(col(UNCHANGED)).alias("name")).distinct().collect()
     names = {row["name"] for row in lacking}

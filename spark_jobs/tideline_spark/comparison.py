@@ -1,8 +1,8 @@
-"""Compares what the source has with what the target has, column by column. Pure.
+"""Compares the source's rows with the target's, column by column. Pure.
 
-Values are compared as they are stored: NULL equals NULL only, NaN equals NaN, a zero has its sign.
-A value that its type cannot hold is compared as the source's text, in ``_tl_overflow``. What is
-*pending* in a row (still to be read from the source) is not compared.
+Values are compared as stored: NULL equals NULL only, NaN equals NaN, and zeros of different sign
+differ. A value that its type cannot hold is compared as the source's text, in ``_tl_overflow``.
+*Pending* columns of a row (still to be read from the source) are not compared.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tideline_spark.schemas import column as col
 KIND = "_tl_kind"
 COLUMNS = "_tl_columns"
 WAITS = "_tl_waits"
-"""Whether the row has columns that are pending."""
+"""Column: the row has pending columns."""
 PAIR = "_tl_pair"
-"""Whether both sides have the row."""
+"""Column: both sides have the row."""
 MISSING, EXTRA, DIFFERENT, SEQUENCE = "missing", "extra", "different", "sequence"
 
 _S = "_tl_source"
@@ -36,9 +36,9 @@ _FLOATS = (types.FloatType, types.DoubleType)
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What is compared: ``columns`` of ``schema`` that the target has. A ``_tl_seq`` above
-    ``applied_seq`` is damage. ``low_seq``: what was touched after it is set aside, where there is
-    no chunk's own. ``both``: rows that only the target has are looked for."""
+    """The scope of a comparison: ``columns`` of ``schema`` that the target has. A ``_tl_seq`` above
+    ``applied_seq`` is damage. ``low_seq``: keys touched after it are set aside, where a chunk has
+    no such sequence itself. ``both``: also look for rows that only the target has."""
 
     schema: TableSchema
     columns: tuple[str, ...]
@@ -50,7 +50,7 @@ class Compared:
 def compare(
     source: DataFrame, target: DataFrame, touched: DataFrame | None, wanted: Compared
 ) -> DataFrame:
-    """A row for each pair of rows with equal keys, and for each row of one side alone: the key
+    """Return a row for each pair of rows with equal keys and each row of one side alone: the key
     columns, `KIND` (NULL: no difference), `COLUMNS` that differ, `PAIR`, `WAITS`.
 
     Rows whose keys are ``touched`` are left out.
@@ -86,8 +86,8 @@ def compare(
 def moving_keys(
     source: DataFrame, touched: DataFrame, wanted: Compared, *, asked_only: bool
 ) -> DataFrame:
-    """The ``touched`` keys that `compare` leaves out, whether a row of them is there or not, and
-    (`PAIR`) whether ``source`` has one; ``asked_only``: of those that it has or asks for."""
+    """Return the ``touched`` keys that `compare` leaves out, with or without a row, and (`PAIR`)
+    whether ``source`` has one; ``asked_only``: only keys that the source has or requests."""
     names = wanted.schema.key
     same = _same_key(names, _M, _S)
     joined = touched.alias(_M).join(source.alias(_S), same, "inner" if asked_only else "left")
@@ -99,14 +99,14 @@ def moving_keys(
 
 
 def twins(target: DataFrame, names: Sequence[str]) -> DataFrame:
-    """The keys that more than one row of ``target`` has."""
+    """Return the keys that more than one row of ``target`` has."""
     rows = "_tl_rows"
     counted = target.groupBy(*(col(name) for name in names)).agg(F.count(F.lit(1)).alias(rows))
     return counted.where(col(rows) > 1).drop(rows)
 
 
 def _different(target: types.StructType, source: types.StructType, wanted: Compared) -> Column:
-    """The names of the columns whose values differ; built only for a row that has any."""
+    """Return the names of the columns whose values differ; built only for a row that has any."""
     plain = [name for name in wanted.columns if name not in wanted.schema.key]
     none = F.array().cast(types.ArrayType(types.StringType()))
     if not plain:
@@ -128,7 +128,7 @@ def _differs(name: str, given: types.DataType, held: types.DataType) -> Column:
             signs = source.cast("string") != target.cast("string")
             unequal = unequal | (zero & F.coalesce(signs, F.lit(True)))
         return unequal & ~pending
-    # The target's type is another: wider, or (by the settings) still the one before.
+    # The target's type differs: it is wider or, by the settings, still the previous one.
     fitting = source.try_cast(held)
     lost = source.isNotNull() & fitting.isNull()
     as_text = F.when(lost, source.cast("string")).otherwise(text)

@@ -1,13 +1,13 @@
-"""Has a target say what the source says of its table: comments, and which columns hold no NULL.
+"""Copies the source's description of a table to the target: comments and NOT NULL columns.
 
-A comment is the source's where the source has one; one that somebody wrote where it has none stays.
+The source's comment wins; a comment that a user wrote where the source has none stays.
 
-NOT NULL is a promise that every writer of the table is held to, us first. So a column is declared
-NOT NULL only behind a merge, and only if no row holds NULL in it, and it is declared so no more
-before rows are merged that may: when the source says so no longer, or drops or renames the column,
-or when a row comes that has no value all the same (one that its type cannot hold, that the log did
-not carry, or that is older than the source's word). What the source says is in the table's property
-in any case. A log of changes has rows without values (deletes, truncates): there it is said only.
+NOT NULL binds every writer of the table, including us. So a column is declared NOT NULL only after
+a merge, and only if no row holds NULL in it. The declaration is removed before rows are merged that
+may hold NULL: when the source no longer declares it, or drops or renames the column, or when a row
+lacks the value all the same (its type cannot hold it, the log did not carry it, or the row is older
+than the source's declaration). The table's property records the source's declaration in any case.
+A change log has rows without values (deletes, truncates): only the property is set there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tideline_spark.parquet import comment_text
 
 
 def loosen(target: Target, planned: PlannedDescription) -> None:
-    """Before rows are merged: no column is NOT NULL any more that the source does not say so of."""
+    """Remove NOT NULL, before a merge, from columns that the source does not declare so."""
     wanted = frozenset(planned.not_null)
     target.description.rewrite(
         lambda now: TableWords(now.comments, now.firm & wanted, now.described)
@@ -31,9 +31,9 @@ def loosen(target: Target, planned: PlannedDescription) -> None:
 
 
 def give_way(target: Target) -> TableWords:
-    """A row has no value in a column that is NOT NULL: none is any more; what it said before.
+    """Remove every NOT NULL, because a row lacks such a value; return the previous description.
 
-    What is to be so is decided again: behind this merge, or, if that is killed, by the next plan.
+    NOT NULL is decided again after this merge or, if it is killed, by the next plan.
     """
     table = target.description
     before = table.words()
@@ -42,7 +42,7 @@ def give_way(target: Target) -> TableWords:
 
 
 def declare_again(target: Target, before: TableWords) -> None:
-    """Behind a merge that `give_way` let pass: what still holds no NULL is declared again."""
+    """Declare columns without NULL again, after a merge that `give_way` let pass."""
     table = target.description
 
     def change(now: TableWords) -> TableWords:
@@ -53,7 +53,7 @@ def declare_again(target: Target, before: TableWords) -> None:
 
 
 def describe(target: Target, planned: PlannedDescription, mode: Mode) -> None:
-    """Behind a merge, or without one: comments and NOT NULL as ``planned``."""
+    """Set comments and NOT NULL as ``planned``, after a merge or without one."""
     table = target.description
     wanted = frozenset() if mode is Mode.APPEND else frozenset(planned.not_null)
 
@@ -65,7 +65,7 @@ def describe(target: Target, planned: PlannedDescription, mode: Mode) -> None:
 
 
 def describe_idle(session: SparkSession, planned: PlannedDescription) -> None:
-    """`describe` a target that nothing is merged into; one of another build is left."""
+    """`describe` a target that nothing is merged into; skip one of another build."""
     target = open_target(session.newSession(), planned.target)
     snapshot = target.snapshot()
     if snapshot.exists and snapshot.build == planned.build:
@@ -73,8 +73,8 @@ def describe_idle(session: SparkSession, planned: PlannedDescription) -> None:
 
 
 def carry_over(target: Target, live: TableWords, beside: TableWords) -> None:
-    """Behind a swap: what the table that was built anew says of itself, which its rows alone do not
-    bring along, and the comments that somebody wrote on the live one."""
+    """Set, after a swap, the rebuilt table's description, which its rows alone do not bring along,
+    and keep the comments that users wrote on the live one."""
     theirs = {n: text for n, text in live.comments.items() if n not in live.described.comments}
     target.description.rewrite(
         lambda now: TableWords({**theirs, **beside.comments}, beside.firm, beside.described)

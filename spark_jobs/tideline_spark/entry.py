@@ -1,4 +1,4 @@
-"""How a program that spark-submit starts begins and ends: session, exit status, last words."""
+"""Starts and ends a program that spark-submit runs: session, exit status, failure lines."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from tideline_spark.failures import unexpected
 from tideline_spark.session import end_session, make_session
 
 SAID = "tideline: "
-"""What each line about a failure begins with, so that it is found among Spark's own."""
+"""The prefix of each line about a failure, which makes it findable among Spark's own."""
 
 
 def run_job(work: Callable[[SparkSession], Sequence[str]], *, name: str, doing: str) -> int:
-    """Do ``work`` in a session called ``name``, and say on stderr what failed ``doing`` it.
+    """Do ``work`` in a session called ``name``, and report on stderr what failed ``doing`` it.
 
-    ``work`` returns a line for each table that it could not do. The exit status: 0, 1 where there
-    are such, 2 where the work ended without a result.
+    ``work`` returns a line for each failed table. Returns the exit status: 0, 1 with failed tables,
+    2 when the work ended without a result.
     """
     spark = None
     try:
         spark = make_session(app_name=name)
         wrong = work(spark)
-    except Exception as failure:  # noqa: BLE001  it is named, and no text of Spark's is shown
+    except Exception as failure:  # noqa: BLE001  reported by name, without Spark's text
         error = unexpected(failure, doing)
         say(f"{type(error).__name__}: {error}")
         return 2
@@ -38,5 +38,5 @@ def run_job(work: Callable[[SparkSession], Sequence[str]], *, name: str, doing: 
 
 
 def say(words: str) -> None:
-    """Print one line of ours on stderr, `printable`: who reads it goes by how a line begins."""
+    """Print one `printable` line on stderr; readers recognise it by its prefix."""
     print(f"{SAID}{printable(words)}", file=sys.stderr)

@@ -1,6 +1,6 @@
-"""Spark's exceptions, told apart by name only: their messages can hold row values.
+"""Classifies Spark's exceptions by name only, because their messages can hold row values.
 
-What leaves this module is an exception's class and condition (``[CAST_OVERFLOW]``), never its text.
+Only an exception's class and condition (``[CAST_OVERFLOW]``) leave this module, never its text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tideline.contract.errors import (
 from tideline_spark.formats.registry import FORMATS
 
 SparkFailure = (Py4JJavaError, PySparkException)
-"""What a call into Spark raises; catch this, then ask `is_conflict` or `explain`."""
+"""Exceptions that a call into Spark raises; catch these, then use `is_conflict` or `explain`."""
 
 _CONFLICTS = (
     "TABLE_OR_VIEW_ALREADY_EXISTS",
@@ -44,7 +44,7 @@ _UNREADABLE = (
 )
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large")
 _MENDABLE = (
-    # The store, or what is between.
+    # The store, or the network.
     "ConnectException",
     "ConnectTimeoutException",
     "SocketException",
@@ -68,32 +68,32 @@ _MENDABLE = (
 )
 _NO_MEMORY = ("OutOfMemoryError", "CANNOT_ACQUIRE_MEMORY")
 _JVM_GONE = (Py4JNetworkError, ConnectionError, EOFError)
-"""What a call into Java raises when no Java process answers."""
+"""Exceptions that a call into Java raises when no Java process answers."""
 _NAMES_MAX = 4
 _CAUSES_MAX = 10
 
 
 def is_conflict(error: Exception) -> bool:
-    """Whether another writer of the table was faster, so that the run may read it again."""
+    """Return whether another writer of the table was faster, so that the run may retry."""
     text, formats = str(error), FORMATS.values()
     named = itertools.chain(_CONFLICTS, *(one.conflicts for one in formats))
     return any(name in text for name in named)
 
 
 def is_null_refused(error: Exception) -> bool:
-    """Whether a row was to be written without a value in a column that is NOT NULL."""
+    """Return whether a write was refused for a NULL in a NOT NULL column."""
     text = str(error)
     return any(name in text for one in FORMATS.values() for name in one.null_refused)
 
 
 def is_mendable(error: Exception) -> bool:
-    """Whether the same may succeed later, without anybody changing what is to be done."""
+    """Return whether the same work may succeed later unchanged."""
     text = str(error)
     return any(name in text for name in _MENDABLE)
 
 
 def explain(error: Exception, doing: str) -> TidelineError:
-    """One of our six errors for a failure of Spark while ``doing`` something."""
+    """Convert a failure of Spark while ``doing`` something to one of our six errors."""
     text = str(error)
     names = ", ".join(_names(error))
     if any(name in text for name in _FULL):
@@ -123,7 +123,7 @@ def explain(error: Exception, doing: str) -> TidelineError:
 
 
 def unexpected(error: Exception, doing: str) -> TidelineError:
-    """One of our six errors for anything at all that was raised while ``doing`` something."""
+    """Convert any exception raised while ``doing`` something to one of our six errors."""
     if isinstance(error, TidelineError):
         return error
     if isinstance(error, SparkFailure):
@@ -135,7 +135,7 @@ def unexpected(error: Exception, doing: str) -> TidelineError:
             hint="it was ended, for instance because memory ran out: look at its log and at the"
             " machine's, and run it again",
         )
-    # The text may hold a row's value; where it happened does not.
+    # The text may hold a row's value; the location does not.
     frames = traceback.extract_tb(error.__traceback__)
     at = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     return InvariantBroken(
@@ -144,7 +144,7 @@ def unexpected(error: Exception, doing: str) -> TidelineError:
 
 
 def _file_of(error: Exception) -> str | None:
-    """The file that could not be read, where Spark names it by a parameter of its condition."""
+    """Return the unreadable file, where Spark names it in a parameter of its condition."""
     for one in _with_causes(error):
         try:
             parameters = dict(one.getMessageParameters() or {})
@@ -157,7 +157,7 @@ def _file_of(error: Exception) -> str | None:
 
 
 def _with_causes(error: Exception) -> Iterator[Any]:
-    """The error, and what Java knows as its causes, outermost first."""
+    """Yield the error and its Java causes, outermost first."""
     yield error
     cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     for _ in range(_CAUSES_MAX):
@@ -168,7 +168,7 @@ def _with_causes(error: Exception) -> Iterator[Any]:
 
 
 def _names(error: Exception) -> list[str]:
-    """The conditions, else the classes, of a failure and its causes, outermost first."""
+    """Return the conditions, else the classes, of a failure and its causes, outermost first."""
     _, *causes = _with_causes(error)
     found = [_condition_of(error) or type(error).__name__]
     found += [_condition_of(one) or str(one.getClass().getSimpleName()) for one in causes]
@@ -176,7 +176,7 @@ def _names(error: Exception) -> list[str]:
 
 
 def _condition_of(error: Any) -> str | None:
-    """Spark's name for what is wrong; a Java exception has the method only if it is Spark's own."""
+    """Return Spark's error condition; only Spark's own Java exceptions have the method."""
     if isinstance(error, Py4JJavaError):
         return None
     try:

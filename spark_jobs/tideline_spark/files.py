@@ -1,4 +1,4 @@
-"""Small documents through Spark's file system, so that a job needs no other store client."""
+"""Reads and writes small documents through Spark's file system: jobs need no other store client."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ DOCUMENT_BYTES_MAX = 256 * 1024 * 1024
 
 
 def spark_path(url: str) -> str:
-    """``url`` as Spark takes it: addresses are percent-encoded, Hadoop's paths are not."""
+    """Return ``url`` as Spark's path: addresses are percent-encoded, Hadoop's paths are not."""
     return unquote(url)
 
 
 def read_document(spark: SparkSession, url: str) -> bytes:
-    """The bytes at ``url``; CorruptData when nothing is there or it is absurdly large."""
+    """Read the bytes at ``url``. Raises CorruptData when nothing is there or it is too large."""
     try:
         files, path = _open(spark, url)
         size = files.getFileStatus(path).getLen()
@@ -37,7 +37,7 @@ def read_document(spark: SparkSession, url: str) -> bytes:
 
 
 def exists(spark: SparkSession, url: str) -> bool:
-    """Whether anything lies at ``url``."""
+    """Return whether anything lies at ``url``."""
     try:
         files, path = _open(spark, url)
         return bool(files.exists(path))
@@ -46,9 +46,9 @@ def exists(spark: SparkSession, url: str) -> bool:
 
 
 def write_document(spark: SparkSession, url: str, data: bytes) -> None:
-    """Put ``data`` at ``url``: a reader sees all of it or what was there before.
+    """Put ``data`` at ``url`` atomically: a reader sees all of it or what was there before.
 
-    No checksum file is left beside it, which other readers of the store would stumble over.
+    No checksum file is left next to it, since other readers of the store would fail on it.
     """
     try:
         files, path = _open(spark, url)
@@ -77,7 +77,7 @@ def write_document(spark: SparkSession, url: str, data: bytes) -> None:
 
 
 def remove_folder(spark: SparkSession, url: str) -> None:
-    """Remove what lies at ``url`` and below; nothing happens where nothing is."""
+    """Remove everything at ``url`` and below; do nothing where nothing exists."""
     try:
         files, path = _open(spark, url)
         files.delete(path, True)
@@ -86,7 +86,7 @@ def remove_folder(spark: SparkSession, url: str) -> None:
 
 
 def _open(spark: SparkSession, url: str) -> tuple[Any, Any]:
-    """A file system of its own (its settings are not shared with a table format's) and the path."""
+    """Return a separate file system (its settings are not a table format's) and the path."""
     jvm = java_names(spark)
     path = jvm.org.apache.hadoop.fs.Path(spark_path(url))
     configuration = spark._jsc.hadoopConfiguration()

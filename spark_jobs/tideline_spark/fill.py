@@ -1,8 +1,8 @@
-"""Folded rows whose columns the log did not carry, made ready for the target.
+"""Prepares folded rows for the target whose columns the log did not carry.
 
-What no row of the range supplies is in the target. A row that kept its key finds it in the MERGE
-itself; here are the other two cases: a target that is made anew has nothing, and a row that was
-moved finds its values under the key that it had.
+A value that no row of the range supplies is in the target. A row that kept its key gets it in the
+MERGE itself. This module has the other two cases: a new target has no values, and a moved row finds
+them under its old key.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OLD = "_tl_old"
 
 
 def initial_rows(folded: DataFrame, shape: Shape) -> DataFrame:
-    """The live rows in the warehouse's columns, for a target that is made anew."""
+    """Return the live rows in the warehouse's columns, for a new target."""
     pending = F.lit(None).cast(STRING_LIST)
     if shape.fillable:
         pending = wanted(F.coalesce(col(MISSING), col(UNKNOWN)), shape)
@@ -33,10 +33,10 @@ def initial_rows(folded: DataFrame, shape: Shape) -> DataFrame:
 
 
 def fill_moved(folded: DataFrame, target: DataFrame, shape: Shape) -> DataFrame:
-    """``folded`` with the values of moved rows taken from ``target``'s rows of their old keys.
+    """Fill moved rows of ``folded`` with values from ``target``'s rows of their old keys.
 
-    What is not there either, or pending there, is then in `MISSING`; `UNKNOWN` is left to rows
-    that kept their key. Still one row per key, also when a damaged target holds a key twice.
+    Columns that are absent or pending there go to `MISSING`; `UNKNOWN` is left to rows that kept
+    their key. There is still one row per key, even when a damaged target holds a key twice.
     """
     same_key = [col(FROM, of=_OWN)[name] == col(name, of=_OLD) for name in shape.schema.key]
     condition = same_key[0]
@@ -48,9 +48,9 @@ def fill_moved(folded: DataFrame, target: DataFrame, shape: Shape) -> DataFrame:
 
 
 def twins(folded: DataFrame, target: DataFrame, shape: Shape) -> DataFrame:
-    """The keys that a damaged ``target`` holds more than once and ``folded`` can write anew.
+    """Return the keys that a damaged ``target`` holds more than once and ``folded`` can rewrite.
 
-    A MERGE would overwrite each of such rows and leave as many.
+    A MERGE would overwrite each of these rows and leave as many.
     """
     whole = ~col(GONE) & (col(UNKNOWN).isNull() if shape.fillable else F.lit(True))
     names = list(shape.schema.key)

@@ -1,4 +1,4 @@
-"""The fold: all changes of a table in a plan become the newest state of each key. Pure.
+"""Folds all changes of a table in a plan into the newest state of each key. Pure.
 
 The rules, in sequence order:
 
@@ -6,9 +6,9 @@ The rules, in sequence order:
 - A row may lack columns (``_tl_unchanged``): the log did not carry them because they did not
   change. Such a column takes its value from the key's earlier rows; where a row was moved here
   from another key, from that key's rows before the move, and so on.
-- What no row in the range supplies is still in the target, under the key that the row had before
-  the range; the output names the columns (`UNKNOWN`) and that key (`FROM`, null: its own).
-- Nothing is taken across a delete or a truncate; what then stays open is in `MISSING`.
+- A value that no row in the range supplies is still in the target, under the key that the row had
+  before the range; the output names the columns (`UNKNOWN`) and that key (`FROM`, null: its own).
+- No value is taken across a delete or a truncate; columns then still unknown are in `MISSING`.
 
 Terms: a *life* is a run of a key's rows that one source row produced: it ends with a delete or
 with a move away, and one that begins with a move here has that move's sequence as its *link*.
@@ -30,7 +30,7 @@ UNKNOWN = "_tl_unknown"
 MISSING = "_tl_missing"
 FROM = "_tl_from"
 HOPS_MAX = 4
-"""Moves of one row within a plan that are followed; beyond, the column's value is missing."""
+"""The moves of one row followed within a plan; beyond, the column's value is missing."""
 
 _MOVED_AWAY = "m"
 _ARRIVED = "_tl_arrived"
@@ -45,13 +45,13 @@ _PARENT = "_tl_parent"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is known of the changes before they are folded.
+    """Properties of the changes, known before they are folded.
 
     ``moved``: whether any row has a before-key; ``fillable``: the columns that some row lacks;
-    ``truncate``: the newest truncate's sequence; ``floor``: nothing at or below it is put out.
-    ``carried``: fillable columns of which nothing is to be asked, for the source has them no more.
-    ``ranged``: the rows make a table, and are wanted in ranges of the key where that is cheap: then
-    a file of it holds a range, and bounds of keys tell the files to read.
+    ``truncate``: the newest truncate's sequence; ``floor``: nothing at or below it is output.
+    ``carried``: fillable columns that are never requested, because the source no longer has them.
+    ``ranged``: the rows make a table and should be in key ranges where that is cheap: then each of
+    its files holds a range, and key bounds select the files to read.
     """
 
     schema: TableSchema
@@ -69,7 +69,7 @@ class Shape:
 
 
 def fold(changes: DataFrame, shape: Shape) -> DataFrame:
-    """One row per key: the table's columns, ``_tl_seq``, ``_tl_ts``, ``_tl_overflow``, `GONE`.
+    """Return one row per key: the table's columns, `_tl_seq`, `_tl_ts`, `_tl_overflow`, `GONE`.
 
     With fillable columns also `UNKNOWN` and `MISSING` (lists of column names, null when empty) and
     `FROM` (a struct of the key columns). ``changes`` has the table's columns in the types of
@@ -84,7 +84,7 @@ def fold(changes: DataFrame, shape: Shape) -> DataFrame:
 
 
 def occurrences(changes: DataFrame, shape: Shape) -> DataFrame:
-    """The changes, and for each changed key one more row at the old key that says it was left."""
+    """Return the changes and, for each changed key, a row at the old key that marks the move."""
     if not shape.moved:
         return changes.withColumn(_ARRIVED, F.lit(False))
     moved = F.lit(False)
@@ -116,10 +116,10 @@ def _ends() -> Column:
 
 
 def _newest(rows: DataFrame, shape: Shape) -> DataFrame:
-    """Every row carries all columns: the newest per key is the state."""
+    """Return the newest row per key, for rows that all carry every column."""
     latest = Window.partitionBy(*shape.key).orderBy(col(SEQ).desc())
     rank = "_tl_rank"
-    if shape.ranged:  # All rows of a key lie in one range: the window needs no shuffle of its own.
+    if shape.ranged:  # All rows of a key lie in one range: the window needs no extra shuffle.
         rows = rows.repartitionByRange(*shape.key)
     return (
         rows.withColumn(rank, F.row_number().over(latest))
@@ -147,7 +147,7 @@ def _filled(rows: DataFrame, shape: Shape) -> DataFrame:
 
 
 def _lives(rows: DataFrame, shape: Shape) -> DataFrame:
-    """One row per life: its newest row, the newest known value of each fillable column, its links.
+    """Return a row per life: its newest row, each fillable column's newest known value, its links.
 
     A known value is a struct of value and overflow text, so that a known NULL is not unknown.
     """
@@ -195,7 +195,7 @@ def _key_of(shape: Shape) -> Column:
 
 
 def _follow(final: DataFrame, lives: DataFrame, shape: Shape) -> DataFrame:
-    """One hop: what a life does not know, from the life that moved here."""
+    """Take what a life does not know from the life that moved here (one hop)."""
     count = range(len(shape.fillable))
     parents = lives.where(col(_LEFT).isNotNull()).select(
         col(_LEFT).alias("left"),
@@ -221,7 +221,7 @@ def _follow(final: DataFrame, lives: DataFrame, shape: Shape) -> DataFrame:
 
 
 def _put_out(final: DataFrame, shape: Shape) -> DataFrame:
-    """The folded rows: known values in their columns, the others listed."""
+    """Return the folded rows: known values in their columns, the others listed."""
     places = {name: at for at, name in enumerate(shape.fillable)}
     gone = col(_NEWEST)[OP].isin("d", _MOVED_AWAY)
     absent = F.filter(
@@ -253,7 +253,7 @@ def _put_out(final: DataFrame, shape: Shape) -> DataFrame:
 
 
 def wanted(names: Column, shape: Shape) -> Column:
-    """Of columns without a value those that the source still has; null for none."""
+    """Return the columns without a value that the source still has; null for none."""
     if not shape.carried:
         return names
     left = F.array_except(names, F.array(*(F.lit(name) for name in shape.carried)))
@@ -261,7 +261,7 @@ def wanted(names: Column, shape: Shape) -> Column:
 
 
 def _overflow(shape: Shape) -> Column:
-    """The newest row's texts for columns it must carry, the known values' texts for the others."""
+    """Return the newest row's texts for columns it must carry, the known values' for the others."""
     names = F.array(*(F.lit(name) for name in shape.fillable))
     own = F.map_filter(
         F.coalesce(col(_NEWEST)[OVERFLOW], F.create_map().cast(STRING_MAP)),

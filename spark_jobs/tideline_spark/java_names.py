@@ -1,8 +1,8 @@
-"""The way into Spark's Java process, for what PySpark has no interface to.
+"""Access to Spark's Java process, for Java interfaces that PySpark lacks.
 
-That is Hadoop's file systems: jobs read and write small documents where the store and the warehouse
-lie, with the credentials that Spark has, and `binaryFile` would run a job for each. What a table
-format needs of Java is in the format's own folder.
+These are Hadoop's file systems: jobs read and write small documents where the store and the
+warehouse lie, with Spark's credentials, and `binaryFile` would run a job for each. Java interfaces
+that a table format needs are in the format's own folder.
 """
 
 from __future__ import annotations
@@ -13,6 +13,6 @@ from pyspark.sql import SparkSession
 
 
 def java_names(session: SparkSession) -> Any:
-    """Py4J's view of Java's names; one for all sessions of a process."""
+    """Return Py4J's view of Java's names; one for all sessions of a process."""
     gateway: Any = session.sparkContext._gateway
     return gateway.jvm

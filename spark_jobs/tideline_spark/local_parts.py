@@ -1,9 +1,9 @@
-"""Reads the parts of a small plan once, into the driver, and counts them as they are there.
+"""Reads the parts of a small plan once into the driver, and counts them there.
 
-Most merges bring a few rows. A job that counts their parts, one that makes the source of the MERGE
-hold still, and three that read it are most of what such a merge costs; rows that lie in the plan of
-a query cost none of these. Nothing here depends on how far the parts' compression went: a row that
-is longer than its share of `BYTES_MAX` is not brought, and the plan is then read where it lies.
+Most merges bring a few rows. Most of such a merge's cost is one job that counts the parts, one that
+materializes the source of the MERGE, and three that read it; rows in the plan of a query need none
+of these. The parts' compression ratio does not matter: a row longer than its share of `BYTES_MAX`
+is not fetched, and the plan is then read from the store.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tideline_spark.session import SMALL
 
 ROWS_MAX = 10_000
 PART_BYTES_MAX = 8 * 1024 * 1024
-"""Of all parts together, as they lie in the store."""
+"""Limit for the stored size of all parts together."""
 BYTES_MAX = 32 * 1024 * 1024
-"""Of all values of variable length, in the driver. Spark itself keeps up to 48 MiB in a plan."""
+"""Limit for all variable-length values in the driver. Spark keeps up to 48 MiB in a plan."""
 
 TARGET_BYTES_MAX = 8 * 1024 * 1024
-"""Of the files of a target, up to which a merge of few rows is a small one."""
+"""Limit for a target's files up to which a merge of few rows is small."""
 
 _LONG = "_tl_long"
 _VARIABLE = (types.StringType, types.BinaryType, types.MapType, types.ArrayType)
@@ -40,31 +40,30 @@ _VARIABLE = (types.StringType, types.BinaryType, types.MapType, types.ArrayType)
 
 @dataclass(frozen=True, slots=True)
 class LocalParts:
-    """A plan's rows as they lie in its parts, by schema; what was counted in them."""
+    """A plan's rows as its parts hold them, by schema, and their counts."""
 
     frames: Mapping[str, DataFrame]
     checked: parts.Checked
 
 
 def is_small(plan: TablePlan) -> bool:
-    """Whether the plan's rows may be brought to the driver."""
+    """Return whether the plan's rows may be read into the driver."""
     rows = sum(part.rows for part in plan.parts)
     stored = sum(part.bytes for part in plan.parts)
     return 0 < rows <= ROWS_MAX and stored <= PART_BYTES_MAX
 
 
 def tune(session: SparkSession, plan: TablePlan, target: TargetVersion) -> None:
-    """Have ``session``, the run's own, spend on planning what a small plan for a small target
-    deserves."""
+    """Reduce the planning effort of ``session``, the run's own, for a small plan and target."""
     if is_small(plan) and target.stored_bytes() <= TARGET_BYTES_MAX:
         for name, value in SMALL.items():
             session.conf.set(name, value)
 
 
 def read_local(session: SparkSession, store_url: str, plan: TablePlan) -> LocalParts | None:
-    """The rows of a small plan, in one job for each schema; None where a row is too long.
+    """Read the rows of a small plan, in one job for each schema; None where a row is too long.
 
-    Raises CorruptData when the parts do not hold what the chain says.
+    Raises CorruptData when the parts do not match the chain.
     """
     share = BYTES_MAX // sum(part.rows for part in plan.parts)
     stored = parts.by_schema(session, store_url, plan)
@@ -74,7 +73,7 @@ def read_local(session: SparkSession, store_url: str, plan: TablePlan) -> LocalP
     counted = [row for table in tables.values() for row in _grouped(table, plan)]
     checked = parts.compare(plan, counted)
     frames = {
-        # The types are said: by itself Arrow's local time would come back as an instant.
+        # The types are given: otherwise Arrow's local time would come back as an instant.
         fingerprint: session.createDataFrame(
             tables[fingerprint].drop_columns([parts.FILE, _LONG]), frame.schema
         ).coalesce(1)
@@ -84,8 +83,8 @@ def read_local(session: SparkSession, store_url: str, plan: TablePlan) -> LocalP
 
 
 def _brought(frame: DataFrame, share: int) -> pa.Table:
-    """All rows, with their file; of one that has more than ``share`` bytes only what has a fixed
-    length, and the word that it is long."""
+    """Read all rows with their file; of a row above ``share`` bytes only the fixed-length values,
+    and a flag that it is long."""
     sizes = F.array(*(_size(field) for field in frame.schema.fields if _is_variable(field)))
     total = F.aggregate(sizes, F.lit(0).cast("long"), lambda one, other: one + other)
     file = frame.metadataColumn("_metadata")["file_path"].alias(parts.FILE)
@@ -105,7 +104,7 @@ def _is_variable(field: types.StructField) -> bool:
 
 
 def _size(field: types.StructField) -> Column:
-    """Bytes of a value, 0 for NULL; of a map its keys' too."""
+    """Return the bytes of a value, 0 for NULL; a map's keys included."""
     value = col(field.name)
     if isinstance(field.dataType, types.MapType):
         both = F.concat(F.map_keys(value), F.map_values(value))
@@ -118,7 +117,7 @@ def _size(field: types.StructField) -> Column:
 
 
 def _grouped(table: pa.Table, plan: TablePlan) -> Iterator[Mapping[str, Any]]:
-    """A row for each file and operation, as `parts.compare` takes them."""
+    """Yield a row for each file and operation, as `parts.compare` takes them."""
     keys = {name for schema in plan.schemas.values() for name in schema.key}
     before = [table[BEFORE + name] for name in keys if BEFORE + name in table.column_names]
     moved = reduce(pc.or_, (pc.is_valid(one) for one in before)) if before else None

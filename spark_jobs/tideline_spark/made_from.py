@@ -1,7 +1,7 @@
-"""Whether the store still has the manifests that a plan was made from.
+"""Checks that the store still has the manifests that a plan was made from.
 
-A plan outlives a restore of its store: in a job that runs, or in a queue. What the chain says under
-the plan's numbers is then something else.
+A plan can outlive a restore of its store, in a running job or in a queue. The chain then has other
+manifests under the plan's numbers.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class MadeFrom:
         self._known: dict[int, str] = {}
 
     def lost(self, number: int, known_digest: str) -> str | None:
-        """Why a plan up to manifest ``number`` must not run; None where it may, and where its
-        ``known_digest`` is "": it was made by a program that named none. Raises Unavailable."""
+        """Return why a plan up to manifest ``number`` must not run; None where it may, or where
+        ``known_digest`` is "" because the planner named none. Raises Unavailable."""
         if not known_digest or self._digest(number) == known_digest:
             return None
         return (

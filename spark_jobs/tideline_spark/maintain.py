@@ -1,8 +1,8 @@
 """Keeps warehouse tables small: rewrites files where it pays, and removes old ones.
 
-``spark-submit maintain.py --order URL --receipt URL``. Exit status as of ``merge.py``. May be
-killed anywhere and run beside merges: a rewrite is one commit that changes no data, a race that a
-merge wins is run again, and what a killed run has left is removed by a later one.
+``spark-submit maintain.py --order URL --receipt URL``. Exit status as for ``merge.py``. May be
+killed at any point and run concurrently with merges: a rewrite is one commit that changes no data,
+a race that a merge wins is retried, and a later run removes what a killed one left.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LOG = "a log of changes: its batches are written once, in order"
 
 
 def maintain(spark: SparkSession, order: MaintenanceOrder) -> MaintenanceReceipt:
-    """Every table of ``order``, one after the other; what went wrong with one is in its receipt."""
+    """Maintain the tables of ``order`` one by one; a table's error is in its receipt."""
     return MaintenanceReceipt(
         maintenance_id=order.maintenance_id,
         pipeline=order.pipeline,
@@ -61,13 +61,13 @@ def _maintained(
             done = msgspec.structs.replace(
                 done, vacuumed=files.vacuum(order.thresholds.vacuum_hours)
             )
-    except Exception as error:  # noqa: BLE001  the other tables go on
+    except Exception as error:  # noqa: BLE001  the other tables continue
         done = _failed(done, unexpected(error, f"maintaining {table.table}"))
     return msgspec.structs.replace(done, seconds=round(time.monotonic() - began, 3))
 
 
 def _rewritten(spark: SparkSession, order: MaintenanceOrder, table: MaintainedTable) -> TableUpkeep:
-    """Look at the table's files, and rewrite them if it pays."""
+    """Measure the table's files, and rewrite them if it pays."""
     thresholds = order.thresholds
     target = open_target(spark.newSession(), table.target)
     files, seen = target.files, target.look()
@@ -79,7 +79,7 @@ def _rewritten(spark: SparkSession, order: MaintenanceOrder, table: MaintainedTa
     remember(target, seen, order.incarnation)
     before = files.measure(thresholds)
     if mode_of_properties(properties) is Mode.APPEND:
-        # Putting files together would not keep the order of changes that each of them has.
+        # Combined files would lose the order of changes that each of them has.
         return TableUpkeep(table.table, Upkeep.LEFT, _LOG, before=before)
     decision = decide(before, thresholds, named=order.named)
     if not decision.rewrite:
@@ -113,7 +113,7 @@ def _failed(done: TableUpkeep, error: TidelineError) -> TableUpkeep:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The spark-submit entry point; returns the exit status."""
+    """Run as the spark-submit entry point; return the exit status."""
     parser = argparse.ArgumentParser(description="run one maintenance order")
     parser.add_argument("--order", required=True, help="the order's address")
     parser.add_argument("--receipt", required=True, help="where the receipt is put")

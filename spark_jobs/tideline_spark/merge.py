@@ -1,7 +1,7 @@
-"""Runs merge plans: parts in, one commit per table, a receipt out.
+"""Runs merge plans: reads parts, makes one commit per table, and writes a receipt.
 
-``spark-submit merge.py --plan URL --receipt URL`` runs one plan; `run_plan` serves a session that
-stays. The addresses are read and written through Spark's file system. Exit status: 0 when every
+``spark-submit merge.py --plan URL --receipt URL`` runs one plan; `run_plan` serves a long-lived
+session. The addresses are read and written through Spark's file system. Exit status: 0 when every
 table is applied, 1 when one failed or was refused (the receipt says why), 2 without a receipt.
 """
 
@@ -43,15 +43,15 @@ def run_plan(
     tables_at_once: int | None = None,
     on_point: Callable[[str], None] = lambda point: None,
 ) -> Receipt:
-    """Merge every table of ``plan``; what went wrong with a table, whatever it was, is in its
-    receipt, and the others go on.
+    """Merge every table of ``plan``; any error of a table is in its receipt, and the others
+    continue.
 
-    A lost race is run again up to ``retries_max`` times, what waiting can mend for ``retry_s``.
-    ``tables_at_once`` are merged side by side; None: one for each core.
+    A lost race is retried up to ``retries_max`` times, a transient failure for ``retry_s``.
+    ``tables_at_once`` are merged in parallel; None: one for each core.
 
     May be run twice, killed or raced: each table is brought to ``b`` once. ``on_point`` is called
-    with ``before-commit`` and ``after-commit`` around each table's commit, by the thread that
-    makes it.
+    with ``before-commit`` and ``after-commit`` around each table's commit, in the committing
+    thread.
     """
 
     began = time.monotonic()
@@ -95,13 +95,13 @@ def _describe_idle(spark: SparkSession, plan: Plan) -> Iterator[str]:
             continue
         try:
             describe_idle(spark, planned)
-        except Exception as error:  # noqa: BLE001  the other tables go on
+        except Exception as error:  # noqa: BLE001  the other tables continue
             why = unexpected(error, f"describing {planned.table}")
             yield f"{why.message}; the next merge does it again"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The spark-submit entry point; returns the exit status."""
+    """Run as the spark-submit entry point; return the exit status."""
     parser = argparse.ArgumentParser(description="run one merge plan")
     parser.add_argument("--plan", required=True, help="the plan's address")
     parser.add_argument("--receipt", required=True, help="where the receipt is put")
@@ -128,8 +128,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _record(spark: SparkSession, plan: Plan, receipt: Receipt) -> None:
-    """Put the run on record, before its receipt: one that is killed in between is run again, and
-    repeats its figures."""
+    """Record the run before its receipt: a run killed in between is repeated with the same
+    figures."""
     ended_us = time.time_ns() // 1_000
     key = layout.run_key(plan.pipeline, ended_us, plan.plan_id)
     run = with_checksum(encode_run(run_of(receipt, ended_us)))

@@ -1,11 +1,10 @@
-"""Parquet files of ours, whatever their columns are called and whatever is said of them.
+"""Reads our Parquet files correctly for any column names and comments.
 
-Spark hands the wanted columns to its reader as JSON in Hadoop's configuration, which puts other
-things in the place of ``${…}`` when that is read: an environment variable (``${env.HOME}``), a
-property of Java's (``${user.name}``), another setting, such as a store's secret. A column of such a
-name would be sought under another one, not found, and be NULL, or be another column's. Hadoop
-substitutes from the left and stops at the first reference that nothing is known of; so one stands
-in front.
+Spark passes the wanted columns to its reader as JSON in Hadoop's configuration, which substitutes
+``${…}`` on reading: an environment variable (``${env.HOME}``), a Java property (``${user.name}``),
+or another setting, such as a store's secret. A column with such a name would be looked up under
+another one, and be NULL or another column's. Hadoop substitutes from the left and stops at the
+first unknown reference; so one is put in front.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from tideline_spark.schemas import column as col
 _REFERENCE = "${"
 _FIRST = "_tl_as_written"
 _UNKNOWN = "${tideline-names-are-data}"
-"""Nobody has a setting, a property or a variable of this name."""
+"""No setting, property or variable has this name."""
 
 
 def comment_text(text: str) -> str:
@@ -31,13 +30,13 @@ def comment_text(text: str) -> str:
 def read_parquet(
     session: SparkSession, schema: types.StructType, addresses: Sequence[str]
 ) -> DataFrame:
-    """The rows of the files at ``addresses`` (paths of Spark's, no patterns) in the columns of
-    ``schema``; one that a file lacks is NULL."""
+    """Read the files at ``addresses`` (Spark paths, no patterns) in the columns of ``schema``; a
+    column that a file lacks is NULL."""
     # The addresses are names, not patterns, whatever characters the store's url has.
     reader = session.read.option("__globPaths__", "false")
     if not any(_REFERENCE in field.name for field in schema.fields):
         return reader.schema(schema).parquet(*addresses)
-    # No file has this column. That it is NULL is asked of every row, or nobody would ask for it.
+    # No file has this column. Every row is filtered by its NULL, or Spark would not request it.
     first = types.StructField(_FIRST, types.BooleanType(), metadata={"as": _UNKNOWN})
     frame = reader.schema(types.StructType([first, *schema.fields])).parquet(*addresses)
     return frame.where(col(_FIRST).isNull()).drop(_FIRST)

@@ -1,4 +1,4 @@
-"""Reads the parts that a plan names, and checks that they hold what the chain says they hold.
+"""Reads the parts that a plan names, and checks their counts against the chain.
 
 Invariant: nothing is merged unless every part was read with exactly the counts of its manifest.
 """
@@ -42,7 +42,7 @@ _SAID_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What was counted in one part."""
+    """The counts of one part."""
 
     operations: Mapping[str, int]
     first_seq: int
@@ -54,7 +54,7 @@ class _Content:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Of a part's changes (not its dumped rows) with a commit time: how many, oldest, newest."""
+    """The number, oldest and newest of a part's changes with a commit time; no dumped rows."""
 
     changes: int
     oldest_us: int
@@ -63,7 +63,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The parts held what they should: ``rows`` in all; ``times`` by `identity` of part."""
+    """Parts that passed the check: ``rows`` in all; ``times`` by `identity` of part."""
 
     rows: int
     times: Mapping[str, Times]
@@ -76,12 +76,11 @@ def read_changes(
     stands: TargetColumns = AS_THE_SOURCE,
     frames: Mapping[str, DataFrame] | None = None,
 ) -> DataFrame:
-    """All rows of the plan's parts in the columns of ``plan.schema``.
+    """Read all rows of the plan's parts in the columns of ``plan.schema``.
 
     Columns: the table's, ``_tl_seq``, ``_tl_op``, ``_tl_ts``, ``_tl_unchanged``, ``_tl_overflow``
-    and, if any part has them, the before-keys. ``stands``: how the target's columns are other than
-    the source's; ``plan.schema`` is the target's then. ``frames``: the rows by schema, where they
-    have been read already.
+    and, if any part has them, the before-keys. ``stands``: how the target's columns differ from the
+    source's; ``plan.schema`` is the target's then. ``frames``: the rows by schema, if already read.
     """
     if frames is None:
         frames = by_schema(session, store_url, plan)
@@ -97,22 +96,22 @@ def read_changes(
 
 
 def _union(one: DataFrame, other: DataFrame) -> DataFrame:
-    """Rows of both; a before-key that only one has is NULL in the other's."""
+    """Return the rows of both; a before-key that only one has is NULL in the other's."""
     return one.unionByName(other, allowMissingColumns=True)
 
 
 def check_parts(session: SparkSession, store_url: str, plan: TablePlan) -> Checked:
-    """Count every part and compare. CorruptData names what differs."""
+    """Count every part and compare. Raises CorruptData naming what differs."""
     frames = [_countable(frame, plan) for frame in by_schema(session, store_url, plan).values()]
     return compare(plan, _count(reduce(DataFrame.unionByName, frames)) if frames else ())
 
 
 def compare(plan: TablePlan, grouped: Iterable[Any]) -> Checked:
-    """What the parts hold, from what was counted: a row for each file and operation, with the
-    columns `FILE`, ``_tl_op``, `COUNTED`, ``first``, ``last`` (sequences), ``_tl_unchanged``,
-    `BEFORE` (rows that have one), and of changes ``timed``, ``oldest``, ``newest`` (µs).
+    """Compare the counts with the manifests. ``grouped`` has a row for each file and operation:
+    `FILE`, ``_tl_op``, `COUNTED`, ``first``, ``last`` (sequences), ``_tl_unchanged``, `BEFORE`
+    (rows that have one), and for changes ``timed``, ``oldest``, ``newest`` (µs).
 
-    CorruptData names what differs from the manifests.
+    Raises CorruptData naming what differs from the manifests.
     """
     counted = _contents(grouped)
     times = {name: found.times for name, found in counted.items() if found.times is not None}
@@ -138,7 +137,7 @@ def has_moves(plan: TablePlan) -> bool:
 
 
 def is_log(plan: TablePlan) -> bool:
-    """Whether all that the parts say of a change is wanted, and not only what it led to."""
+    """Return whether the changes themselves are wanted in full, and not only their result."""
     return plan.mode is Mode.APPEND or not plan.schema.key
 
 
@@ -153,9 +152,9 @@ def has_dump(plan: TablePlan) -> bool:
 def fillable_columns(
     changes: DataFrame, plan: TablePlan, *, carried: bool = False
 ) -> tuple[str, ...]:
-    """The columns that some row lacks, in the table's order. Runs a job if any row may lack one.
+    """Return the columns that some row lacks, in table order. Runs a job if any row may lack one.
 
-    ``carried``: whether the target has columns of which no row says anything.
+    ``carried``: whether the target has columns that no row carries.
     """
     if not (has_unchanged(plan) or carried):
         return ()
@@ -167,7 +166,7 @@ def fillable_columns(
 
 
 def by_schema(session: SparkSession, store_url: str, plan: TablePlan) -> dict[str, DataFrame]:
-    """The plan's parts as they are, a frame for each schema, by its fingerprint."""
+    """Read the plan's parts unconverted, a frame for each schema, by its fingerprint."""
     urls: dict[str, list[str]] = {}
     for part in plan.parts:
         urls.setdefault(part.schema, []).append(spark_path(object_url(store_url, part.key)))
@@ -243,7 +242,7 @@ def _together(times: Sequence[Times]) -> Times | None:
 
 
 def identity(path: str) -> str:
-    """What tells one part of a store from another: its prefix's number and its file name."""
+    """Return a part's identity within a store: its prefix's number and its file name."""
     return "/".join(path.rsplit("/", 2)[-2:])
 
 

@@ -1,4 +1,4 @@
-"""Rows of a target that still lack a column's value: how many, and which keys to read again."""
+"""Counts rows of a target that lack a column's value, and lists their keys to read again."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Keys = tuple[tuple[str, ...], ...]
 
 
 def pending_rows(target: DataFrame, schema: TableSchema) -> tuple[int, Keys]:
-    """The number of such rows, and their keys as a dump request gives them.
+    """Return the number of such rows, and their keys in the form of a dump request.
 
-    No keys above `PENDING_KEYS_MAX`: the whole table is to be read again then.
+    No keys above `PENDING_KEYS_MAX`: the whole table must be read again then.
     """
     rows = target.where(col(PENDING).isNotNull())
     texts = [key_text(schema, name) for name in schema.key]
@@ -28,7 +28,7 @@ def pending_rows(target: DataFrame, schema: TableSchema) -> tuple[int, Keys]:
 
 
 def key_text(schema: TableSchema, name: str) -> Column:
-    """A key column as text that the source reads; timestamps are in UTC, the session's zone."""
+    """Return a key column as text for the source; timestamps are in UTC, the session's zone."""
     value = col(name)
     if schema.column(name).logical.kind is Kind.BINARY:
         return F.concat(F.lit("\\x"), F.lower(F.hex(value)))

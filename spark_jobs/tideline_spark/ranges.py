@@ -1,7 +1,7 @@
 """Ranges of keys in an order that Spark shares with the source: of integers, dates, timestamps.
 
 A bound is the source's text of the first key columns, or of all. Texts are ordered by collations
-that Spark does not know, so of a table with such a key no range is told here.
+that Spark does not know, so a table with such a key has no ranges here.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _SHARED = (
     Kind.TIMESTAMP_NTZ,
 )
 RANGES_MAX = 200
-"""Of a sample: with more, rows that the source lacks are not looked for."""
+"""Limit for the ranges of a sample: with more, rows that the source lacks are not searched."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeySpan:
-    """Keys above ``low`` (or, ``low_included``, from it on) up to ``high`` (or before it). None:
+    """Keys above ``low`` (with ``low_included``, from it on) up to ``high`` (or before it). None:
     no bound."""
 
     low: tuple[str, ...] | None
@@ -43,8 +43,8 @@ class KeySpan:
 
 
 def spans_of(session: SparkSession, check: TableCheck) -> Sequence[KeySpan] | None:
-    """The ranges that were read, merged where they meet; None when Spark cannot tell what lies in
-    them, () for the whole table."""
+    """Return the ranges that were read, merged where they meet; () for the whole table, None when
+    Spark cannot decide which keys lie in them."""
     if check.scope is Scope.WHOLE:
         return ()
     if check.scope is Scope.KEYS:
@@ -69,7 +69,7 @@ def spans_of(session: SparkSession, check: TableCheck) -> Sequence[KeySpan] | No
 
 
 def within(frame: DataFrame, schema: TableSchema, spans: Sequence[KeySpan]) -> DataFrame:
-    """The rows of ``frame`` whose key lies in one of ``spans``; all of them for ()."""
+    """Return the rows of ``frame`` whose key lies in one of ``spans``; all of them for ()."""
     if not spans:
         return frame
     return frame.where(_any([_inside(schema, span) for span in spans]))
@@ -87,7 +87,7 @@ def _inside(schema: TableSchema, span: KeySpan) -> Column:
 
 
 def _key(schema: TableSchema, bound: Sequence[str]) -> Column:
-    if len(bound) == 1:  # A plain comparison spares reading files without such keys.
+    if len(bound) == 1:  # A plain comparison skips files without such keys.
         return col(schema.key[0])
     return F.struct(*(col(name) for name in schema.key[: len(bound)]))
 
@@ -103,7 +103,7 @@ def _bound(schema: TableSchema, bound: Sequence[str]) -> Column:
 def _comparable(
     session: SparkSession, schema: TableSchema, bounds: Sequence[Sequence[str]]
 ) -> bool:
-    """Whether Spark reads every bound, and has the source's order for it."""
+    """Return whether Spark can read every bound and orders it as the source does."""
     width = max((len(bound) for bound in bounds), default=0)
     for name in schema.key[:width]:
         if schema.column(name).logical.kind not in _SHARED:

@@ -1,4 +1,4 @@
-"""What schema steps change in the rows of a target, as one update."""
+"""Builds the one update that schema steps need in the rows of a target."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Names = Mapping[str, tuple[str, ...]]
 
 
 def refill_rows(schema: types.StructType, stands: TargetColumns, mode: Mode) -> RowUpdate | None:
-    """The update that ``stands.refill`` asks for; None when no row can be concerned.
+    """Return the update that ``stands.refill`` requires; None when no row can be concerned.
 
-    Every row that is there is older than the steps. Of a history only versions that are open get
-    defaults: the others are past. What is copied is in both columns, of the past, too.
+    Every existing row is older than the steps. In a history only open versions get defaults: the
+    others are past. Copied values are in both columns, also in past versions.
     """
     refill, held = stands.refill, {field.name: field.dataType for field in schema.fields}
     values = {n: _default(*fill, held[n]) for n, fill in refill.fills.items() if n in held}
@@ -57,7 +57,7 @@ def refill_rows(schema: types.StructType, stands: TargetColumns, mode: Mode) -> 
 
 
 def _default(added: str, default: str, held: types.DataType) -> str:
-    """A constant of the type that the column was added with, in the type that it has."""
+    """Return a default as a constant of the added column's type, cast to its present type."""
     if added and parse_type(added).kind is Kind.BINARY:
         return f"unhex({literal(default)})"
     first = field_of("", added).dataType if added else held

@@ -1,7 +1,7 @@
-"""Has a table's properties repeat what our last commit says of where it stands.
+"""Repeats in a table's properties the position that our last commit recorded.
 
-A format removes old commits from a table's log once newer ones are there. A table that nothing is
-merged into, and that is maintained, would no longer tell which manifest it has applied.
+A format removes old commits from a table's log once there are newer ones. A table that is
+maintained but not merged into would then no longer record which manifest it has applied.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from tideline_spark.formats.base import Target
 from tideline_spark.formats.state import TargetVersion
 
 WEEK_US = 7 * 24 * 3600 * 1_000_000
-"""Commits younger than this are left to the log, which has them for a month by default."""
+"""Age up to which commits are left to the log, which keeps them for a month by default."""
 
 
 def remember(table: Target, seen: TargetVersion, incarnation: str) -> None:
-    """Set the property, where our last commit of this ``incarnation`` is old and it says something
-    else. A table whose log has none is left."""
+    """Set the property where our last commit of this ``incarnation`` is old and differs from it.
+    Does nothing for a table whose log has no such commit."""
     for commit in seen.commits():
         stamp = commit.stamp
         if stamp is None or stamp.incarnation != incarnation:

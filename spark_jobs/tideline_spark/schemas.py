@@ -1,4 +1,4 @@
-"""Logical types in Spark's words, and identifiers.
+"""Maps logical types to Spark types, and quotes identifiers.
 
 Every identifier that reaches SQL or a column expression passes `quote`, here and nowhere else.
 """
@@ -24,7 +24,7 @@ TX = "_tl_tx"
 IMAGE = "_tl_image"
 IMAGE_OVERFLOW = "_tl_image_overflow"
 LOG_COLUMNS = (TX, IMAGE, IMAGE_OVERFLOW)
-"""What of a part only a change log keeps."""
+"""The columns of a part that only a change log keeps."""
 
 STRING_MAP = types.MapType(types.StringType(), types.StringType())
 STRING_LIST = types.ArrayType(types.StringType())
@@ -34,7 +34,7 @@ WAREHOUSE_COLUMNS: Mapping[str, types.DataType] = {
     OVERFLOW: STRING_MAP,
     PENDING: STRING_LIST,
 }
-"""What every warehouse table has after the source's columns."""
+"""The columns of every warehouse table after the source's columns."""
 
 _SPARK: Mapping[Kind, types.DataType] = {
     Kind.BOOLEAN: types.BooleanType(),
@@ -53,35 +53,35 @@ _SPARK: Mapping[Kind, types.DataType] = {
 
 
 def spark_type(logical: LogicalType) -> types.DataType:
-    """The Spark type that holds every value of ``logical`` unaltered."""
+    """Return the Spark type that holds every value of ``logical`` unaltered."""
     if logical.kind is Kind.DECIMAL:
         return types.DecimalType(logical.precision, logical.scale)
     return _SPARK[logical.kind]
 
 
 def field_of(name: str, logical: str) -> types.StructField:
-    """A column of the logical type that a document names."""
+    """Return a column of the logical type that a document names."""
     return types.StructField(name, spark_type(parse_type(logical)))
 
 
 def quote(name: str) -> str:
-    """``name`` as one identifier of Spark SQL and of column expressions."""
+    """Quote ``name`` as one identifier of Spark SQL and of column expressions."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def literal(text: str) -> str:
-    """``text`` as a string literal of Spark SQL (its backslash escapes included)."""
+    """Quote ``text`` as a string literal of Spark SQL (its backslash escapes included)."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def column(name: str, *, of: str | None = None) -> Column:
-    """The column called exactly ``name``, of the relation with alias ``of``."""
+    """Return the column called exactly ``name``, of the relation with alias ``of``."""
     return F.col(quote(name) if of is None else f"{of}.{quote(name)}")
 
 
 def part_schema(schema: TableSchema, *, moved: bool, log: bool = False) -> types.StructType:
-    """The columns of a part as they are read; ``moved``: with before-keys; ``log``: with all that
-    a part can have."""
+    """Return the columns of a part to read; ``moved``: with before-keys; ``log``: with all that a
+    part can have."""
     fields = [
         types.StructField(SEQ, types.LongType()),
         types.StructField(OP, types.StringType()),
@@ -105,13 +105,13 @@ def part_schema(schema: TableSchema, *, moved: bool, log: bool = False) -> types
 
 
 def no_rows(session: SparkSession, schema: types.StructType) -> DataFrame:
-    """A frame without rows; from a list Spark would start a Python worker for it."""
+    """Return a frame without rows; Spark would start a Python worker for an empty list."""
     nothing = [F.lit(None).cast(one.dataType).alias(one.name) for one in schema.fields]
     return session.range(0).select(*nothing)
 
 
 def logical_of(data_type: types.DataType) -> LogicalType | None:
-    """The logical type whose values ``data_type`` holds; None for a type that is not ours."""
+    """Return the logical type whose values ``data_type`` holds; None for a type not ours."""
     if isinstance(data_type, types.DecimalType):
         return decimal(data_type.precision, data_type.scale)
     kinds = [kind for kind, known in _SPARK.items() if known == data_type]

@@ -1,7 +1,7 @@
 """The Spark session that merges run in, with every setting that table formats and our parts need.
 
-What is set here is measured, or needed for right values: timestamps are read and written as they
-are (no calendar rebase, no INT96), names are told apart by case, missing or torn files are errors.
+Each setting is measured, or needed for correct values: timestamps are read and written unchanged
+(no calendar rebase, no INT96), names are case-sensitive, missing or torn files are errors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",
     "spark.sql.ansi.enabled": "true",
-    # Names and defaults of columns are in statements: ${env:…} in one is what it says, and no more.
+    # Names and defaults of columns are in statements: ${env:…} in one must not be substituted.
     "spark.sql.variable.substitute": "false",
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -35,13 +35,13 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
-    # Pages of parts have checksums: without this nobody would look at them.
+    # Pages of parts have checksums: without this they would not be checked.
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
-    # Each call of an API function would tell Java from which line of ours it comes.
+    # Each call of an API function would report its calling line to Java.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 SMALL: Mapping[str, str] = {
-    # Each stage would be a job of its own, and its plan made again behind it.
+    # Each stage would be a separate job, and be followed by replanning.
     "spark.sql.adaptive.enabled": "false",
     # To compile a statement takes longer than to interpret it for so few rows.
     "spark.sql.codegen.wholeStage": "false",
@@ -50,7 +50,7 @@ SMALL: Mapping[str, str] = {
     # To broadcast a side of a join is a job.
     "spark.sql.autoBroadcastJoinThreshold": "-1",
 }
-"""For a session of its own in which a few local rows are merged into a small table. Measured: 20
+"""Settings for a session in which a few local rows are merged into a small table. Measured: 20
 such merges take half of the CPU, and 8 jobs each instead of 22."""
 
 TABLES_AT_ONCE_MAX = 16
@@ -61,14 +61,14 @@ _JAVA_NAMES = (
     "org.apache.hadoop.fs",
     "org.apache.spark.sql.classic",
 )
-"""What PySpark and we look up again and again in Java. Py4J asks each time, part by part, and Java
-looks through 300 jars for a class of that name before it says that it is a package."""
+"""Java names that PySpark and we look up repeatedly. Py4J asks each time, part by part, and Java
+searches 300 jars for a class of that name before it finds that it is a package."""
 _TALKATIVE = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-"""Loggers of PySpark's own, which write an error's whole text to stderr, row values and all."""
+"""PySpark's loggers that write an error's whole text, row values included, to stderr."""
 _DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Spark's errors can quote row values, and are thrown at us besides being logged.
+    # Spark's errors can quote row values, and reach us as exceptions in addition to the log.
     "spark.log.level": "FATAL",
 }
 _LOCAL: Mapping[str, str] = {**LOCAL, "spark.driver.extraJavaOptions": "-XX:+UseParallelGC"}
@@ -84,13 +84,13 @@ def make_session(
     java_options: str | None = None,
     others: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """The session of this process, made if there is none yet.
+    """Return the session of this process, made if there is none yet.
 
     ``master``, ``driver_memory`` and ``jars`` (the table formats') are for a process that starts
     its own JVM; under ``spark-submit`` its own options give them, and None leaves them alone. A
     local master listens on loopback only and shuffles into two partitions, unless set otherwise
     there. ``scratch`` is where Spark spills; ``java_options`` go to a JVM that is started here
-    (`tideline.local_spark.SHORT_LIVED`). ``others`` are settings of Spark's that ours leave open.
+    (`tideline.local_spark.SHORT_LIVED`). ``others`` are Spark settings that ours do not cover.
     Raises Misconfigured where Spark lacks what a table format needs.
     """
     builder = SparkSession.Builder().appName(app_name)
@@ -132,7 +132,7 @@ def _check(session: SparkSession, one: TableFormat) -> None:
 
 
 def remember(jvm: object, names: Iterable[str]) -> None:
-    """Have ``jvm``, Py4J's view of Java's names, keep what it finds under each part of these."""
+    """Make ``jvm``, Py4J's view of Java's names, cache what it finds for each part of ``names``."""
     for name in names:
         found = jvm
         for part in name.split("."):
@@ -142,9 +142,9 @@ def remember(jvm: object, names: Iterable[str]) -> None:
 
 
 def side_by_side(spark: SparkSession, wanted: int | None) -> int:
-    """How many tables are worked on at once: ``wanted``, or as many as Spark has cores.
+    """Return the number of tables to process at once: ``wanted``, or as many as Spark has cores.
 
-    Planning, which is most of a small merge, is done by this process alone, whatever the cluster.
+    Planning, which is most of a small merge, is done by this process alone on any cluster.
     """
     if wanted is not None:
         return wanted
@@ -162,6 +162,6 @@ def end_session(spark: SparkSession) -> None:
 
 
 def _submitted() -> dict[str, str]:
-    """What ``spark-submit`` was told: its process holds the settings, not this one."""
+    """Return the settings given to ``spark-submit``, whose process holds them, not this one."""
     SparkContext._ensure_initialized()
     return dict(SparkConf().getAll())

@@ -1,7 +1,7 @@
-"""What a commit of ours says of itself, and what is noted beside it for when the log forgets.
+"""Makes the commit metadata of our commits, and its copy in table properties for a shortened log.
 
-Changes by others stay said, commit after commit, until a full dump that began after they were found
-is merged; in a table that keeps the past, of which no dump tells, until it is built anew.
+Changes by others stay recorded, commit after commit, until a full dump that began after they were
+found is merged. In a table that keeps the past, which no dump proves, they stay until a rebuild.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _CHANGES_MAX = 20
 
 
 def unproven(snapshot: TargetSnapshot, since: SinceOurs) -> tuple[str, ...]:
-    """What others have changed that nothing has healed so far, the newest last."""
+    """Return the changes by others that nothing has repaired so far, the newest last."""
     return (*_earlier(snapshot, since).changes, *since.external)[-_CHANGES_MAX:]
 
 
 def stamp_of(plan: Plan, table: TablePlan, snapshot: TargetSnapshot, since: SinceOurs) -> Stamp:
-    """The stamp of the commit that brings ``table``, as ``snapshot`` shows it, to its end."""
+    """Return the stamp of the commit that brings ``table`` from ``snapshot`` to its end."""
     before, changed = since.stamp, unproven(snapshot, since)
     found_at = _earlier(snapshot, since).seq
     if since.external:
         found_at = max(found_at, table.a_seq)
     healed_at = None if table.mode.keeps_past else table.floor
-    # Where the log holds our last commit no longer, that may have left some.
+    # Our last commit may have left some, where the log no longer holds it.
     pended = before.pending if before is not None else not table.create
     pending = parts.has_unchanged(table) or (pended and healed_at is None)
     if healed_at is not None and healed_at >= found_at:
@@ -56,8 +56,8 @@ def stamp_of(plan: Plan, table: TablePlan, snapshot: TargetSnapshot, since: Sinc
 def note(
     target: Target, properties: Mapping[str, str], stamp: Stamp, slipped: tuple[str, ...]
 ) -> None:
-    """Have the table's ``properties`` say what ``stamp``, which is committed, says of others'
-    changes, and ``slipped``, which it could not know; a commit only where that is news."""
+    """Record in the table's ``properties`` others' changes: those of the committed ``stamp``, and
+    ``slipped``, which it could not know. Commits only where that is new."""
     found = Unproven((*stamp.unproven, *slipped)[-_CHANGES_MAX:], stamp.unproven_seq)
     if slipped:
         found = Unproven(found.changes, stamp.seq)
@@ -69,7 +69,7 @@ def note(
 
 
 def _earlier(snapshot: TargetSnapshot, since: SinceOurs) -> Unproven:
-    """What our last commit said, or the table's properties where the log has lost that."""
+    """Return our last commit's record, or the table's properties where the log has lost it."""
     if since.stamp is not None:
         return Unproven(since.stamp.unproven, since.stamp.unproven_seq)
     return Unproven.parse(snapshot.properties.get(UNPROVEN_PROPERTY))

@@ -1,4 +1,4 @@
-"""Where a target stands, seen from a plan: whose it is, how it is kept, how far it is."""
+"""Compares a target with a plan: owner, mode and applied position."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _NOT_OURS = "remove or move it to have it built again, or name another warehouse
 def check_owner(
     properties: Mapping[str, str], owner: Owner, url: str, hint: str = _NOT_OURS
 ) -> None:
-    """Raise Misconfigured where the table at ``url`` is another pipeline's, or a stranger's."""
+    """Raise Misconfigured where the table at ``url`` is another pipeline's, or of none."""
     if owner_of(properties) != owner:
         raise Misconfigured(f"the table at {url} is not this pipeline's {owner[-1]}", hint=hint)
 
 
 def check_mode(table: TablePlan, snapshot: TargetSnapshot) -> None:
-    """Raise Misconfigured where the plan is for another mode, or would replace a kept past."""
+    """Raise Misconfigured where the plan has another mode, or would replace a kept history."""
     if not snapshot.exists:
         return
     if table.create and snapshot.mode.keeps_past:
@@ -44,7 +44,7 @@ def check_mode(table: TablePlan, snapshot: TargetSnapshot) -> None:
 
 
 def begins_here(table: TablePlan, snapshot: TargetSnapshot, applied: int | None) -> bool:
-    """Whether the target stands where the plan begins."""
+    """Return whether the target stands where the plan begins."""
     if snapshot.exists and snapshot.build != table.build:
         return False
     if newest_generation(snapshot.applied, table.app_id, table.build) > table.generation:
@@ -55,8 +55,8 @@ def begins_here(table: TablePlan, snapshot: TargetSnapshot, applied: int | None)
 
 
 def astray(table: TablePlan, applied: int | None, since: SinceOurs) -> str | None:
-    """Why the target has not applied the chain that the plan is of; None where it has, as far as
-    its log and the plan tell."""
+    """Return why the target has not applied the plan's chain; None where it has, as far as its log
+    and the plan show."""
     stamp = since.stamp
     known = {table.a: table.a_digest, table.b: table.b_digest}.get(applied or 0, "")
     if stamp is None or not (stamp.digest and known) or stamp.b != applied:
@@ -67,7 +67,7 @@ def astray(table: TablePlan, applied: int | None, since: SinceOurs) -> str | Non
 
 
 def check_not_set_back(table: TablePlan, since: SinceOurs) -> None:
-    """Raise CorruptData where a RESTORE took back what is applied and the plan does not heal it."""
+    """Raise CorruptData where a RESTORE undid applied changes that the plan does not rewrite."""
     if since.went_back and table.mode.keeps_past:
         raise CorruptData(
             f"the target of {table.table} was set back (RESTORE), and lacks what it kept since",
@@ -82,7 +82,7 @@ def check_not_set_back(table: TablePlan, since: SinceOurs) -> None:
 
 
 def standing_stamp(stamp: Stamp, table: TablePlan, changed: tuple[str, ...]) -> Stamp:
-    """What a commit says that moves no rows, where others have changed data since ours."""
+    """Return the stamp of a commit that moves no rows, where others changed data since ours."""
     return replace(
         stamp,
         b=table.a,

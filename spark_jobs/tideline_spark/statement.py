@@ -1,8 +1,8 @@
 """The one MERGE that brings a table from manifest a to manifest b, as Spark SQL.
 
-The source view is what `fold` puts out: one row per key. A target row is overwritten when it
-is older, and also when its sequence lies above what is applied or is absent: such a row is damaged
-and must not shield itself. In a plan with a floor, rows that the source no longer has are deleted.
+The source view is the output of `fold`: one row per key. A target row is overwritten when it is
+older, and also when its sequence is absent or above the applied one: such a row is damaged and must
+not shield itself. In a plan with a floor, rows that the source no longer has are deleted.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def merge_rows(
     dropped: Sequence[str] = (),
     carried: Sequence[str] = (),
 ) -> RowMerge:
-    """The merge of ``view``, as SQL names it.
+    """Return the merge of ``view``, a name in SQL.
 
     ``fillable``: the columns that rows of the view may lack; () for a view without `UNKNOWN`.
-    ``dropped``: columns of the target that the source has no longer. They become NULL, so that one
-    that the source adds again later does not show what it was before. ``carried``: columns that
-    only the target has: what is not known of them is not asked for.
+    ``dropped``: columns of the target that the source dropped. They become NULL, so that a column
+    that the source adds again later does not show old values. ``carried``: columns that only the
+    target has: their unknown values are not requested.
     """
     columns = plan.schema.column_names
     damaged = f"({of_target(SEQ)} > {plan.a_seq} OR {of_target(SEQ)} IS NULL)"
@@ -62,15 +62,15 @@ def merge_rows(
 
 
 def delete_rows(plan: TablePlan, view: str) -> RowMerge:
-    """Deletes the target's rows whose key is in ``view``."""
+    """Return the deletion of the target's rows whose key is in ``view``."""
     same = " AND ".join([*_same_key(plan), *key_bounds(plan, f"{TARGET}.")])
     return RowMerge(view, same, (RowClause(),))
 
 
 def key_bounds(plan: TablePlan, prefix: str = "") -> list[str]:
-    """Literal bounds of the keys in the plan's parts, which spare reading files without such keys.
+    """Return literal bounds of the keys in the plan's parts, to skip files without such keys.
 
-    Empty when they are not known. ``prefix`` is put before the column's name.
+    Empty when they are unknown. ``prefix`` is put before the column's name.
     """
     if plan.key_min is None or plan.key_max is None:
         return []
@@ -82,7 +82,7 @@ def key_bounds(plan: TablePlan, prefix: str = "") -> list[str]:
 
 
 def _condition(plan: TablePlan) -> str:
-    """Equal keys within bounds; a plan with a floor looks at every row of the target anyway."""
+    """Return equal keys within bounds; a plan with a floor reads every row of the target anyway."""
     bounds = [] if plan.floor is not None else key_bounds(plan, f"{TARGET}.")
     return " AND ".join([*_same_key(plan), *bounds])
 
@@ -109,14 +109,14 @@ def _unknown(name: str) -> str:
 
 
 def _updated(name: str, fillable: Sequence[str]) -> str:
-    """A column's new value: the row's own, or the target's where the log did not carry it."""
+    """Return a column's new value: the row's, or the target's where the log did not carry it."""
     if name not in fillable:
         return of_source(name)
     return f"CASE WHEN {_unknown(name)} THEN {of_target(name)} ELSE {of_source(name)} END"
 
 
 def _overflow(fillable: Sequence[str]) -> str:
-    """The row's own texts, and the target's for columns that keep the target's value."""
+    """Return the row's texts, and the target's for columns that keep the target's value."""
     own = of_source(OVERFLOW)
     if not fillable:
         return own
@@ -129,7 +129,7 @@ def _overflow(fillable: Sequence[str]) -> str:
 
 
 def _still_pending(fillable: Sequence[str]) -> str:
-    """On a row that exists: what the row misses, and what it keeps of a target that misses it."""
+    """Return an existing row's pending columns: those it lacks, and those the target lacks too."""
     if not fillable:
         return "cast(NULL as array<string>)"
     kept = (
@@ -140,7 +140,7 @@ def _still_pending(fillable: Sequence[str]) -> str:
 
 
 def _newly_pending(fillable: Sequence[str], carried: Sequence[str]) -> str:
-    """On a new row: there is no target's value to keep."""
+    """Return a new row's pending columns: there is no target value to keep."""
     if not fillable:
         return "cast(NULL as array<string>)"
     names = (

@@ -1,4 +1,4 @@
-"""What is known of a range of changes before its versions are made, and the columns passed on."""
+"""The properties of a range of changes before its versions are made, and the columns passed on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEED = "s"
 """The operation of a version that was open when the range began."""
 ARRIVED = "_tl_arrived"
 BEGINS = "_tl_begins"
-"""Whether a row begins a life: a run of a key's rows that one row of the source produced."""
+"""Column: the row begins a life, a run of a key's rows that one row of the source produced."""
 LIFE = "_tl_life"
 NEXT = "_tl_next"
 NEXT_TS = "_tl_next_ts"
@@ -30,12 +30,12 @@ END = "_tl_end"
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What is known of the changes: the schema they are in, whether any of them changes a key,
-    the columns that some of them or of the seeds lack, the ends, and whether there are dumped rows.
+    """The properties of the changes: their schema, whether any of them changes a key, the columns
+    that some of them or of the seeds lack, the ends, and whether there are dumped rows.
 
     ``unasked``: columns that only the target has; they are never pending. ``until``: those of them
-    whose value a later version does not have, with the sequence from which on the source had none.
-    ``came``: columns with a default, and the sequence since which versions have it.
+    whose value later versions lack, with the sequence at which the source dropped them. ``came``:
+    columns with a default, and the sequence since which versions have it.
     """
 
     schema: TableSchema

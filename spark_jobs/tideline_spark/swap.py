@@ -1,13 +1,12 @@
-"""Puts a table that was built anew into the place of the live one, in one commit.
+"""Replaces the live table by the rebuilt one, in one commit.
 
 In order: both must stand at the swap's manifest, they are compared, and the live table is replaced
-by the other's rows. One that cannot go on from an earlier manifest is not compared. The live table
+by the other's rows. A live table that cannot continue from an earlier manifest is not compared. It
 is named by its path, so its readers see the old rows or the new ones. Old versions stay in its log.
-Plans for the table as it was are refused from then on, because they name another build.
+Plans for the former table are refused from then on, because they name another build.
 
-What others commit to the live table before the swap has it compared again; what comes while
-the commit is under way has that refused, and it is tried again; what slips in between is
-looked for afterwards, and named.
+A commit by others to the live table before the swap causes another comparison. One during the swap
+commit causes a conflict and a retry. One that slips in between is found afterwards and reported.
 """
 
 from __future__ import annotations
@@ -46,19 +45,19 @@ _VIEW = "tideline_rebuilt"
 
 
 def _our_properties(beside: TargetSnapshot) -> dict[str, str]:
-    """What the rebuilt table's properties say of its rows, for the live table to say."""
+    """Return the rebuilt table's properties about its rows, for the live table."""
     found = {n: v for n, v in beside.properties.items() if n.startswith("tideline.")}
-    found.pop(DESCRIPTION_PROPERTY, None)  # It tells of columns, which are described behind this.
+    found.pop(DESCRIPTION_PROPERTY, None)  # It describes columns, which are described later.
     if COLUMNS_PROPERTY in found:
-        # The rows have what their columns' steps left to be filled in; the live table's own log
-        # does not know that they do.
+        # The rows already have the values that the column steps left to fill in; the live table's
+        # own log does not record that.
         stands = TargetColumns.parse(found[COLUMNS_PROPERTY])
         found[COLUMNS_PROPERTY] = replace(stands, refill=type(stands.refill)()).text()
     return found
 
 
 class SwapRun:
-    """One swap of a plan, in a session of its own."""
+    """One swap of a plan, in its own session."""
 
     def __init__(
         self,
@@ -77,7 +76,7 @@ class SwapRun:
         self._on_point = on_point
 
     def run(self, patience: Patience) -> TableReceipt:
-        """The swap's receipt, whatever happens; a lost race is run again from the start."""
+        """Swap and return the receipt in every case; a lost race is retried from the start."""
         began = time.monotonic()
         tried = try_until(self._attempt, patience, f"swapping {self._swap.table}")
         receipt = tried.result
@@ -122,7 +121,7 @@ class SwapRun:
         check_owner(snapshot.properties, owner, url, "run `tideline rebuild` again")
 
     def _not_here(self, live: TargetSnapshot) -> str | None:
-        """Why the live table is not the one that the plan knows."""
+        """Return why the live table is not the plan's; None if it is."""
         swap = self._swap
         if live.build != swap.live_build:
             return f"it was built anew meanwhile (rebuild {live.build})"
@@ -139,10 +138,10 @@ class SwapRun:
     def _compared(
         self, live: TargetSnapshot, beside: TargetSnapshot
     ) -> tuple[Mapping[str, int], list[str]]:
-        """The differences, and the columns that the live table alone has values of.
+        """Return the differences, and the columns in which only the live table has values.
 
-        One that stands elsewhere holds what was: its rows give way to what came after, and, to
-        another generation, its columns as well.
+        A live table that stands elsewhere holds an older state: its rows are replaced by later
+        ones and, for another generation, its columns as well.
         """
         swap = self._swap
         if swap.live_b is None:
@@ -153,7 +152,7 @@ class SwapRun:
         return {}, self._lost_columns(live, beside) if older == newer else []
 
     def _differences(self, live: TargetSnapshot, beside: TargetSnapshot) -> Mapping[str, int]:
-        """Not of columns that the live table, by the settings, does not have as the source does."""
+        """Return the differences, except in columns that by the settings differ from the source."""
         swap = self._swap
         stands = TargetColumns.parse(live.properties.get(COLUMNS_PROPERTY))
         apart = {*stands.away, *stands.narrow}
@@ -166,9 +165,9 @@ class SwapRun:
         )
 
     def _lost_columns(self, live: TargetSnapshot, beside: TargetSnapshot) -> list[str]:
-        """The columns that the source has no longer, and of which only the live table has values.
+        """Return columns dropped by the source in which only the live table has values.
 
-        Who switches an archive to another mode wants to be rid of what it keeps.
+        A user who switches an archive to another mode wants to discard what it keeps.
         """
         swap = self._swap
         if swap.live_mode in (Mode.HISTORY, Mode.APPEND) and swap.mode is not swap.live_mode:
@@ -213,7 +212,7 @@ class SwapRun:
         return table.since_ours(table.commits(version), app_id)
 
     def _overwritten(self, before: int, version: int) -> tuple[str, ...]:
-        """Commits by others between the comparison and the swap: what they did is undone."""
+        """Find commits by others between the comparison and the swap, which the swap undid."""
         found = []
         for commit in self._live.commits(version - 1):
             if commit.version <= before:
@@ -223,7 +222,7 @@ class SwapRun:
         return tuple(found)
 
     def _clear(self) -> None:
-        """What was built beside is not needed any more; a run that is killed here leaves it."""
+        """Remove the shadow table, which is no longer needed; a run killed here leaves it."""
         for url in (self._swap.beside, *self._swap.superseded):
             remove_folder(self._session, url)
 
@@ -251,8 +250,7 @@ class SwapRun:
         )
 
     def _counted(self, receipt: TableReceipt, version: int) -> TableReceipt:
-        """With the rows that lack values: this receipt is now the one that tells of them, and
-        whoever plans asks for them by it."""
+        """Add the rows that lack values: the planner now requests them from this receipt."""
         swap, mode = self._swap, mode_named(self._swap.mode)
         stamp = self._since_ours(self._live, version, swap.app_id).stamp
         if stamp is None or not (stamp.pending and mode.pends and swap.schema.key):

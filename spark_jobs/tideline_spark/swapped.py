@@ -1,7 +1,7 @@
-"""What a live table still lacks when the rows of the rebuilt one have taken its place.
+"""Completes a live table after the rows of the rebuilt one have replaced its own.
 
-What is swapped is swapped: whatever goes wrong here is a warning. A run that is killed before it
-leaves a table that the next merge describes, and of whose deletion vectors `tideline status` tells.
+The swap is already committed, so a failure here is only a warning. A run killed before this leaves
+a table that the next merge describes, and whose deletion vectors `tideline status` reports.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from tideline_spark.formats.state import TableWords
 
 
 def settle(live: Target, table: str, words: Sequence[TableWords]) -> tuple[str, ...]:
-    """Have the table say of itself what the rebuilt one does, and let readers in that do not know
-    deletion vectors, if it has none now; warnings.
+    """Copy the rebuilt table's description, and admit readers without deletion vectors if the
+    table has none now; return warnings.
 
-    ``words``: what the live table and the rebuilt one said before the swap.
+    ``words``: the descriptions of the live and the rebuilt table before the swap.
     """
     return (
         *_tried(lambda: carry_over(live, *words), f"describing {table}", "merge"),

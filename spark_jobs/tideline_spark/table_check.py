@@ -1,7 +1,7 @@
 """Compares one table of a verification plan with one version of its target.
 
-Invariants: a difference is told only of keys that nothing touched between the chunk and what the
-target has applied; "equal" only when every part held what its manifest says; no value is told.
+Invariants: a difference is reported only for keys that nothing touched between the chunk and the
+target's applied position; "equal" only when every part matched its manifest; no value is reported.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _COUNTED = (MISSING, EXTRA, DIFFERENT, SEQUENCE)
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """What is compared: the chunks' rows, the target's live rows, what was touched between."""
+    """The compared rows: the chunks' rows, the target's live rows, and keys touched in between."""
 
     source: SourceRows
     target: DataFrame
@@ -67,7 +67,7 @@ class _Sides:
 
 @dataclass(frozen=True, slots=True)
 class _Moving:
-    """Keys set aside, and how many of them the source's rows have."""
+    """Keys set aside, and the number of them that the source's rows have."""
 
     count: int = 0
     present: int = 0
@@ -75,7 +75,7 @@ class _Moving:
 
 
 class TableComparison:
-    """One table of one plan, in a session of its own."""
+    """One table of one plan, in its own session."""
 
     def __init__(self, spark: SparkSession, plan: VerifyPlan, check: TableCheck) -> None:
         self._plan = plan
@@ -84,11 +84,11 @@ class TableComparison:
         self._target = open_target(self._session, check.target)
 
     def run(self) -> TableProof:
-        """What came of it; an error is a table that could not be compared."""
+        """Compare and return the result; an error means that the table could not be compared."""
         began = time.monotonic()
         try:
             proof = self._compare()
-        except Exception as error:  # noqa: BLE001  the other tables go on
+        except Exception as error:  # noqa: BLE001  the other tables continue
             proof = self._unproven(unexpected(error, f"verifying {self._check.table}"))
         return msgspec.structs.replace(proof, seconds=round(time.monotonic() - began, 3))
 
@@ -249,7 +249,7 @@ class TableComparison:
 
 
 def _merged(check: TableCheck, mode: Mode) -> TablePlan:
-    """The table as a merge would name it, for what depends on how it is kept."""
+    """Return the table as a merge plan names it, for code that depends on its mode."""
     return TablePlan(
         table=check.table,
         target=check.target,

@@ -1,4 +1,4 @@
-"""Receipts: of a table that a run brought to its plan's end, and of one that it could not."""
+"""Makes the receipts of tables that a run brought to the plan's end, and of those it could not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tideline_spark.pending import Keys
 
 @dataclass(frozen=True, slots=True)
 class RowFigures:
-    """What a run counted."""
+    """The counts of a run."""
 
     read: int = 0
     inserted: int = 0
@@ -24,7 +24,8 @@ class RowFigures:
 
 
 def applied_by_us(table: TablePlan, version: int, rows: RowFigures) -> TableReceipt:
-    """This run's commit brought it to the plan's end; ``version`` is the target's newest one."""
+    """Make the receipt of a table that this run's commit brought to the plan's end; ``version`` is
+    the target's newest one."""
     return TableReceipt(
         table=table.table,
         outcome=Outcome.APPLIED,
@@ -42,7 +43,7 @@ def applied_by_us(table: TablePlan, version: int, rows: RowFigures) -> TableRece
 
 
 def failed(table: TablePlan, error: TidelineError) -> TableReceipt:
-    """``error`` ended it: the target stands where it stood."""
+    """Make the receipt of a table that ``error`` stopped: the target is unchanged."""
     return _failed(table.table, table.a, table.a_seq, error)
 
 
@@ -53,7 +54,8 @@ def failed_swap(swap: PlannedSwap, error: TidelineError) -> TableReceipt:
 def refused(
     table: TablePlan, snapshot: TargetSnapshot, applied: int | None, why: str | None = None
 ) -> TableReceipt:
-    """The plan does not begin where the target stands; or (``why``) is not of its chain."""
+    """Make the receipt of a plan that does not begin where the target stands, or (``why``) is not
+    of its chain."""
     stands = "holds nothing of ours" if applied is None else f"stands at manifest {applied}"
     if snapshot.exists and snapshot.build != table.build:
         stands = f"was built anew since (rebuild {snapshot.build})"

@@ -1,11 +1,11 @@
 """Brings one table of a plan to its end, in one commit.
 
 In order: the target's applied number decides (at or past b: nothing to do; not a: refused), the
-commits by others since ours are looked through, every part is counted against the plan, the schema
+commits by others since ours are inspected, every part is counted against the plan, the schema
 steps are taken, content and number move in one commit, and the number is read back.
 
-Invariants: nothing is committed unless every part held what its manifest says; whatever is killed
-or raced, the plan's rows are applied once; an error names no row's value.
+Invariants: nothing is committed unless every part matched its manifest; the plan's rows are applied
+once even when runs are killed or raced; an error names no row's value.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ AFTER_COMMIT = "after-commit"
 
 
 class TableRun:
-    """One table of one plan, in a session of its own: transaction ids are session settings."""
+    """One table of one plan, in its own session: transaction ids are session settings."""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class TableRun:
         self._lineage: tuple[ColumnLineage, ...] = ()
 
     def run(self, patience: Patience) -> TableReceipt:
-        """The table's receipt, whatever happens; a lost race is run again from the start, and what
-        waiting can mend for as long as ``patience`` says."""
+        """Merge and return the table's receipt in every case. A lost race is retried from the
+        start, a transient failure for as long as ``patience`` allows."""
         began = time.monotonic()
         tried = try_until(self._attempt, patience, f"merging {self._table.table}")
         receipt = tried.result
@@ -143,7 +143,7 @@ class TableRun:
         return self._measured(receipt, after, checked.times)
 
     def _read_parts(self) -> parts.Checked:
-        """Count the plan's parts, in the rows themselves where these are few."""
+        """Count the plan's parts, in the local rows where these are few."""
         session, store_url, table = self._session, self._plan.store_url, self._table
         self._local = read_local(session, store_url, table) if is_small(table) else None
         if self._local is not None:
@@ -153,10 +153,10 @@ class TableRun:
     def _slipped(
         self, after: TargetVersion, stamp: Stamp
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What others changed between the last look at the target and our commit, and warnings.
+        """Find what others changed between the last look at the target and our commit; warnings.
 
-        Every later look at the log sees it, too, for the stamp says what its run knew. It is noted
-        in the table's properties with what is unproven besides.
+        Later looks at the log find it, too, because the stamp records what its run knew. It is
+        recorded in the table's properties with the other unproven changes.
         """
         slipped: tuple[str, ...] = ()
         try:
@@ -170,7 +170,7 @@ class TableRun:
         return slipped, ()
 
     def _describe(self) -> tuple[str, ...]:
-        """Have the target say of itself what the source says; warnings."""
+        """Copy the source's description to the target; return warnings."""
         planned, before = self._described, self._gave_way
         try:
             if planned is not None and not planned.more:
@@ -214,9 +214,9 @@ class TableRun:
         return parts.read_changes(self._session, self._plan.store_url, table, stands, frames)
 
     def _check_still_here(self) -> None:
-        """The format sees what others commit once the statement runs; this, what they did before.
-        Changes since the look at the target are not in the commit's stamp, and not looked for
-        behind the commit."""
+        """Check for commits by others before the statement runs; the format sees later ones.
+        Otherwise changes since the look at the target would be neither in the commit's stamp nor
+        found after the commit."""
         self._on_point(BEFORE_COMMIT)
         now, app = self._target.look(), self._table.app_id
         snapshot = now.snapshot()
@@ -229,7 +229,7 @@ class TableRun:
             raise Overtaken
 
     def _ready(self, snapshot: TargetSnapshot, stamp: Stamp, since: SinceOurs) -> Ready:
-        """The plan in the target's columns, which are those of its end from here on."""
+        """Return the plan in the target's columns, which from here on are those of its end."""
         table = self._table
         if table.create:
             return ready_to_create(table, snapshot)
@@ -255,10 +255,10 @@ class TableRun:
         after: TargetVersion,
         times: Mapping[str, parts.Times] | None = None,
     ) -> TableReceipt:
-        """With how soon the plan's changes were queryable, if it was this plan that made them so.
+        """Add how soon the plan's changes were queryable, if this plan made them so.
 
-        ``times`` are counted anew where they are None. What is committed is committed: that it
-        cannot be measured is a warning.
+        ``times`` are counted again where they are None. The commit is done: a failure to measure
+        is a warning.
         """
         table = self._table
         if table.create or not table.within_us:
@@ -278,7 +278,7 @@ class TableRun:
         return msgspec.structs.replace(receipt, warnings=(*receipt.warnings, why))
 
     def _already(self, seen: TargetVersion, applied: int) -> TableReceipt:
-        """Another run was first; how far it came is in its stamp."""
+        """Return the receipt where another run was first; its stamp has its position."""
         since = self._target.since_ours(seen.commits(), self._table.app_id)
         stamp = since.stamp
         count, keys = self._pending() if stamp is not None and stamp.pending else (0, ())

@@ -2,9 +2,9 @@
 
 At most four commits, each of which may be the last one of a run that is killed: table features that
 the others need; wider types; **one** commit that adds, renames, drops and empties columns all at
-once and says, in the table's own properties, up to which sequence that is done; and one UPDATE of
-what lies in rows (constant defaults, names of columns), which carries a transaction id of its own.
-So two columns that swap their names need no name in between, and no run takes a step twice.
+once and records in the table's properties the sequence up to which that is done; and one UPDATE of
+values in rows (constant defaults, names of columns), which carries its own transaction id. So two
+columns that swap their names need no intermediate name, and no run takes a step twice.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _REBUILD += " built anew"
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """``table``: the plan in the target's columns; ``stands``: how these are other than the
-    source's; ``snapshot``: the target as it is now."""
+    """A target with its columns ready. ``table``: the plan in the target's columns; ``stands``: how
+    these differ from the source's; ``snapshot``: the target as it is now."""
 
     table: TablePlan
     stands: TargetColumns
@@ -51,9 +51,9 @@ class Ready:
 
 
 def ready_to_create(table: TablePlan, snapshot: TargetSnapshot) -> Ready:
-    """The columns of a target that is made anew; it will say how they are other than the source's.
+    """Return the columns of a new target, which will record how they differ from the source's.
 
-    A column that the source dropped within the plan is made only if its values are to stay.
+    A column that the source dropped within the plan is made only if its values are kept.
     """
     first = table.schema
     if table.changes and table.changes[0].before:
@@ -76,9 +76,9 @@ def bring_along(
 ) -> Ready:
     """Take the plan's schema steps in a target that exists. ``stamp`` is for the commits.
 
-    ``heals``: the content was set back, and the plan writes all of it anew; ``came_back``: columns
-    that the target has again by that. Raises Misconfigured where what others did to the columns
-    stands in the way.
+    ``heals``: the content was set back, and the plan rewrites all of it; ``came_back``: columns
+    that the target has again by that. Raises Misconfigured where others' changes to the columns
+    prevent it.
     """
     stands = TargetColumns.parse(snapshot.properties.get(COLUMNS_PROPERTY))
     if stands.seq > table.b_seq:
@@ -114,7 +114,7 @@ def bring_along(
 
 
 def _columns_app(table: TablePlan) -> str:
-    """The transaction id of what is written into rows for schema steps; its version: a sequence."""
+    """Return the transaction id of row updates for schema steps; its version is a sequence."""
     return f"{table.app_id}/columns"
 
 
@@ -129,8 +129,8 @@ def _refill(
 def _with_missing(
     table: TablePlan, followed: Followed, stands: TargetColumns, heals: bool
 ) -> Followed:
-    """With the source's columns that no step has brought: those of schema events that say nothing
-    of steps, as older workers wrote them. Any other one that is missing was taken away."""
+    """Add the source's columns that no step has added: older workers wrote schema events without
+    steps. Any other missing column was removed by others."""
     untold = heals or any(not c.steps for c in table.changes if c.seq > stands.seq)
     places = dict(followed.places)
     folded = {name.lower(): name for name in places}
@@ -155,7 +155,7 @@ def _with_missing(
 
 
 def _with_companions(table: TablePlan, followed: Followed, snapshot: TargetSnapshot) -> Followed:
-    """With what the change log has beside each column: its value before the change."""
+    """Add the change log's companion of each column: its value before the change."""
     if table.mode is not Mode.APPEND:
         return followed
     held = set(snapshot.schema.names)
@@ -175,12 +175,12 @@ def _with_companions(table: TablePlan, followed: Followed, snapshot: TargetSnaps
 
 
 def _new(followed: Followed) -> list[str]:
-    """Columns that are to be made."""
+    """Return the columns to make."""
     return [n for n, one in followed.places.items() if one.column is None or one.copied]
 
 
 def _changed(followed: Followed, stands: TargetColumns, snapshot: TargetSnapshot) -> bool:
-    """Whether columns come, go or move, or the target has to note anything else."""
+    """Return whether columns are added, removed or moved, or other properties change."""
     if list(followed.places) != snapshot.schema.names or _new(followed):
         return True
     return replace(followed.columns, seq=stands.seq, refill=stands.refill) != stands
@@ -189,9 +189,9 @@ def _changed(followed: Followed, stands: TargetColumns, snapshot: TargetSnapshot
 def _types(
     table: TablePlan, followed: Followed, held: Mapping[str, types.DataType]
 ) -> dict[str, types.DataType]:
-    """The type that every column of the target must have; ``held`` are those that it has now.
+    """Return the type that every column of the target must have; ``held`` are its present types.
 
-    Where that is a wider one it stays: `_wider` asks for what is needed only.
+    A wider present type stays: `_wider` asks only for what is needed.
     """
     source = {column.name: spark_type(column.logical) for column in table.schema.columns}
     found: dict[str, types.DataType] = {}
@@ -213,7 +213,7 @@ def _types(
 
 
 def _type_before(table: TablePlan, kept: KeptColumn) -> types.DataType | None:
-    """The type of a column when the source had it last; None when that was before the plan."""
+    """Return a column's last type in the source; None when that was before the plan."""
     for change in table.changes:
         if change.seq == kept.seq and change.before:
             return spark_type(table.schemas[change.before].column(kept.column).logical)
@@ -226,7 +226,7 @@ def _wider(
     held: Mapping[str, types.DataType],
     types_now: Mapping[str, types.DataType],
 ) -> dict[str, types.DataType]:
-    """The columns that need wider types, by their present names."""
+    """Return the columns that need wider types, by their present names."""
     found: dict[str, types.DataType] = {}
     for name, place in followed.places.items():
         if place.column is None or place.copied:
@@ -248,8 +248,8 @@ def _wider(
 
 
 def _order(table: TablePlan, followed: Followed) -> list[str]:
-    """The target's columns: as they were, new ones of the source behind the one before them there,
-    others before those of ours."""
+    """Return the target's columns in order: existing ones first as they were, new source columns
+    after their predecessor in the source, others before our own."""
     names = list(followed.places)
     new = [n for n in _new(followed) if followed.places[n].like is None]
     for name in new:
@@ -269,8 +269,8 @@ def _order(table: TablePlan, followed: Followed) -> list[str]:
 def _in_target_columns(
     table: TablePlan, stands: TargetColumns, types_now: Mapping[str, types.DataType]
 ) -> TablePlan:
-    """The plan as if the source had the target's columns: without those away, with those kept of
-    which a row may still say something."""
+    """Return the plan as if the source had the target's columns: without absent ones, with kept
+    ones that a row may still carry."""
     columns = [
         _typed(column, types_now[column.name]) if column.name in stands.narrow else column
         for column in table.schema.columns

@@ -1,7 +1,7 @@
 """Measures how soon a plan's changes were queryable, after the commit that made them so.
 
-Both clocks are others': the source's commit times in the parts, and the time at which the table's
-log file was written. So whoever measures, and however often, the figures are the same.
+Neither clock is this process's: the source's commit times are in the parts, and the table's log
+file has its write time. So every measurement of a plan gives the same figures.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def measure(
     times: Mapping[str, Times],
     queryable_us: int,
 ) -> Timeliness | None:
-    """The figures of ``table``'s plan, whose rows became queryable at ``queryable_us``.
+    """Return the figures of ``table``'s plan, whose rows became queryable at ``queryable_us``.
 
-    ``times``: by `identity` of part, what was counted when it was read. None where nothing is to be
-    measured: no changes, or a table that is built, whose rows may have been queryable before. Runs
-    a job only if a part has both late changes and others.
+    ``times``: the counts of each part as read, by its `identity`. None where there is nothing to
+    measure: no changes, or a table under rebuild, whose rows may have been queryable before. Runs a
+    job only if a part has both late changes and others.
     """
     if table.create or not table.within_us or not times:
         return None

@@ -1,7 +1,7 @@
-"""Runs verification plans: compares verification parts with the warehouse, and says what differs.
+"""Runs verification plans: compares verification parts with the warehouse and reports differences.
 
 ``spark-submit verify.py --plan URL --result URL`` runs one plan; `run_verification` serves a
-session that stays. Nothing is changed in the warehouse, so a run may be killed, repeated or raced.
+long-lived session. The warehouse is unchanged, so a run may be killed, repeated or raced.
 Exit status: 0 when every table is equal, 1 when one is not (the result says why), 2 without one.
 """
 
@@ -33,9 +33,9 @@ from tideline_spark.table_check import TableComparison
 def run_verification(
     spark: SparkSession, plan: VerifyPlan, *, tables_at_once: int | None = None
 ) -> Verification:
-    """Compare every table of ``plan``; why one could not be is in its proof.
+    """Compare every table of ``plan``; a table's proof has the reason if that failed.
 
-    ``tables_at_once`` are compared side by side; None: one for each core.
+    ``tables_at_once`` are compared in parallel; None: one for each core.
     """
 
     def run(table: TableCheck) -> TableProof:
@@ -53,7 +53,7 @@ def run_verification(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The spark-submit entry point; returns the exit status."""
+    """Run as the spark-submit entry point; return the exit status."""
     parser = argparse.ArgumentParser(description="run one verification plan")
     parser.add_argument("--plan", required=True, help="the plan's address")
     parser.add_argument("--result", required=True, help="where the result is put")

@@ -1,4 +1,4 @@
-"""What the log did not carry, in every row of a range, taken from the rows before. Pure."""
+"""Fills values that the log did not carry in the rows of a range from earlier rows. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _HOPS_MAX = 10_000
 
 
 def filled(rows: DataFrame, story: Story) -> DataFrame:
-    """The rows with every known value, in their columns; the columns of the others in PENDING."""
+    """Fill the rows' columns with every known value; list the other columns in PENDING."""
     nothing = F.lit(None).cast(STRING_LIST)
     if not story.fillable:
         return rows.withColumn(PENDING, nothing).drop(UNCHANGED, ARRIVED)
@@ -73,7 +73,7 @@ def _supplies(name: str) -> Column:
 
 
 def _value(name: str) -> Column:
-    """A known value, a struct, so that a known NULL is not unknown."""
+    """Return a known value as a struct, so that a known NULL is not unknown."""
     return F.struct(col(name).alias("value"), col(OVERFLOW)[name].alias("text"))
 
 
@@ -82,7 +82,7 @@ def _known(at: int) -> str:
 
 
 def _inherit(rows: DataFrame, story: Story) -> DataFrame:
-    """What a life does not know, from the one that moved here, and so on, to the very first."""
+    """Take what a life does not know from the one that moved here, and so on, back to the first."""
     names = [_known(at) for at in range(len(story.fillable))]
     keys = list(story.schema.key)
     lives = rows.groupBy(*story.key, col(LIFE)).agg(
@@ -96,7 +96,7 @@ def _inherit(rows: DataFrame, story: Story) -> DataFrame:
         col(_LINK).alias("_tl_further"),
         *(col(name).alias(f"{name}_there") for name in names),
     )
-    # What a life is given is what was known before it began: not what its own later rows tell.
+    # A life inherits what was known before it began, not values of its own later rows.
     heirs = lives.where(col(_LINK).isNotNull()).select(
         *(col(name) for name in (*keys, LIFE, _LINK)),
         *(F.lit(None).cast(lives.schema[name].dataType).alias(name) for name in names),
@@ -130,7 +130,7 @@ def _inherit(rows: DataFrame, story: Story) -> DataFrame:
 
 
 def _overflow(story: Story) -> Column:
-    """The row's own texts for columns that all rows carry, the known values' for the others."""
+    """Return the row's texts for columns that all rows carry, the known values' for the others."""
     names = F.array(*(F.lit(name) for name in story.fillable))
     own = F.map_filter(
         F.coalesce(col(OVERFLOW), F.create_map().cast(STRING_MAP)),

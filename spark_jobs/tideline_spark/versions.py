@@ -1,4 +1,4 @@
-"""All versions of every row that a range of changes touches, each with what ended it. Pure.
+"""Computes all versions of every row that a range of changes touches, with their ends. Pure.
 
 A *version* is what a row held from one change to the next one of its key. Rules, in sequence order:
 
@@ -10,11 +10,11 @@ A *version* is what a row held from one change to the next one of its key. Rules
   a dump's row that brings such a value completes the open version.
 
 - A column that the source drops and the target keeps has a value in versions that were opened
-  before. A dump's row after it says nothing of the column: it neither differs in it nor empties it.
-- A column that comes with a default has it in versions that were still open then.
+  before. A later dump's row lacks the column: it neither differs in it nor empties it.
+- A column that is added with a default has it in versions that were still open then.
 
-What comes out depends on the changes and on the target's versions only, not on where a plan cuts:
-a seed is the version that was open when the range began, and is treated as a change like others.
+The result depends only on the changes and on the target's versions, not on where a plan cuts: a
+seed is the version that was open when the range began, and is treated like any other change.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _VERSION = "_tl_version"
 
 
 def versions(changes: DataFrame, seeds: DataFrame | None, story: Story) -> DataFrame:
-    """Every version that is open after, or was opened in, the range of ``changes``.
+    """Return every version that is open after, or was opened in, the range of ``changes``.
 
     Columns: the table's, ``_tl_seq`` and ``_tl_ts`` of the newest change that it holds for,
     ``_tl_overflow``, ``_tl_pending``, `FROM_SEQ`, `TO_SEQ`, `FROM`, `TO`. ``seeds``, at most one
@@ -76,8 +76,8 @@ def versions(changes: DataFrame, seeds: DataFrame | None, story: Story) -> DataF
 
 
 def ended_by(seq: Column, ends: Sequence[PlannedEnd], following: Column | None = None) -> Column:
-    """The first of ``ends`` for a version last seen at ``seq`` (a struct of ``seq``, ``time``; null
-    for none), when the key's next change is ``following`` (null for none)."""
+    """Return the first of ``ends`` for a version last seen at ``seq`` (a struct of ``seq``,
+    ``time``; null for none), when the key's next change is ``following`` (null for none)."""
     found = F.when(F.lit(False), F.lit(None).cast("struct<seq:bigint,time:timestamp>"))
     for end in ends:
         applies = seq <= F.lit(end.upto)
@@ -95,14 +95,14 @@ def _struct_of(end: PlannedEnd) -> Column:
 
 
 def _as_rows(seeds: DataFrame, rows: DataFrame) -> DataFrame:
-    """The seeds as changes: one that misses values is a row that does not carry them."""
+    """Add the seeds as changes: one that lacks values is a row that does not carry them."""
     given = seeds.withColumn(UNCHANGED, col(PENDING))
     given = given.withColumn(OP, F.lit(SEED)).withColumn(ARRIVED, F.lit(False))
     return given.select(*(col(name) for name in rows.columns))
 
 
 def _in_lives(rows: DataFrame, story: Story) -> DataFrame:
-    """Each row with the next one of its key, what ended it before that, and its life."""
+    """Add to each row the next one of its key, what ended it before that, and its life."""
     in_order = Window.partitionBy(*story.key).orderBy(col(SEQ))
     rows = rows.withColumn(NEXT, F.lead(col(SEQ)).over(in_order)).withColumn(
         NEXT_TS, F.lead(col(TS)).over(in_order)
@@ -114,7 +114,7 @@ def _in_lives(rows: DataFrame, story: Story) -> DataFrame:
 
 
 def _versions(rows: DataFrame, story: Story) -> DataFrame:
-    """Rows that say the same as the one before them, as one version with it."""
+    """Combine rows equal to the one before them into one version with it."""
     in_order = Window.partitionBy(*story.key).orderBy(col(SEQ))
     confirms = F.lit(False)
     if story.dumped:
@@ -161,7 +161,7 @@ def _told(at: int) -> str:
 
 
 def _told_until(name: str, seq: int, story: Story) -> Column:
-    """What the newest row of a version says of a column that the source had until ``seq``."""
+    """Return a version's newest value of a column that the source had until ``seq``."""
     text = F.try_element_at(col(OVERFLOW), F.lit(name)).alias("text")
     value = [col(name).alias("value")] if name in story.schema.column_names else []
     says = (col(SEQ) <= F.lit(seq)) | (col(OP) == SEED)
@@ -169,7 +169,7 @@ def _told_until(name: str, seq: int, story: Story) -> Column:
 
 
 def _texts(texts: Column, story: Story) -> Column:
-    """``texts``, but for the columns of ``story.until`` those that were told until then."""
+    """Return ``texts``, but for the columns of ``story.until`` the last texts before that."""
     names = F.array(*(F.lit(name) for name in story.until))
     others = F.map_filter(
         F.coalesce(texts, F.create_map().cast(STRING_MAP)),
@@ -187,7 +187,7 @@ def _texts(texts: Column, story: Story) -> Column:
 
 
 def _same_as_before(in_order: WindowSpec, story: Story) -> Column:
-    """Whether a row has the values of the one before it, as far as both are known."""
+    """Return whether a row has the values of the one before it, as far as both are known."""
     kept = [name for name in story.schema.column_names if name not in story.schema.key]
     before = F.lag(F.struct(*(col(name) for name in (*kept, OVERFLOW, PENDING)))).over(in_order)
     same = F.lit(True)

@@ -1,4 +1,4 @@
-"""Makes answers from the open state: how far each request is, as far as that is durable."""
+"""Makes answers from the open state: the durable progress of each request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tideline.contract.manifest import OpenRequest, OpenState, TableDump
 from tideline.contract.request import Answer, RequestState, TableProgress
 
 ERRORS_SHOWN = 10
-"""Of the tables of a request that failed, in its own error; each table has its own error, too."""
+"""Maximum failed tables that a request's own error names; each table has its own error, too."""
 
 
 def open_answers(state: OpenState) -> tuple[Answer, ...]:

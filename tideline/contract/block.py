@@ -87,7 +87,8 @@ def make_block(links: Sequence[tuple[Manifest, bytes]], files: Iterable[Part]) -
 
 
 def encode_block(block: Block) -> bytes:
-    """The block's bytes: the same for the same manifests and files, whoever writes them."""
+    """Encode the block: the same bytes for the same manifests and files, whichever process writes
+    them."""
     return msgspec.json.encode(block)
 
 
@@ -102,7 +103,7 @@ def decode_block(raw: bytes, at: str = "") -> Block:
 
 
 def raw_manifests(block: Block) -> Iterator[tuple[bytes, str]]:
-    """The raw bytes of each manifest, in order, with their digest.
+    """Yield the raw bytes of each manifest, in order, with their digest.
 
     CorruptData for one that has not the digest that the block gives it.
     """
@@ -119,7 +120,7 @@ def raw_manifests(block: Block) -> Iterator[tuple[bytes, str]]:
 def check_files(block: Block, manifests: Iterable[Manifest]) -> None:
     """Raise CorruptData unless ``files`` hold, table by table, what the manifests' parts hold.
 
-    Compared are the counts by schema; where each row went only the rows themselves can tell.
+    The counts by schema are compared; only the rows themselves show where each of them went.
     """
     wanted = _tally(part for manifest in manifests for part in manifest.parts)
     found = _tally(block.files)
@@ -148,7 +149,7 @@ def _check(block: Block) -> None:
 
 
 def _tally(parts: Iterable[Part]) -> dict[tuple[str, str], dict[str, int]]:
-    """What is counted of parts, added up by table and schema; and where their rows lie."""
+    """Add up the counts of parts by table and schema; and where their rows lie."""
     sums: dict[tuple[str, str], dict[str, int]] = {}
     for part in parts:
         counts = sums.setdefault((part.table, part.schema), defaultdict(int))

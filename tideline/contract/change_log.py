@@ -1,4 +1,5 @@
-"""The columns that a table kept as a change log (``append``) has beside the source's own."""
+"""The columns that a table kept as a change log (``append``) has in addition to the source's
+own."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ BEFORE_PREFIX = "_before_"
 
 
 def clash(schema: TableSchema) -> str | None:
-    """A column of the source that would have the name of one of these; None without one."""
+    """Return a column of the source that has the name of one of these; None without one."""
     own = {BATCH, SEQUENCE, OPERATION}
     own |= {(BEFORE_PREFIX + name).lower() for name in schema.column_names}
     return next((name for name in schema.column_names if name.lower() in own), None)

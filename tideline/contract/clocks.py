@@ -6,11 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 APART_MAX_S = 300.0
-"""Clocks that are kept by NTP differ by milliseconds; beyond this, somebody has to look."""
+"""Seconds by which clocks may differ. NTP keeps them within milliseconds; beyond this, someone has
+to look."""
 
 
 def utc(at_us: int) -> datetime | None:
-    """µs since 1970 as a moment; None where no calendar has it (before the year 1, after 9999)."""
+    """Return µs since 1970 as a moment; None where no calendar has it (before year 1, after
+    9999)."""
     try:
         return _EPOCH + timedelta(microseconds=at_us)
     except OverflowError:
@@ -18,8 +20,8 @@ def utc(at_us: int) -> datetime | None:
 
 
 def apart(source_us: int, own_us: int) -> str | None:
-    """In words how far the source's clock is from this machine's (both µs UTC), if by more than
-    `APART_MAX_S`. Any integers are clocks here."""
+    """Describe how far the source's clock is from this machine's (both µs UTC), if by more than
+    `APART_MAX_S`. Any integers are accepted."""
     ahead_s = (source_us - own_us) // 1_000_000
     if abs(ahead_s) <= APART_MAX_S:
         return None

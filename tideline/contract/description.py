@@ -1,8 +1,8 @@
-"""What the source says of a table beside its columns' types: document (g), and what a target says.
+"""The source's description of a table, besides its columns' types: document (g), and the target's.
 
-Comments and NOT NULL are not in a schema: the log has no word of them, so that no row could be said
-to have been written under one. They are as the catalog has them now, and a change of them is no
-schema event: it costs no dump, parts no segment and begins no generation.
+Comments and NOT NULL are not in a schema: the log does not carry them, so no row can be said to
+have been written under one. They are as the catalog has them now, and a change of them is no schema
+event: it costs no dump, splits no segment and begins no generation.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ DESCRIPTION_VERSION = 1
 FEATURES: frozenset[str] = frozenset()
 """The optional features that this version understands."""
 DESCRIPTION_PROPERTY = "tideline.description"
-"""The property in which a target says what of this it has (`Described`)."""
+"""The property in which a target records how much of this it has (`Described`)."""
 COMMENT_MAX = 4_000
-"""Characters of a comment that are kept."""
+"""Maximum number of characters of a comment that are kept."""
 
 
 class Description(msgspec.Struct, frozen=True, omit_defaults=True):
     """The table's ``comment``, those of its columns by name, and the columns that the catalog
-    declares NOT NULL where a schema does not say it of them (PostgreSQL)."""
+    declares NOT NULL where a schema does not say so (PostgreSQL)."""
 
     table: str
     comment: str = ""
@@ -44,7 +44,8 @@ class Description(msgspec.Struct, frozen=True, omit_defaults=True):
 def describe(
     table: str, comment: str | None, columns: Mapping[str, str | None], not_null: tuple[str, ...]
 ) -> Description:
-    """The description of what a catalog says; no comment and an empty one are the same."""
+    """Make the description of a table from its catalog; no comment and an empty one are the
+    same."""
     return Description(
         table,
         _cut(comment or ""),
@@ -63,11 +64,11 @@ def decode_description(raw: bytes, at: str = "") -> Description:
 
 
 class PlannedDescription(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the target of ``table``, of rebuild ``build``, is to say of itself.
+    """The description that the target of ``table``, of rebuild ``build``, is to have.
 
     ``fingerprint`` stands for it, and for the columns that it was made for. ``columns`` are
     comments by column, ``not_null`` the columns that the source says hold no NULL. ``more``: the
-    plan does not bring all that waits, so that rows may still be older than what is said here.
+    plan does not bring all that waits, so that rows may still be older than this description.
     """
 
     table: str
@@ -83,7 +84,7 @@ class PlannedDescription(msgspec.Struct, frozen=True, omit_defaults=True):
 def planned_description(
     found: Description, schema: TableSchema, target: str, build: int
 ) -> PlannedDescription:
-    """What a target with the columns of ``schema`` is to say."""
+    """Return the description that a target with the columns of ``schema`` is to have."""
     names = schema.column_names
     firm = {column.name for column in schema.columns if not column.nullable} | set(found.not_null)
     return PlannedDescription(
@@ -98,15 +99,15 @@ def planned_description(
 
 
 def is_described(said: str | None, description: str, schema: str) -> bool:
-    """Whether a target that says ``said`` in `DESCRIPTION_PROPERTY` is as these fingerprints ask
-    for."""
+    """Return whether a target with ``said`` in `DESCRIPTION_PROPERTY` is as these fingerprints
+    require."""
     return Described.parse(said).fingerprint == _both(description, schema)
 
 
 class Described(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a target has of its description: which one, the columns (``""``: the table itself) whose
-    comment is the source's, and ``not_null``, all that the source says NOT NULL of, also where the
-    target's own columns do not."""
+    """The part of its description that a target has: which one, the columns (``""``: the table
+    itself) whose comment is the source's, and ``not_null``, all that the source declares NOT NULL,
+    also where the target's own columns do not."""
 
     fingerprint: str = ""
     comments: tuple[str, ...] = ()
@@ -114,7 +115,7 @@ class Described(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def parse(cls, text: str | None) -> Described:
-        """What the property says; nothing where it is not there, or not ours."""
+        """Parse the property; empty where it is not there, or not ours."""
         try:
             return cls() if text is None else _DESCRIBED.decode(text)
         except msgspec.MsgspecError:

@@ -1,10 +1,10 @@
-"""What every document that couples the rooms has in common: ``version`` and ``requires``.
+"""The fields that every document between Tideline's programs has: ``version`` and ``requires``.
 
-Both are looked at before anything else is, so that a reader which is too old stops by saying so
-and not at the first field it does not know. Readers are upgraded first.
+Both are checked before anything else, so that a reader which is too old reports that and does not
+stop at the first field it does not know. Readers are upgraded first.
 
-What lies in a store ends in a ``checksum`` of all before it, so that a byte that was flipped there
-is an error and never another value. Documents of before have none, and are read without.
+A stored document ends in a ``checksum`` of all before it, so that a flipped byte is an error and
+never another value. Older documents have none, and are read without.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _HEADER = msgspec.json.Decoder(_Header)
 
 
 def written_version(version: int) -> int:
-    """A field's default that is written all the same: documents leave out plain defaults."""
+    """Declare a default that is still written: documents leave out plain defaults."""
     field: int = msgspec.field(default_factory=lambda: version)
     return field
 
 
 def written_features() -> tuple[str, ...]:
-    """The default of ``requires``, no feature, which is written all the same."""
+    """Declare the default of ``requires``, no feature, which is still written."""
     field: tuple[str, ...] = msgspec.field(default_factory=lambda: ())
     return field
 
@@ -44,13 +44,13 @@ _CHECKSUM_BYTES = len(_CHECKSUM) + 16 + len(b'"}')
 
 
 def with_checksum(raw: bytes) -> bytes:
-    """``raw``, a document with at least one field, with a last field ``checksum``: 16 hex digits of
-    the sha256 over all bytes before it."""
+    """Append to ``raw``, a document with at least one field, a last field ``checksum``: 16 hex
+    digits of the sha256 over all bytes before it."""
     return raw[:-1] + _CHECKSUM + _digits(raw[:-1]) + b'"}'
 
 
 def checksum_holds(raw: bytes) -> bool:
-    """Whether ``raw`` ends in no checksum, or in its own.
+    """Return whether ``raw`` ends in no checksum, or in the right one.
 
     A byte that flips in the field's name leaves a document without one, and whole otherwise.
     """
@@ -61,7 +61,7 @@ def checksum_holds(raw: bytes) -> bool:
 
 
 def placed(message: str, at: str) -> str:
-    """``message`` with where the document lies, if that is known."""
+    """Add to ``message`` where the document lies, if that is known."""
     return f"{message}, at {at}" if at else message
 
 
@@ -72,7 +72,7 @@ def _digits(raw: bytes) -> bytes:
 class DocumentReader(Generic[_T]):
     """Reads documents of one kind; unknown fields are ignored.
 
-    To be made once, when a module is imported: msgspec looks a type up when it is first used, and
+    Make it once, when a module is imported: msgspec looks a type up when it is first used, and
     crashes the process when two threads do that at once.
     """
 
@@ -85,7 +85,7 @@ class DocumentReader(Generic[_T]):
         self._name = name
 
     def read(self, raw: bytes, at: str = "") -> _T:
-        """``raw``, which lies ``at`` a key or an address, as a document.
+        """Decode ``raw``, which lies ``at`` a key or an address.
 
         Raises CorruptData, with the name of the kind (``manifest``), for bytes that are not one or
         have another checksum, for another version and for a required feature that is not known.

@@ -1,4 +1,4 @@
-"""The six errors, told apart by what the operator does.
+"""The six errors, distinguished by what the operator does.
 
 ::
 
@@ -11,7 +11,7 @@
     └── InvariantBroken  a bug of ours; crash
 
 Messages are lower-case, with the context last. They never hold a row's value or a secret. Names in
-them are another's words: whatever is in one, a message is one line, and shows every character.
+them come from others: whatever one holds, a message is one line, and shows every character.
 """
 
 from __future__ import annotations

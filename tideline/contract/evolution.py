@@ -1,12 +1,12 @@
-"""What becomes of columns through the steps of schema changes. Pure: decides, and changes nothing.
+"""Follows columns through the steps of schema changes. Pure: decides, and changes nothing.
 
 Two questions. Where does a column that the source has at a plan's end come from, for a row that was
 written some steps before (`ancestors`)? And what is to be done to a target's columns, so that it
-takes the steps that its owner wants followed, and stays apart where he does not (`follow`)?
+takes the steps that its owner wants followed, and stays apart where the owner does not (`follow`)?
 
-A target's names are the source's, but for what stays apart: `TargetColumns` is what must be known
-of that from one plan to the next. It lies in the target's own log, in the commit that changes its
-columns, so that a run that is killed anywhere finds out what it has done.
+A target's names are the source's, except for what stays apart: `TargetColumns` carries that from
+one plan to the next. It lies in the target's own log, in the commit that changes its columns, so
+that a run that is killed anywhere finds out what it has done.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tideline.contract.plan import PlannedChange, TablePlan
 from tideline.contract.steps import ColumnStep, StepKind
 
 COLUMNS_PROPERTY = "tideline.columns"
-"""Where a target says how its columns stand (`TargetColumns`)."""
+"""The property in which a target records the state of its columns (`TargetColumns`)."""
 
 _PARTED = frozenset({StepKind.RETYPE, StepKind.KEY})
 """Steps that no target follows: a new generation begins there."""
@@ -32,7 +32,7 @@ _ARCHIVES = frozenset({Mode.HISTORY, Mode.APPEND})
 
 @dataclass(frozen=True, slots=True)
 class Ancestor:
-    """Where a column's values come from, in rows that are older than some steps.
+    """The origin of a column's values, in rows that are older than some steps.
 
     ``column``: the name that it had then; None: it was added since, and such rows hold ``default``
     (as `ColumnStep` writes it, of the logical type ``type``). ``copied``: the values of ``column``
@@ -47,9 +47,10 @@ class Ancestor:
 
 
 def ancestors(names: Iterable[str], changes: Sequence[PlannedChange]) -> dict[str, Ancestor]:
-    """For rows that had the columns ``names``: after ``changes``, what each column's values are.
+    """Return, for rows that had the columns ``names``, each column's values after ``changes``.
 
-    A column that changes without steps have brought is not in it, or still in it although it went.
+    A column that came through changes without steps is missing; one that they removed is still
+    there.
     """
     found = {name: Ancestor(name) for name in names}
     for change in changes:
@@ -118,7 +119,7 @@ class Refill(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TargetColumns(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a target's columns stand: the steps up to sequence ``seq`` are taken.
+    """The state of a target's columns: the steps up to sequence ``seq`` are taken.
 
     ``away``: columns of the source that it does not have; ``kept``: columns that only it has, with
     values; ``left``: such columns without values; ``narrow``: columns that keep a type which not
@@ -135,7 +136,7 @@ class TargetColumns(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def parse(cls, text: str | None) -> TargetColumns:
-        """What a target says of itself; a target that says nothing has no column apart."""
+        """Parse the target's property; a target without it has no column apart."""
         try:
             return cls() if text is None else _DECODER.decode(text)
         except msgspec.MsgspecError:
@@ -154,7 +155,7 @@ AS_THE_SOURCE = TargetColumns()
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What `follow` finds: how the columns stand afterwards, and what each one was.
+    """The result of `follow`: the state of the columns afterwards, and what each one was.
 
     ``places`` has every column of the target, by its name afterwards.
     """
@@ -172,7 +173,7 @@ def follow(present: Sequence[str], stands: TargetColumns, plan: TablePlan) -> Fo
     """Carry the plan's steps that are not taken yet over to a target with columns ``present``.
 
     Steps of kinds in ``plan.ignored`` are not followed, unless they concern a key column. Raises
-    Misconfigured where somebody else's column has the name of one that is to be added.
+    Misconfigured where a column of someone else has the name of one that is to be added.
     """
     state = _State.begin(present, stands, plan)
     for change in plan.changes:
@@ -183,7 +184,7 @@ def follow(present: Sequence[str], stands: TargetColumns, plan: TablePlan) -> Fo
 
 @dataclass(slots=True)
 class _State:
-    """A target's columns in the course of the steps. ``keys``: those of the key after a change."""
+    """A target's columns while the steps are taken. ``keys``: those of the key after a change."""
 
     plan: TablePlan
     present: Sequence[str]
@@ -301,13 +302,13 @@ class _State:
         self.narrow |= narrowed & self.places.keys()
 
     def _carries(self, ignored: bool) -> bool:
-        """Whether a row that is written again keeps a value that the source has no longer: the row
-        has it as long as it lives. A log of changes has no rows that are written again."""
+        """Return whether a row that is written again keeps a value that the source no longer has:
+        the row has it as long as it lives. A log of changes has no rows that are written again."""
         return ignored and self.plan.mode is not Mode.APPEND
 
     def _make_room(self, name: str, leaving: Iterable[str]) -> None:
-        """Free a name, which Delta tells apart from others by more than its case only, of columns
-        that are not ``leaving`` it by themselves."""
+        """Free a name of columns that are not ``leaving`` it by themselves; Delta does not
+        distinguish names by case."""
         alike = [held for held in self.places if held.lower() == name.lower()]
         for held in sorted(set(alike) - set(leaving)):
             if held in self.kept:
@@ -332,9 +333,9 @@ def _copy(held: Ancestor) -> Ancestor:
 
 
 def filled_since(plan: TablePlan, stands: TargetColumns) -> dict[str, int]:
-    """The target's columns that came within the plan with a default, and the sequence they came at.
+    """Return the target's columns that the plan adds with a default, and the sequence of each.
 
-    ``stands``: how its columns are at the plan's end.
+    ``stands``: the state of its columns at the plan's end.
     """
     came: dict[str, int] = {}
     until: dict[int, dict[str, int]] = {}
@@ -352,7 +353,8 @@ def filled_since(plan: TablePlan, stands: TargetColumns) -> dict[str, int]:
 
 
 def names_before(plan: TablePlan) -> set[str]:
-    """The columns that the source had before the plan's changes, as far as steps tell."""
+    """Return the columns that the source had before the plan's changes, as far as the steps
+    show."""
     names = set(plan.schema.column_names)
     for change in reversed(plan.changes):
         steps = _Steps.of(change)
@@ -362,7 +364,7 @@ def names_before(plan: TablePlan) -> set[str]:
 
 
 def _keys(plan: TablePlan) -> dict[int, frozenset[str]]:
-    """By a change's sequence, the columns of the plan's key as they are called after it."""
+    """Return by a change's sequence the columns of the plan's key, by their names after it."""
     names, found = frozenset(plan.schema.key), {}
     for change in reversed(plan.changes):
         found[change.seq] = names

@@ -1,13 +1,13 @@
 """The one rule of what an external commit is, for Spark jobs and the planner alike. Pure.
 
 A commit of a warehouse table is external when it is not ours and may have changed a value of a row
-(`is_external`). A table format says of each commit whether it may (`TableCommit.changes_data`): one
-that adds or removes rows, and one by which a column's name stands for other values, such as a
-rename. A commit that only moves rows between files, or sets a property, is none.
+(`is_external`). A table format states for each commit whether it may (`TableCommit.changes_data`):
+one that adds or removes rows, and one after which a column's name stands for other values, such as
+a rename. A commit that only moves rows between files, or sets a property, may not.
 
-A commit's stamp says which version its run had read. So the log shows of every external commit
-whether a run of ours has judged it: all up to that version are, and those between it and the commit
-itself are not.
+A commit's stamp says which version its run had read. So the log shows for every external commit
+whether a run of ours has judged it: those up to that version are judged, those between it and the
+commit itself are not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from itertools import takewhile
 from tideline.contract.plan import Stamp
 
 COMMITS_MAX = 1_000
-"""Commits that are looked through for our last one."""
+"""Maximum number of commits that are searched for our last one."""
 RESTORE = "RESTORE"
 """The `TableCommit.operation` by which a table's content is set back to an earlier version's."""
 
@@ -45,11 +45,11 @@ class TableCommit:
 
 @dataclass(frozen=True, slots=True)
 class SinceOurs:
-    """What the log holds that our last commit did not know of, newest first.
+    """The commits in the log that our last commit did not know of, newest first.
 
-    ``external`` names the external commits; ``went_back`` says that one of them set the
-    content back behind our last commit. ``stamp`` is that commit's, None when there is none.
-    ``came_back``: columns that the table did not have then, and has because it was set back.
+    ``external`` names the external commits; ``went_back``: one of them set the content back behind
+    our last commit. ``stamp`` is that commit's, None when there is none. ``came_back``: columns
+    that the table did not have then, and has because it was set back.
     """
 
     external: tuple[str, ...] = ()
@@ -63,8 +63,8 @@ def since_ours(
     app_id: str,
     columns_at: Callable[[int], Sequence[str]] = lambda version: (),
 ) -> SinceOurs:
-    """What ``commits``, newest first, say since the last one that carries ``app_id``; and what
-    others committed between the version that its run knew and itself. ``columns_at`` tells a
+    """Return what ``commits``, newest first, say since the last one that carries ``app_id``; and
+    the external commits between the version that its run knew and itself. ``columns_at`` gives a
     version's columns, for ``came_back``."""
     external: list[str] = []
     restores: list[TableCommit] = []
@@ -116,7 +116,8 @@ def external_since(commits: Iterable[TableCommit], version: int, app_id: str) ->
 
 
 def is_external(commit: TableCommit, *app_ids: str) -> bool:
-    """Whether the commit is not ours, of ``app_ids``, and may have changed a value of a row."""
+    """Return whether the commit is not ours, of ``app_ids``, and may have changed a value of a
+    row."""
     return commit.changes_data and not any(is_ours(commit, app_id) for app_id in app_ids)
 
 
@@ -127,6 +128,6 @@ def is_ours(commit: TableCommit, app_id: str) -> bool:
 
 
 def _looked_at(commit: TableCommit) -> int:
-    """The version up to which the run of a commit of ours has judged what others did."""
+    """Return the version up to which the run of a commit of ours has judged external commits."""
     known = None if commit.stamp is None else commit.stamp.looked_at
     return commit.version - 1 if known is None else known

@@ -1,8 +1,8 @@
 """JSON Schemas of the documents, for readers that are not written in Python.
 
 ``python -m tideline.contract.json_schemas manifest`` prints the one that is kept as
-``docs/schemas/manifest.v1.json``. They say what a document of this version looks like; what its
-numbers must satisfy among each other is checked by the code that decodes it.
+``docs/schemas/manifest.v1.json``. They describe the shape of a document of this version; the code
+that decodes it checks how its numbers must relate.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ DOCUMENTS: dict[str, tuple[type[msgspec.Struct], int]] = {
     "verified": (Verified, VERIFICATION_VERSION),
 }
 _NOT_STORED = frozenset({"request", "answer", "description"})
-"""All others end in a checksum, where they lie in a store; a description is named by its own."""
+"""Documents without a checksum: all others end in one in a store; a description is named by its
+own."""
 _WRITTEN_BY_HAND = frozenset({"request"})
-"""In these the version may be left out; everywhere else it is what a reader looks at first."""
+"""Documents in which the version may be left out; in all others a reader checks it first."""
 
 
 def json_schema(name: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Object keys and warehouse paths: built and parsed here, and nowhere else.
+"""Object keys and warehouse paths: built and parsed only here.
 
 ::
 
@@ -42,7 +42,7 @@ _MANIFEST = re.compile(r"(?P<pipeline>[^/]+)/log/(?P<number>[0-9]{20})\.json")
 
 
 def encode_name(name: str) -> str:
-    """``name`` as one path segment, injectively (long names: by digest)."""
+    """Encode ``name`` as one path segment, injectively (long names: by digest)."""
     raw = name.encode()
     encoded = "".join(
         chr(byte) if byte in _SAFE and not (at == 0 and byte == 0x5F) else f"~{byte:02X}"
@@ -107,8 +107,8 @@ def blocks_prefix(pipeline: str) -> str:
 def rollup_key(
     pipeline: str, block_number: int, table: TableId, fingerprint: str, digest: str
 ) -> str:
-    """Where a block's roll-up lies; its own ``digest`` is in its name, so that other bytes have
-    another one."""
+    """Return the key of a block's roll-up; its ``digest`` is in its name, so that other bytes have
+    another key."""
     folder = f"{encode_name(pipeline)}/blocks/{block_number:012d}"
     name = _file_name(table)
     return f"{folder}/t-{name}-{fingerprint}-{digest[:16]}.parquet"
@@ -159,14 +159,13 @@ def maintenance_prefix(pipeline: str) -> str:
 
 
 def run_key(pipeline: str, ended_us: int, plan_id: str) -> str:
-    """Where a run of a plan is on record: under its end, µs since 1970, so that names sort by
-    time."""
+    """Return the key of a plan's run: under its end, µs since 1970, so that names sort by time."""
     plan = hashlib.sha256(plan_id.encode()).hexdigest()[:12]
     return f"{runs_prefix(pipeline)}/{ended_us:020d}-{plan}.json"
 
 
 def runs_since(pipeline: str, since_us: int) -> str:
-    """Runs that ended at ``since_us`` or later have keys behind this one."""
+    """Return the key behind which runs that ended at ``since_us`` or later have theirs."""
     return f"{runs_prefix(pipeline)}/{max(0, since_us - 1):020d}~"
 
 
@@ -179,12 +178,13 @@ def consumer_key(pipeline: str, consumer: str) -> str:
 
 
 def consumers_prefix(pipeline: str) -> str:
-    """The folder of those who read parts, and whose word is needed before one is removed."""
+    """Return the folder of the consumers of parts, which must have applied a part before it is
+    removed."""
     return f"{encode_name(pipeline)}/consumers"
 
 
 def rebuild_key(pipeline: str, table: TableId, build: int) -> str:
-    """Where the record of a table's rebuild lies."""
+    """Return the key of the record of a table's rebuild."""
     return f"{rebuilds_prefix(pipeline, table)}/{build:06d}.json"
 
 
@@ -197,7 +197,8 @@ def rebuilds_prefix(pipeline: str, table: TableId) -> str:
 def check_key(
     pipeline: str, manifest_number: int, table: TableId, fingerprint: str, nonce: str
 ) -> str:
-    """Where a verification part lies whose upload began while ``manifest_number`` was the next."""
+    """Return the key of a verification part whose upload began while ``manifest_number`` was the
+    next."""
     folder = f"{checks_prefix(pipeline)}/{manifest_number:020d}"
     name = _file_name(table)
     return f"{folder}/t-{name}-{fingerprint}-{nonce}.parquet"
@@ -219,7 +220,7 @@ def verification_plan_key(pipeline: str, verify_id: str) -> str:
 
 
 def verification_key(pipeline: str, verify_id: str) -> str:
-    """Where the result of a verification lies, next to what it was made from."""
+    """Return the key of a verification's result, next to its plan."""
     return f"{verifications_prefix(pipeline)}/{encode_name(verify_id)}/result.json"
 
 
@@ -228,13 +229,14 @@ def verifications_prefix(pipeline: str) -> str:
 
 
 def verified_key(pipeline: str, table: TableId) -> str:
-    """Where it is kept up to where a table was last proven equal."""
+    """Return the key of the record up to where a table was last proven equal."""
     name = _file_name(table)
     return f"{encode_name(pipeline)}/verified/{name}.json"
 
 
 def probe_key(pipeline: str, nonce: str) -> str:
-    """Where the start-up probe races its create-only PUTs; such objects mean nothing later."""
+    """Return the key at which the start-up probe races its create-only PUTs; its object means
+    nothing later."""
     return f"{encode_name(pipeline)}/probe/{nonce}"
 
 
@@ -245,7 +247,8 @@ def table_path(warehouse_url: str, table: TableId) -> str:
 
 
 def beside_url(warehouse_url: str, build: int) -> str:
-    """The warehouse in which a rebuild keeps its table until it takes the live one's place.
+    """Return the warehouse in which a rebuild keeps its shadow table until it replaces the live
+    one.
 
     No schema's folder has such a name: what follows a ``~`` is in hex.
     """

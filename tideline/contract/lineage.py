@@ -1,4 +1,4 @@
-"""Which source column each column of a target comes from, read off the plan that wrote it."""
+"""Finds the source column of each column of a target, from the plan that wrote it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def column_lineage(plan: TablePlan) -> tuple[ColumnLineage, ...]:
     """The columns of ``plan.schema``, in their order, with the steps of ``plan.changes``.
 
     A column that the target does not take over is not in the schema that is given. Values of
-    defaults are not told: they are rows' values.
+    defaults are left out: they are rows' values.
     """
     steps: dict[str, list[str]] = {}
     for change in plan.changes:

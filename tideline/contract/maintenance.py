@@ -1,7 +1,7 @@
-"""Keeping warehouse tables small: what is asked of a maintenance run, what it measures and did.
+"""Maintenance of warehouse tables: the order of a run, its measurements and its receipt.
 
-A table's files are rewritten when what was measured of them says that it pays, and files that left
-its newest version are removed after a retention. No row is changed by either.
+A table's files are rewritten when the measurements say that it pays, and files that left its newest
+version are removed after a retention. Neither changes a row.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tideline.contract.document import DocumentReader, written_features, written
 
 MAINTENANCE_VERSION = 1
 VACUUM_HOURS_MIN = 24.0
-"""Files that a running commit has written are not in the log yet, and readers of an older version
-still read what was removed from it: younger files are never vacuumed, whoever asks."""
+"""The least age of vacuumed files, for any caller: files of a running commit are not in the log
+yet, and readers of an older version still read files that were removed since."""
 
 
 class Thresholds(msgspec.Struct, frozen=True):
@@ -31,14 +31,14 @@ class Thresholds(msgspec.Struct, frozen=True):
 
 
 class MaintainedTable(msgspec.Struct, frozen=True):
-    """A table and where it lies."""
+    """A table and its location."""
 
     table: str
     target: str
 
 
 class MaintenanceOrder(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one run does. ``named``: the tables were asked for one by one, so that no size is too
+    """The order of one run. ``named``: the tables were asked for one by one, so that no size is too
     large."""
 
     maintenance_id: str
@@ -52,7 +52,7 @@ class MaintenanceOrder(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Files(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A table's newest version, as its log tells.
+    """A table's newest version, as its log describes it.
 
     ``small`` files are less than half of what a file should be, and not alone in their partition;
     ``worn`` ones have more deleted rows than is worth keeping. ``rows`` includes the ``deleted``
@@ -75,7 +75,7 @@ class Files(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Upkeep(StrEnum):
-    """What became of a table."""
+    """The outcome of a run for a table."""
 
     REWRITTEN = "rewritten"
     LEFT = "left"
@@ -105,7 +105,7 @@ class TableUpkeep(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class MaintenanceReceipt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a run did, table by table; each stands for itself."""
+    """The results of a run, table by table; each is independent."""
 
     maintenance_id: str
     pipeline: str
@@ -116,8 +116,8 @@ class MaintenanceReceipt(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether to put small files together (``compact``), to write files without the rows that are
-    deleted (``purge``), and why, or why not."""
+    """A decision to put small files together (``compact``), to write files without deleted rows
+    (``purge``), or neither; and why."""
 
     reason: str
     compact: bool = False
@@ -129,7 +129,7 @@ class Decision:
 
 
 def decide(files: Files, thresholds: Thresholds, *, named: bool) -> Decision:
-    """Whether rewriting a table's files pays.
+    """Decide whether rewriting a table's files pays.
 
     A purge rewrites every file with a deletion vector: it waits until enough of them are worn.
     """

@@ -1,9 +1,9 @@
 """The manifest, the commit record of a segment: document (a), with the source position (b) in it.
 
 A pipeline's history is a chain of manifests, numbered contiguously from 1, each naming the digest
-of the one before. A manifest holds whole transactions only. What the next writer needs to go on
-(open requests, the state of each table) is its *open state*: in full every so often, and from
-there on derived from the manifests that follow (`roll_forward`).
+of the one before. A manifest holds whole transactions only. What the next writer needs to continue
+(open requests, the state of each table) is its *open state*: in full every so often, and from there
+on derived from the manifests that follow (`roll_forward`).
 """
 
 from __future__ import annotations
@@ -70,15 +70,15 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Check(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One chunk that was read to verify ``table``, for the request of that id: chunk ``chunk``,
+    """A chunk that was read to verify ``table``, for the request of that id: chunk ``chunk``,
     counted from 0, of its rows between ``after_key`` (not included; None: from the beginning) and
     ``last_key`` (included), keys as the source's text and in its order. It consumes no sequences.
 
-    The rows are those that the source had after the change ``low_seq``, but for keys that later
+    The rows are those that the source had after the change ``low_seq``, except keys that later
     changes up to ``high_seq`` touched. They are in a Parquet file at ``key``, None without any:
-    with ``_tl_op`` ``r``; with ``d`` the asked-for keys that the source does not have.
-    ``skipped``: not in the sample, nothing was read but ``last_key``. ``complete``: it is the last
-    one. ``phase`` ``keys``: asked-for keys were read, which have no range.
+    with ``_tl_op`` ``r``; with ``d`` the asked-for keys that the source does not have. ``skipped``:
+    not in the sample, nothing was read but ``last_key``. ``complete``: it is the last one.
+    ``phase`` ``keys``: asked-for keys were read, which have no range.
     """
 
     request_id: str
@@ -99,7 +99,7 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SchemaEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """From ``seq`` on the table's rows have schema ``after`` (a fingerprint).
+    """A change of schema: from ``seq`` on the table's rows have schema ``after`` (a fingerprint).
 
     ``before`` is None for a table seen for the first time. ``verdict`` is a `schema.Verdict`.
     ``statement`` is the DDL that the log holds here, if the source logs DDL; what it did to the
@@ -118,18 +118,18 @@ class SchemaEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Truncate(msgspec.Struct, frozen=True):
-    """All rows of the table with a smaller sequence number are gone."""
+    """A truncate: all rows of the table with a smaller sequence number are gone."""
 
     seq: int
     table: str
 
 
 class Copied(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a finished dump of a table without a key was: a copy of its state at the floor's seq.
+    """A finished dump of a table without a key: a copy of its state at the floor's seq.
 
     Its ``rows`` have op ``r`` and sequences above the floor's and up to ``last_seq``, in manifests
     after ``first_manifest``; no other dump's lie among them. ``seen``: ranges (first, last) of
-    sequences above the floor's whose changes the copy shows already.
+    sequences above the floor's whose changes the copy already has.
     """
 
     first_manifest: int
@@ -155,7 +155,7 @@ GONE = "it is no longer in the source, or no longer in the table list"
 
 
 class TableCondition(StrEnum):
-    """How far a table's capture can be trusted."""
+    """The condition of a table's capture: how far it can be trusted."""
 
     LIVE = "live"
     PARKED = "parked"
@@ -164,11 +164,11 @@ class TableCondition(StrEnum):
     """Captured, but rows may have changed without row events; a dump is due."""
     BLOCKED = "blocked"
     """Captured, but the target cannot take its new schema; a full dump starts a generation, if it
-    was asked for after that schema came."""
+    was requested after that schema came."""
 
 
 class ColumnNumbers(msgspec.Struct, frozen=True):
-    """What a source calls a table's columns, beside their names, and never calls another one:
+    """The numbers of a table's columns at the source, which it never gives to another column:
     ``columns`` in the schema's order, the highest ``last`` that it ever gave, in table ``oid``."""
 
     oid: int
@@ -177,10 +177,10 @@ class ColumnNumbers(msgspec.Struct, frozen=True):
 
 
 class CapturedFrom(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where the capture of a table begins: the chain has the changes that the log has of it from
-    there on, with sequences from ``seq`` on, and none from before. ``source_time_us`` is the
-    source's clock there, µs since 1970 UTC. ``created``: the log has the table's creation there, so
-    that it had no rows before.
+    """The place where the capture of a table begins: the chain has its changes from there on, with
+    sequences from ``seq`` on, and none from before. ``source_time_us`` is the source's clock there,
+    µs since 1970 UTC. ``created``: the log has the table's creation there, so that it had no rows
+    before.
     """
 
     seq: int
@@ -189,30 +189,28 @@ class CapturedFrom(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the chain knows of one table. ``schema`` is the fingerprint in force.
+    """The state of one table in the chain. ``schema`` is the fingerprint in force.
 
     ``last_data_manifest`` is the newest manifest that holds anything of the table (parts, schema
     events, truncates, floors): a target that has applied it is up to date.
     ``since_seq`` and ``reason`` belong to every condition but ``live``. ``generation`` counts the
-    times the target was started anew: its content is then what manifests after
-    ``generation_manifest`` hold with sequences above ``generation_seq``.
-    ``cause`` says what must change for a parked table to be captured again: its ``catalog``, or a
-    ``value`` (then a dump request takes it up). ``catalog`` is the source's identity of the table
-    when it was last found equal. ``complete_seq``: once everything up to it is applied, nothing is
-    missing, because a delete-complete dump ended there, or the log has the table's creation there;
-    None before that. ``dropped`` has
-    the columns, with their types, that the source dropped in this generation: they stay in the
-    target. ``blocked_by``: the kinds of the steps that its target cannot take. ``blocked_seq`` is
-    the last schema event that its target cannot pass (``since_seq`` the first one), and
-    ``left_blocked`` says that somebody cancelled the worker's own dump that was to start it anew.
-    ``was_gone``: it was not in the source for a while, so that what has its name is another table.
-    ``numbers`` are those of the schema's columns, where the source numbers them and they are known.
-    ``doubts`` counts how often its rows were found to be in doubt, whatever ended that.
-    ``stated``: what statements of the log did to the columns of ``schema``, all taken together, as
-    long as no schema has come that shows it; None: no statement, or not all is known.
-    ``description``: the fingerprint of the `Description` that the catalog showed last.
-    ``captured_from``: where its capture began, the last time that it did; None in chains of older
-    versions.
+    restarts of the target: its content is then what manifests after ``generation_manifest`` hold
+    with sequences above ``generation_seq``. ``cause`` says what must change for a parked table to
+    be captured again: its ``catalog``, or a ``value`` (then a dump request takes it up).
+    ``catalog`` is the source's identity of the table when it was last found equal.
+    ``complete_seq``: once everything up to it is applied, nothing is missing, because a
+    delete-complete dump ended there, or the log has the table's creation there; None before that.
+    ``dropped`` has the columns, with their types, that the source dropped in this generation: they
+    stay in the target. ``blocked_by``: the kinds of the steps that its target cannot take.
+    ``blocked_seq`` is the last schema event that its target cannot pass (``since_seq`` the first
+    one), and ``left_blocked`` says that a user cancelled the worker's own dump that was to restart
+    it. ``was_gone``: it was not in the source for a while, so that its name now stands for another
+    table. ``numbers`` are those of the schema's columns, where the source numbers them and they are
+    known. ``doubts`` counts how often its rows were found to be in doubt, however that ended.
+    ``stated``: the combined effect of the log's statements on the columns of ``schema``, until a
+    schema shows it; None: no statement, or not all is known. ``description``: the fingerprint of
+    the `Description` that the catalog showed last. ``captured_from``: where its capture last began;
+    None in chains of older versions.
     """
 
     condition: TableCondition = TableCondition.LIVE
@@ -240,7 +238,8 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def gone(self) -> bool:
-        """Whether it is parked because it is not the source's any more, or not asked for."""
+        """Return whether it is parked because the source no longer has it, or it is not asked
+        for."""
         return self.condition is TableCondition.PARKED and self.reason == GONE
 
 
@@ -248,9 +247,9 @@ class TableDump(msgspec.Struct, frozen=True, omit_defaults=True):
     """The dump of one table within a request; ``last_key`` is in key order, as the source's text.
     In the ``phase`` of given keys that follows a range it is how many of the keys were read.
 
-    ``first_low_seq`` is the last sequence minted before the first low mark, ``first_manifest`` the
-    last manifest closed by then: set once, never moved, unless the key's definition or the table's
-    identity changed and the dump began anew.
+    ``first_low_seq`` is the last sequence minted before the first low watermark, ``first_manifest``
+    the last manifest closed by then: set once, never moved, unless the key's definition or the
+    table's identity changed and the dump began again.
     """
 
     table: str
@@ -270,8 +269,8 @@ class TableDump(msgspec.Struct, frozen=True, omit_defaults=True):
 class OpenRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A request that was accepted and has not ended, with the progress of each of its tables.
 
-    ``paused``, ``chunk_rows`` and ``delay_ms`` are what commands made of it since. ``asked_seq`` is
-    the last sequence minted before it was accepted.
+    ``paused``, ``chunk_rows`` and ``delay_ms`` are as commands have set them since. ``asked_seq``
+    is the last sequence minted before it was accepted.
     """
 
     request: DumpRequest
@@ -283,13 +282,14 @@ class OpenRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OpenState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that a successor needs besides the chain's last manifest.
+    """The state that a successor needs besides the chain's last manifest.
 
-    ``recent`` are the answers to requests that ended lately, so that asking again is answered.
-    ``held`` are XA transactions that the log has prepared and not yet ended: by their id, where the
-    log has their rows. These are read from there once the transaction commits. ``paused``,
-    ``chunk_rows`` and ``delay_ms`` are what commands said of all requests. ``begun`` are tables
-    that a statement of the log made, or gave their name, and whose columns nothing has told yet.
+    ``recent`` are the answers to requests that ended lately, so that a repeated request is
+    answered. ``held`` are XA transactions that the log has prepared and not yet ended: by their id,
+    where the log has their rows. These are read from there once the transaction commits.
+    ``paused``, ``chunk_rows`` and ``delay_ms`` are as commands have set them for all requests.
+    ``begun`` are tables that a statement of the log created or renamed, and whose columns are not
+    known yet.
     """
 
     requests: tuple[OpenRequest, ...] = ()
@@ -303,12 +303,12 @@ class OpenState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One link of the chain. Empty manifests have ``first_seq == last_seq + 1``.
+    """A manifest, one entry of the chain. Empty manifests have ``first_seq == last_seq + 1``.
 
     ``source_time_us`` is the source's clock in the newest of our heartbeats contained so far, µs
     since 1970 UTC (readers want `through_us`), ``written_at_us`` the writer's clock. ``uploading``
-    lists the part prefixes (numbers) of an unfinished huge transaction. ``released`` says the
-    writer stopped cleanly and a successor need not wait.
+    lists the part prefixes (numbers) of an unfinished huge transaction. ``released``: the writer
+    stopped cleanly and a successor need not wait.
     """
 
     pipeline: str
@@ -347,8 +347,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     def through_us(self) -> int | None:
         """The source's clock (µs UTC) up to which the chain lacks nothing; None: not known.
 
-        A clock that was ahead of the writer's own has told of a time to come: of that nobody knows
-        what is missing. (Workers say no such thing now; chains from before have it.)
+        None, too, where the source's clock was ahead of the writer's own: what a future time lacks
+        is not known. (Workers no longer write such a time; older chains have it.)
         """
         if self.source_time_us is None or self.written_at_us is None:
             return self.source_time_us
@@ -356,14 +356,14 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The manifest's canonical bytes."""
+    """Encode the manifest as canonical bytes."""
     check_manifest(manifest)
     return msgspec.json.encode(manifest)
 
 
 def stored_manifest(manifest: Manifest) -> bytes:
-    """The bytes that the store holds of it from its first writing on: the canonical ones with their
-    checksum. The digest that the next manifest names is of these."""
+    """Return the bytes that the store holds of it from its first writing on: the canonical ones
+    with their checksum. The digest that the next manifest names is of these."""
     return with_checksum(encode_manifest(manifest))
 
 
@@ -384,7 +384,7 @@ def decode_manifest(raw: bytes, at: str = "") -> Manifest:
 
 
 def digest(raw: bytes) -> str:
-    """sha256 in hex over raw bytes; of manifests and of parts."""
+    """Return the sha256 in hex of raw bytes, of manifests and of parts."""
     return hashlib.sha256(raw).hexdigest()
 
 
@@ -423,7 +423,7 @@ def check_manifest(manifest: Manifest) -> None:
 
 
 def _check_check(check: Check, number: int, seqs: SequenceRange) -> None:
-    """A verification part lies beside the sequences: it only says between which it was read."""
+    """Check a verification part, which has no sequences: it only says between which it was read."""
     where = f"manifest {number}: the verification part of chunk {check.chunk} of {check.table}"
     if not 0 <= check.low_seq <= check.high_seq <= seqs.last or check.chunk < 0:
         raise InvariantBroken(f"{where} lies outside the chain's sequences")
@@ -455,7 +455,8 @@ def check_link(previous: Manifest, previous_raw: bytes, manifest: Manifest) -> N
 
 
 def _position_follows(previous: Manifest, manifest: Manifest) -> bool:
-    """Positions are an order on one server; a failover is to another one, whose log has another."""
+    """Return whether the position follows. Positions are ordered on one server only; a failover is
+    to another one, whose log has another order."""
     if manifest.identity != previous.identity:
         return True
     return may_follow(manifest.position, previous.position)
@@ -473,8 +474,8 @@ def tables_in(manifest: Manifest) -> set[str]:
 def roll_forward(state: OpenState, later: Iterable[Manifest]) -> OpenState:
     """The open state after ``later``, manifests in order that carry no state of their own.
 
-    Only what such manifests may change without restating the state moves: the last manifest with
-    data of each table. Anything else obliges the writer to put the state in full.
+    Only the last manifest with data of each table moves, which such manifests may change without
+    restating the state. For anything else the writer must write the full state.
     """
     tables = dict(state.tables)
     for manifest in later:

@@ -1,4 +1,4 @@
-"""How a table is kept in the warehouse."""
+"""The modes in which a table is kept in the warehouse."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from enum import StrEnum
 
 
 class Mode(StrEnum):
-    """What a warehouse table holds of its source table. All are made from the same parts."""
+    """The content of a warehouse table in relation to its source table. All are made from the same
+    parts."""
 
     CURRENT = "current"
     """The rows as they are now: a delete removes its row."""
@@ -15,9 +16,10 @@ class Mode(StrEnum):
     HISTORY = "history"
     """Every version of every row, each with the time and the sequences that it was valid for."""
     APPEND = "append"
-    """The log of changes itself, one row each, in batches: nothing is ever changed."""
+    """The log of changes itself, one row each, in batches: no row is ever changed."""
 
     @property
     def keeps_past(self) -> bool:
-        """Whether a table holds what was, so that the newest full dump is not all that it needs."""
+        """Return whether a table keeps past rows, so that the newest full dump is not all that it
+        needs."""
         return self is not Mode.CURRENT

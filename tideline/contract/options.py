@@ -1,8 +1,8 @@
-"""Declares what people may ask for in a request: once, in the request's type.
+"""Declares the options of a request that users may give: once, in the request's type.
 
 A field of `tideline.contract.request.DumpRequest` with an `Option` in its annotation is an option
 of ``tideline dump`` or ``tideline verify``, a field of the DAGs' forms, and an argument of the
-Airflow operators, by the field's name. What the field holds says how each of them reads it.
+Airflow operators, by the field's name. The field's type determines how each of them reads it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ RANGE = "A range of rows"
 
 
 class Option(msgspec.Struct, frozen=True):
-    """A field that people fill in. A number is one of ``least`` to ``most``.
+    """A field that users fill in. A number is one of ``least`` to ``most``.
 
-    ``purposes`` are those of the requests that people may give it for, ``section`` where forms show
+    ``purposes`` are those of the requests that users may give it for, ``section`` where forms show
     it. ``empty`` says what its absence means. The rest follows from the field: its ``name``, the
-    type of its values (``kind``), its ``default``, and the ``parts`` of a type that has fields of
-    its own with titles.
+    type of its values (``kind``), its ``default``, and the ``parts`` of a type that itself has
+    fields with titles.
     """
 
     title: str

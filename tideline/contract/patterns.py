@@ -1,9 +1,9 @@
-"""Which tables a list of patterns means.
+"""Matches tables with a list of patterns.
 
 A pattern is ``schema.table``. In each part ``*``, ``?`` and ``[…]`` work as in a shell; a part in
 double quotes is taken word for word (``"`` doubled inside). Matching is case-sensitive: the names
 are the catalog's. A schema given as ``*`` leaves out the system's schemas, any other pattern
-means what it says.
+is taken literally.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class PatternPart(NamedTuple):
 
 
 def split_pattern(pattern: str) -> tuple[PatternPart, PatternPart]:
-    """Schema and table of a pattern, for a source that puts them into its own words.
+    """Split a pattern into schema and table, for a source that translates them.
 
-    Raises Misconfigured for a text that is none.
+    Raises Misconfigured for a text that is not a pattern.
     """
     found = _PATTERN.fullmatch(pattern)
     if found is None:
@@ -67,7 +67,7 @@ def named_schema(pattern: str) -> str | None:
 
 
 def matcher(pattern: str) -> Callable[[TableId], bool]:
-    """What says of a table whether it matches ``pattern``, made once for many tables."""
+    """Make a function that says whether a table matches ``pattern``, once for many tables."""
     schema, name = _compile(pattern)
     if schema is None:
         return lambda table: (
@@ -92,7 +92,7 @@ def _match(table: TableId, pattern: str) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _compile(pattern: str) -> tuple[re.Pattern[str] | None, re.Pattern[str]]:
-    """Both parts as regular expressions; None for the schema ``*``."""
+    """Compile both parts as regular expressions; None for the schema ``*``."""
     parts = _PATTERN.fullmatch(pattern)
     if parts is None:
         raise _not_patterns([pattern])

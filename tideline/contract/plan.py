@@ -1,4 +1,4 @@
-"""The merge plan: document (d), and what it is made from (`contract.planning` makes it).
+"""The merge plan: document (d), and its inputs (`contract.planning` makes it).
 
 A plan says exactly which parts bring which table from manifest ``a`` to manifest ``b``. It is
 stored before it is run, so that a retry reads the same input.
@@ -48,7 +48,7 @@ class PlannedPart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class PlannedChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """A schema event in a plan's range: rows from ``seq`` on have the schema ``after``, older ones
-    ``before`` (empty: not told)."""
+    ``before`` (empty: not known)."""
 
     seq: int
     after: str
@@ -71,36 +71,30 @@ class PlannedEnd(msgspec.Struct, frozen=True, omit_defaults=True):
 class TablePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     """Brings ``target`` from applied manifest ``a`` (its last seq: ``a_seq``) to ``b`` (``b_seq``).
 
-    ``a_digest`` and ``b_digest`` are those manifests' digests: a number alone would also be that of
-    another chain, after a store was restored from its backup. Empty where not known, and
-    ``a_digest`` with ``create``.
-    ``schema`` is the table's schema at ``b``; ``schemas`` has every fingerprint that the parts and
-    ``changes`` use.
-    ``floor``: target rows with ``_tl_seq <= floor`` that the plan does not write again are deleted,
-    and folded rows with ``_tl_seq <= floor`` dropped. It is the largest of the ``first_low_seq`` of
-    full dumps finished in (a, b] and of (truncate seq - 1); None without either.
-    ``truncates`` are the sequences of truncates in the range, ascending: no value is filled across.
-    ``create``: the target has no applied version of this generation yet, so that ``a`` is where the
-    generation's history begins, or the full dump that it is built from; a target that has one is
-    then not where the plan begins.
-    ``replace``: as ``create``, and a table of an older generation lies at the target: whatever it
-    holds is dropped.
-    ``key_min``/``key_max``: bounds of the first key column over all parts, None when unknown.
-    ``app_id``: Delta's transaction id, ``pipeline/incarnation/table/generation``.
-    ``complete_through_us``: the source's clock up to which the target then lacks nothing, None when
-    that is not known. ``dropped``: columns that the source had before and the target may still
-    have; rows that are written hold NULL there.
-    ``mode``: how the target is kept. ``changes``: the schema events in the range, ascending.
-    ``ignored``: kinds of steps that the target does not follow. ``drop_columns``: a column that the
-    source dropped goes from the target too.
-    ``begins``: what has sequences up to this one is not the target's. ``ends``: every truncate and
-    finished full dump of the range, ascending. ``build``: how often the generation's target was
-    built anew by ``tideline rebuild``; a target of another build is not touched.
-    ``copied``: of a table without a key, the copy of it that is its state at ``floor``; all of that
-    lies in the range.
-    ``within_us``: changes count as late that are not queryable so long after their commit at the
-    source; 0: that is not measured.
-    ``deletion_vectors``: whether the target's files may have them; one that is made is made so.
+    ``a_digest`` and ``b_digest`` are those manifests' digests: a number alone may be another
+    chain's, after a store was restored from its backup. Empty where not known, and ``a_digest``
+    with ``create``. ``schema`` is the table's schema at ``b``; ``schemas`` has every fingerprint
+    that the parts and ``changes`` use. ``floor``: target rows with ``_tl_seq <= floor`` that the
+    plan does not write again are deleted, and folded rows with ``_tl_seq <= floor`` dropped. It is
+    the largest of the ``first_low_seq`` of full dumps finished in (a, b] and of (truncate seq - 1);
+    None without either. ``truncates`` are the sequences of truncates in the range, ascending: no
+    value is filled across. ``create``: the target has no applied version of this generation yet, so
+    that ``a`` is where the generation's history begins, or the full dump that it is built from; a
+    target that has one is then not where the plan begins. ``replace``: as ``create``, and a table
+    of an older generation lies at the target: its content is dropped. ``key_min``/``key_max``:
+    bounds of the first key column over all parts, None when unknown. ``app_id``: Delta's
+    transaction id, ``pipeline/incarnation/table/generation``. ``complete_through_us``: the source's
+    clock up to which the target then lacks nothing, None when that is not known. ``dropped``:
+    columns that the source had before and the target may still have; rows that are written hold
+    NULL there. ``mode``: how the target is kept. ``changes``: the schema events in the range,
+    ascending. ``ignored``: kinds of steps that the target does not follow. ``drop_columns``: a
+    column that the source dropped goes from the target too. ``begins``: what has sequences up to
+    this one is not the target's. ``ends``: every truncate and finished full dump of the range,
+    ascending. ``build``: how often ``tideline rebuild`` has rebuilt the generation's target; a
+    target of another build is not touched. ``copied``: of a table without a key, the copy of it
+    that is its state at ``floor``; all of that lies in the range. ``within_us``: changes count as
+    late that are not queryable so long after their commit at the source; 0: that is not measured.
+    ``deletion_vectors``: whether the target's files may have them; a new one is created so.
     """
 
     table: str
@@ -137,17 +131,17 @@ class TablePlan(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PlannedSwap(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Puts the table at ``beside``, built anew, into the place of the live one at ``target``.
+    """Puts the shadow table at ``beside``, a rebuilt one, into the place of the live one at
+    ``target``.
 
     Both must have applied manifest ``b`` (``b_seq``), each under its own app id, and hold the same,
-    unless ``accept_differences``. ``build`` and ``mode`` are of the table beside, ``live_build``
+    unless ``accept_differences``. ``build`` and ``mode`` are of the shadow table, ``live_build``
     and ``live_mode`` of the live one. ``schema`` is the table's at ``b``; ``floor`` is where the
-    newest full dump began that had finished by then. ``superseded``: tables beside it that rebuilds
-    which were given up have left.
-    ``live_b``: the live table has applied this manifest and not ``b``, because it cannot go on from
-    there: it is of an older generation, stands before a change that it does not take, or has
-    applied another chain. It is not compared then: the table beside holds what the chain says.
-    None: it stands at ``b``. ``b_digest``: manifest ``b``'s.
+    newest full dump began that had finished by then. ``superseded``: shadow tables that abandoned
+    rebuilds have left. ``live_b``: the live table has applied this manifest and not ``b``, because
+    it cannot continue from there: it is of an older generation, stands before a change that it does
+    not take, or has applied another chain. It is not compared then: the shadow table holds what the
+    chain says. None: it stands at ``b``. ``b_digest``: manifest ``b``'s.
     """
 
     table: str
@@ -170,15 +164,14 @@ class PlannedSwap(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one merge run does. ``held``: tables that are held back, with the reason.
+    """The work of one merge run. ``held``: tables that are held back, with the reason.
 
     A parked or blocked table stands in both when something captured before it stopped is merged.
-    ``swaps``: tables that were built anew and take the place of the live ones.
-    ``tail`` is the newest manifest when the plan was made: with ``b < tail`` more may be waiting.
-    ``descriptions``: targets that are to say something else of themselves (comments, NOT NULL),
-    those of ``tables`` and others that nothing is merged into.
-    ``strayed``: those of ``held`` whose targets have not applied this chain; until somebody has
-    them built anew nothing is merged into them.
+    ``swaps``: rebuilt tables that take the place of the live ones. ``tail`` is the newest manifest
+    when the plan was made: with ``b < tail`` more may be waiting. ``descriptions``: targets whose
+    description (comments, NOT NULL) is to change, those of ``tables`` and others that nothing is
+    merged into. ``strayed``: those of ``held`` whose targets have not applied this chain; until
+    an operator has them rebuilt nothing is merged into them.
     """
 
     plan_id: str
@@ -202,7 +195,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """Where a table's target stands, as its owner read it.
+    """The state of a table's target, as the planner read it.
 
     ``manifest``: the transaction version under the app id of the table's present generation, None
     when that has none; ``seq``: the last sequence of the manifest that `start_of` gives (0 for 0).
@@ -239,7 +232,7 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 class PlanScope(msgspec.Struct, frozen=True):
-    """What is asked of a plan: its id, where things lie, its caps, and which tables (None: all).
+    """The request for a plan: its id, where things lie, its caps, and which tables (None: all).
 
     The caps bound what one plan reads; a single manifest above them is still taken whole.
     ``policies``: by table how its target reacts to schema changes; others follow all.
@@ -255,19 +248,18 @@ class PlanScope(msgspec.Struct, frozen=True):
 
 
 STANDING_PROPERTY = "tideline.standing"
-"""A table's property with the stamp of a commit of ours, for when its log has lost that."""
+"""The table property that repeats the stamp of a commit of ours, in case its log has lost that."""
 
 
 class Stamp(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a commit of ours says in the table's own log, as Delta's user metadata.
+    """The record of a commit of ours in the table's own log, as Delta's user metadata.
 
     It is read back without Spark: how far the table is merged. ``seq`` is the last sequence of
     manifest ``b``, ``digest`` its digest, by which a reader knows the chain that was applied;
-    stamps from before there were digests have none. ``unproven`` names data-changing commits by
-    others that no full dump has healed yet, found when everything up to ``unproven_seq`` was
-    applied. ``pending``: whether rows may still lack values. ``looked_at``: the version of the
-    table that the run knew, all of whose history it has judged; what others have committed between
-    that and this commit it has not.
+    stamps of older versions have none. ``unproven`` names external commits that no full dump has
+    healed yet, found when everything up to ``unproven_seq`` was applied. ``pending``: whether rows
+    may still lack values. ``looked_at``: the version of the table that the run read and judged with
+    all its history; external commits between that and this commit are not judged.
     """
 
     app_id: str
@@ -285,15 +277,15 @@ class Stamp(msgspec.Struct, frozen=True, omit_defaults=True):
     digest: str = ""
 
     def text(self) -> str:
-        r"""JSON that ends in a checksum (`with_checksum`), with ``\u0024`` for ``$``, which JSON
-        reads alike: Spark puts an environment variable in the place of ``${env:…}``."""
+        r"""Return JSON that ends in a checksum (`with_checksum`), with ``\u0024`` for ``$``, which
+        JSON reads alike: Spark replaces ``${env:…}`` by an environment variable."""
         # In JSON of ours a ``$`` can only stand in a text.
         return with_checksum(msgspec.json.encode(self).replace(b"$", b"\\u0024")).decode()
 
     @classmethod
     def parse(cls, text: str | None) -> Stamp | None:
-        """The stamp in a commit's user metadata; None when it holds something else, CorruptData
-        when it is not what its checksum says."""
+        """Parse the stamp in a commit's user metadata; None when it holds something else,
+        CorruptData when its checksum does not match."""
         try:
             stamp = None if text is None else _STAMP.decode(text)
         except msgspec.MsgspecError:
@@ -312,8 +304,8 @@ def app_id(pipeline: str, incarnation: str, table: str, generation: int, build: 
 
 
 def _in_app_id(table: str) -> str:
-    """``table`` in an app id, which reaches Delta as a setting of Spark's session; there ``${…}``
-    is not what it says, but an environment variable or another setting.
+    """Encode ``table`` for an app id, which reaches Delta as a setting of Spark's session; there
+    ``${…}`` stands for an environment variable or another setting.
 
     A name with such a beginning has ``~24`` for ``$``, ``~7E`` for ``~`` and a dot in front, with
     which no table's text begins: every other name stays itself, and no two become the same.
@@ -337,8 +329,8 @@ def newest_generation(apps: Iterable[str], app: str, build: int | None = None) -
     """The newest generation of the table of ``app`` that any of ``apps`` belongs to; -1 for none.
     ``build``: those of this rebuild only.
 
-    Delta keeps what a table has applied also where it is replaced, so that this tells of a target
-    which generation's it is; and, of one that was built anew, of the table that it replaced.
+    Delta keeps what a table has applied also where it is replaced, so this shows of a target which
+    generation it is of; and of a rebuilt one, that of the table that it replaced.
     """
     base = re.escape(app.rpartition("/")[0])
     builds = r"(?:\.\d+)?"

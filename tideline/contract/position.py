@@ -1,4 +1,4 @@
-"""Where a source's log has been read to, and which server that log belongs to."""
+"""The position to which a source's log has been read, and the server that the log belongs to."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class MysqlPosition(msgspec.Struct, frozen=True, tag="mysql"):
     """The end of the last transaction that is contained, in a binlog of MySQL or MariaDB.
 
     ``offset`` is where the next event begins in ``file``: 64 bits, although the log's own field has
-    32. ``gtids`` says the same in the words that hold on other servers too: MySQL's set of executed
-    GTIDs, MariaDB's last GTID of each domain; empty when the server has none. File names end in a
-    number that grows: only that and ``offset`` are an order, and only on one server.
+    32. ``gtids`` gives the same position in a form that holds on other servers too: MySQL's set of
+    executed GTIDs, MariaDB's last GTID of each domain; empty when the server has none. File names
+    end in a number that grows: only that and ``offset`` are an order, and only on one server.
 
     ``by_gtid``: the log is to be found by ``gtids`` alone. After a failover, and where a server
     cannot say both at one moment, there may be transactions behind ``offset`` that are contained,
-    or before it some that are not; while ``file`` is empty there is no place in a file yet.
+    or before it some that are not; while ``file`` is empty there is no position in a file yet.
     """
 
     file: str
@@ -54,7 +54,8 @@ class MysqlPosition(msgspec.Struct, frozen=True, tag="mysql"):
 
     @property
     def order(self) -> tuple[int, int]:
-        """Sorts positions of one server; a position before everything is the least."""
+        """Return a sort key for positions of one server; a position before everything is the
+        least."""
         number = self.file.rpartition(".")[2]
         return (int(number) if number.isdecimal() else 0, self.offset)
 
@@ -96,12 +97,12 @@ class SourceIdentity(msgspec.Struct, frozen=True):
 
 
 def format_lsn(lsn: int) -> str:
-    """PostgreSQL's text of an LSN (``16/B374D848``)."""
+    """Format an LSN as PostgreSQL does (``16/B374D848``)."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
 def parse_lsn(text: str) -> int:
-    """The number behind PostgreSQL's text of an LSN; CorruptData for a text that is none."""
+    """Parse PostgreSQL's text of an LSN; CorruptData for a text that is none."""
     if not _LSN.fullmatch(text):
         raise CorruptData(f"not an LSN: {text!r}")
     high, _, low = text.partition("/")

@@ -1,9 +1,9 @@
-"""Text of others (names, comments, a server's words) as it is shown: on a terminal, in a log, in an
-error, on a page.
+"""Makes text of others (names, comments, server messages) safe to show: on a terminal, in a log, in
+an error, on a page.
 
 A name may hold whatever a database lets it hold: an escape sequence that clears the screen, a line
-break behind which something looks like a line of ours, characters that turn the reading direction
-or that nobody sees. What stores or compares names never uses these functions.
+break followed by what looks like a line of ours, characters that turn the reading direction or are
+invisible. What stores or compares names never uses these functions.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def printable(text: str) -> str:
-    r"""``text`` as one line in which every character is seen, the others as ``\n``, ``\x1b`` or
-    ``\u202e``. A text that has none of these stays as it is, and what this returns does, too.
+    r"""Return ``text`` as one line in which every character is visible, the others as ``\n``,
+    ``\x1b`` or ``\u202e``. A text without these, such as a result of this function, is unchanged.
 
     For reading, not for storing: two names may become the same, as ``a`` with a line break and
     ``a`` with a backslash and an ``n``.
@@ -32,8 +32,8 @@ def printable(text: str) -> str:
 
 
 def printable_json(document: str) -> str:
-    r"""JSON that says the same, where texts have ``\u202e`` instead of characters that are not
-    seen; line breaks between values stay."""
+    r"""Return equivalent JSON, whose texts have ``\u202e`` instead of invisible characters; line
+    breaks between values stay."""
     return "\n".join(
         line if line.isprintable() and _UNSEEN.search(line) is None else _json_line(line)
         for line in document.split("\n")
@@ -41,7 +41,7 @@ def printable_json(document: str) -> str:
 
 
 def as_code(text: str) -> str:
-    """``text`` as a code span of Markdown: neither links nor images nor HTML come of it."""
+    """Return ``text`` as a code span of Markdown: it makes neither links nor images nor HTML."""
     shown = printable(text)
     fence = "`" * (1 + max(map(len, _BACKTICKS.findall(shown)), default=0))
     # A space at both ends of more than spaces is taken off again; without it a backtick there would
@@ -51,8 +51,8 @@ def as_code(text: str) -> str:
 
 
 def shell_word(text: str) -> str:
-    r"""``text`` as one word of a command that is shown, to be pasted into a shell: nothing in it is
-    a variable, a pattern or a command there. Characters that are not seen stand as ``$'\\x1b'``,
+    r"""Quote ``text`` as one word of a command that is shown, to be pasted into a shell: nothing in
+    it is a variable, a pattern or a command there. Invisible characters stand as ``$'\\x1b'``,
     which bash, zsh and ksh read; every other text is quoted for any POSIX shell, if it has to be.
     """
     if printable(text) == text:
@@ -61,20 +61,21 @@ def shell_word(text: str) -> str:
 
 
 def command(*words: str) -> str:
-    """A command of ours as an error or a screen names it, in backticks, to be pasted into a shell.
-    ``words`` are what stands behind ``tideline``; one may be the name of a table."""
+    """Format a command of ours for an error or a screen, in backticks, to be pasted into a shell.
+    ``words`` are the arguments of ``tideline``; one may be the name of a table."""
     return f"`{' '.join(map(shell_word, ('tideline', *words)))}`"
 
 
 def toml_text(text: str) -> str:
-    """``text`` as TOML has it in quotes, in one line in which every character is seen."""
+    """Quote ``text`` for TOML, in one line in which every character is visible."""
     if "'" not in text and printable(text) == text:
         return f"'{text}'"
     return _in_quotes(text, '"')
 
 
 def _in_quotes(text: str, quote: str) -> str:
-    """``text`` between two of ``quote``, with the escapes that shells and TOML have in common."""
+    """Put ``text`` between two of ``quote``, with the escapes that shells and TOML have in
+    common."""
 
     def escaped(character: str) -> str:
         if character in (quote, "\\"):

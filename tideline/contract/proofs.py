@@ -1,7 +1,8 @@
-"""How the passes of a verification make one result. Pure.
+"""Combines the passes of a verification into one result. Pure.
 
-The first pass compares all that was asked for, and sets aside what changed meanwhile. Later passes
-read just those keys again; and, once a difference was repaired, the keys that differed.
+The first pass compares all that was requested, and sets aside keys that changed in the meantime.
+Later passes read just those keys again; and, once a difference was repaired, the keys that
+differed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tideline.contract.request import DumpRequest
 from tideline.contract.verification import KEYS_MAX, Proof, TableProof
 
 PASSES_MAX = 5
-"""Passes over keys that keep changing; what still moves then is reported as moving."""
+"""Maximum passes over keys that keep changing; those that still do are reported as moving."""
 BATCH_KEYS_MAX = 10_000
 _BATCH_BYTES_MAX = 512 * 1024
 
@@ -24,7 +25,7 @@ Keys = Sequence[tuple[str, ...]]
 
 
 def batches(keys: Keys) -> Iterator[tuple[tuple[str, ...], ...]]:
-    """``keys`` in lists that a request can hold."""
+    """Split ``keys`` into lists that a request can hold."""
     batch: list[tuple[str, ...]] = []
     size = 0
     for key in keys:
@@ -54,7 +55,7 @@ def with_passes(first: Iterable[TableProof], later: Iterable[TableProof]) -> lis
 def verify_request(
     name: str, table: str, keys: tuple[tuple[str, ...], ...], *, priority: int, requested_by: str
 ) -> DumpRequest:
-    """What asks for given keys to be read for another pass; of the same ``name``, it joins."""
+    """Make the request to read given keys for another pass; of the same ``name``, it joins."""
     return DumpRequest(
         request_id=f"{name}:{short(table)}",
         tables=(table,),
@@ -66,15 +67,15 @@ def verify_request(
 
 
 def short(table: str) -> str:
-    """A table's name as part of a request's id."""
+    """Shorten a table's name for a request's id."""
     return sha256(table.encode()).hexdigest()[:12]
 
 
 def with_pass(first: TableProof, later: Sequence[TableProof]) -> TableProof:
-    """``first`` once the keys that it set aside were compared again, in ``later`` passes: their
-    rows count there, and nowhere else.
+    """Combine ``first`` with the ``later`` passes over the keys that it set aside: their rows count
+    there, and nowhere else.
 
-    What these set aside themselves is what still moves, and so is what ``first`` does not list.
+    Keys that these set aside are still moving, and so are those that ``first`` does not list.
     """
     lost = [one for one in later if one.proof is Proof.UNPROVEN]
     if lost:
@@ -96,7 +97,8 @@ def with_pass(first: TableProof, later: Sequence[TableProof]) -> TableProof:
 
 
 def without_differences(proof: TableProof) -> TableProof:
-    """``proof``, which lists all keys that differ, of the others: those are to be proven anew."""
+    """Remove from ``proof`` the keys that differ, all of which it lists: they are to be proven
+    again."""
     extra = {different.key for different in proof.keys if different.kind == "extra"}
     differing = {different.key for different in proof.keys} - extra
     return replace(
@@ -114,7 +116,8 @@ def without_differences(proof: TableProof) -> TableProof:
 
 
 def repaired(before: TableProof, later: Sequence[TableProof]) -> TableProof:
-    """``before`` once its differing keys were dumped, merged and compared again, in ``later``."""
+    """Combine ``before`` with ``later``, after its differing keys were dumped, merged and compared
+    again."""
     lost = [one for one in later if one.proof is Proof.UNPROVEN]
     if lost:
         return replace(before, reason=lost[0].reason, hint=lost[0].hint)

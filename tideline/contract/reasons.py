@@ -1,4 +1,4 @@
-"""Why Tideline itself asks for a snapshot. Its requests say so by the beginning of their ids.
+"""The reasons for snapshots that Tideline itself requests. The ids of such requests begin with one.
 
 Only this module makes and parses these ids, which stand in chains that were written long ago.
 """
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class SnapshotReason(StrEnum):
-    """The value is the part of a request's id before its first colon."""
+    """A reason; its value is the part of a request's id before its first colon."""
 
     INITIAL = "initial"
     """The first dump of a table."""
@@ -18,7 +18,7 @@ class SnapshotReason(StrEnum):
     FOLLOW_UP = "follow-up"
     """It makes up for changes that the log does not report."""
     UNPROVEN = "unproven"
-    """It proves a table whose rows may have changed unseen."""
+    """It proves a table whose rows may have changed without events."""
     REREAD = "reread"
     """Single rows are read again."""
     PENDING = "pending"
@@ -26,7 +26,7 @@ class SnapshotReason(StrEnum):
 
     @property
     def by_worker(self) -> bool:
-        """Whether only the worker makes such requests: no other id may begin like that."""
+        """Return whether only the worker makes such requests: no other id may begin like that."""
         return self is not SnapshotReason.PENDING
 
     @property
@@ -41,7 +41,7 @@ def reason_of(request_id: str) -> SnapshotReason | None:
 
 
 def own_id(reason: SnapshotReason, *parts: object) -> str:
-    """The id of a request for ``reason``; ``parts`` tell it from others."""
+    """Make the id of a request for ``reason``; ``parts`` distinguish it from others."""
     return ":".join([reason.value, *map(str, parts)])
 
 

@@ -1,8 +1,8 @@
-"""The record of a rebuild: a table that is built anew beside the live one, to take its place.
+"""The record of a rebuild: a shadow table is built from scratch, to take the live one's place.
 
-Records of a table are numbered from 1 and created only, so that of two rebuilds that begin at once
-one wins. The one with the highest number counts; a number is the *build* that the live table has
-once the rebuild is done. What was built so far is read from the table beside, never from here.
+Records of a table are numbered from 1 and never overwritten, so that of two rebuilds that begin at
+once one wins. The one with the highest number counts; a number is the *build* that the live table
+has once the rebuild is done. The state of the build is read from the shadow table, never from here.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ FEATURES: frozenset[str] = frozenset()
 class RebuildRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One rebuild of ``table``, of its ``generation``, to be kept as ``mode``.
 
-    ``since_dump``: it begins with the latest full dump, though its mode keeps what was before.
-    ``asked``: the name of what asked for it, if that may be tried again and is to find it then.
+    ``since_dump``: it begins with the latest full dump, though its mode keeps older rows.
+    ``asked``: the name of its caller, if that may be tried again and is to find it then.
     """
 
     table: str

@@ -1,6 +1,6 @@
-"""The merge receipt, what a merge did: document (e).
+"""The merge receipt, the result of a merge: document (e).
 
-A run writes one receipt for its plan, next to it; each table in it stands for itself.
+A run writes one receipt for its plan, next to it; each table in it is independent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FEATURES: frozenset[str] = frozenset()
 _PENDING_PARTS = re.compile("[^:]*:[0-9]+:[0-9a-f]{12}")
 _MERGE = "tideline merge"
 PENDING_KEYS_MAX = 10_000
-"""Rows that are read again one by one; of a table with more, all are."""
+"""Maximum number of rows that are read again one by one; of a table with more, all are."""
 _REREAD_BYTES_MAX = 512 * 1024
 
 
@@ -32,14 +32,14 @@ class Outcome(StrEnum):
     ALREADY_APPLIED = "already_applied"
     """The target's transaction version is at or past the plan's end: nothing was done."""
     REFUSED = "refused"
-    """The target is not where the plan begins; plan anew."""
+    """The target is not where the plan begins; plan again."""
     FAILED = "failed"
 
 
 class ColumnLineage(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a target's column comes from: the source's ``source`` (empty: of the same name).
 
-    ``type`` is its logical type. ``steps`` tells the steps of the plan's range that it took, each
+    ``type`` is its logical type. ``steps`` lists the steps of the plan's range that it took, each
     as ``what at sequence``, oldest first.
     """
 
@@ -50,20 +50,20 @@ class ColumnLineage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TableReceipt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of one table.
+    """The result for one table.
 
-    ``differences``, of a table that was built anew: keys by how it differs from the live one.
+    ``differences``, of a rebuilt table: keys by how it differs from the live one.
 
     ``applied_manifest`` and ``applied_seq`` are where the table stands afterwards;
     ``complete_through_us`` the source clock (µs UTC) up to which it is complete.
     ``rows_read`` counts the parts' rows; ``inserted``, ``updated``, ``deleted`` what the MERGE did;
     ``pending`` rows that still lack a column's value; ``pending_keys`` are the keys of them all, a
-    text per key column, absent above `PENDING_KEYS_MAX`. ``foreign_changes`` names data-changing
-    commits by others since our last one: the table is unproven until it is dumped.
-    ``attempts`` were made (0: an older run, which did not count), ``conflicts`` of them lost to
-    another writer. ``timeliness``: how soon the plan's changes were queryable, the same figures
-    however often the plan is run; None where nothing was merged, or a table was built. ``lineage``
-    has the columns that were written. ``warnings`` tell what went wrong beside the merge.
+    text per key column, absent above `PENDING_KEYS_MAX`. ``foreign_changes`` names external commits
+    since our last one: the table is unproven until it is dumped. ``attempts`` were made (0: an
+    older run, which did not count), ``conflicts`` of them lost to another writer. ``timeliness``:
+    how soon the plan's changes were queryable, the same figures however often the plan is run; None
+    where nothing was merged, or a table was built. ``lineage`` has the columns that were written.
+    ``warnings`` say what went wrong besides the merge.
     """
 
     table: str
@@ -93,9 +93,9 @@ class TableReceipt(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
     """The receipt of one plan; ``held`` repeats the plan's tables that were left out, and why.
-    ``seconds`` is what all tables together took, of which many may be merged side by side;
-    ``capped``: the plan ended before the chain did, because of its caps. ``warnings`` tell what
-    went wrong with tables that nothing was merged into."""
+    ``seconds`` is what all tables together took, of which many may be merged concurrently;
+    ``capped``: the plan ended before the chain did, because of its caps. ``warnings`` say what went
+    wrong with tables that nothing was merged into."""
 
     plan_id: str
     pipeline: str
@@ -122,8 +122,7 @@ _READER = DocumentReader(Receipt, version=RECEIPT_VERSION, features=FEATURES, na
 
 
 def run_of(receipt: Receipt, ended_us: int) -> MergeRun:
-    """What is put on record of a run that ended at ``ended_us`` (µs since 1970 UTC) with
-    ``receipt``."""
+    """Make the record of a run that ended at ``ended_us`` (µs since 1970 UTC) with ``receipt``."""
     return MergeRun(
         plan_id=receipt.plan_id,
         ended_us=ended_us,
@@ -147,10 +146,10 @@ def run_of(receipt: Receipt, ended_us: int) -> MergeRun:
 
 
 def reread_requests(receipt: Receipt) -> list[DumpRequest]:
-    """What to ask the worker for, so that no row of the plan's tables stays pending.
+    """Make the requests to the worker after which no row of the plan's tables stays pending.
 
-    Where the keys are too many for a message, the whole table. The ids follow from what is applied:
-    asking twice joins.
+    Where the keys are too many for a message, they ask for the whole table. The ids follow from
+    what is applied: asking twice joins.
     """
     return [
         reread_request(
@@ -167,7 +166,7 @@ def reread_requests(receipt: Receipt) -> list[DumpRequest]:
 def reread_request(
     table: str, keys: tuple[tuple[str, ...], ...] | None, *, incarnation: str, applied: int
 ) -> DumpRequest:
-    """What asks for ``keys`` (None: all rows) of ``table`` that are pending at manifest
+    """Make the request for ``keys`` (None: all rows) of ``table`` that are pending at manifest
     ``applied``."""
     return DumpRequest(
         request_id=own_id(SnapshotReason.PENDING, incarnation[:8], applied, _short(table)),

@@ -1,8 +1,8 @@
 """Dump requests and their answers: document (c).
 
-A request is asked for with an id of the asker's choice. Asking again with the same id joins the
-request that exists. It is *accepted* only once a manifest that names it is durable; from then on
-it ends in ``done`` or ``failed`` whatever is killed, because the chain's open state holds it.
+The client chooses the id of a request. Asking again with the same id joins the request that exists.
+It is *accepted* only once a manifest that names it is durable; from then on it ends in ``done`` or
+``failed`` even if processes are killed, because the chain's open state holds it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KEYS_MAX = 100_000
 TABLES_MAX = 10_000
 PATTERN_CHARACTERS_MAX = 1_000
 NOTE_CHARACTERS_MAX = 1_000
-"""Of ``requested_by``, which every message of a cancelled request repeats."""
+"""Maximum length of ``requested_by``, which every message of a cancelled request repeats."""
 COMMAND_REQUESTS_MAX = 1_000
 CHUNK_ROWS_MAX = 1_000_000
 DELAY_MS_MAX = 3_600_000
@@ -69,22 +69,23 @@ class KeyRange(
 
 
 class DumpRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What to dump, or (``purpose`` ``verify``) to read for a comparison. One of four scopes:
+    """A request to dump rows, or (``purpose`` ``verify``) to read them for a comparison. One of
+    four scopes:
 
     whole tables (none of the others): a finished dump is delete-complete; given keys (``keys``, of
     one table): each key a list with one text per key column, in key order; a key that the source no
     longer has becomes a delete; a range of keys (``key_range``) or of time (``time``), of one
-    table: never deletes by itself. With ``keys`` beside a range, these are read after it: so the
-    keys that the warehouse has in the range are compared with the source, and those that it lacks
-    become deletes.
+    table: never deletes by itself. With ``keys`` in addition to a range, these are read after it:
+    so the keys that the warehouse has in the range are compared with the source, and those that it
+    lacks become deletes.
 
     ``tables`` are shell patterns over ``schema.table``; ``["*.*"]`` asks for every captured table.
     Of several requests the one with the higher ``priority`` is served first; of the same priority,
     those for given keys, and then the oldest.
 
-    What is read to verify goes to verification parts and changes nothing; ``time`` is not for that.
-    ``sample_percent`` is: of so many chunks of a hundred, chosen by the request's id, the rows are
-    read, of the others only where they end.
+    Rows that are read to verify go to verification parts and change nothing; ``time`` is not for
+    that. ``sample_percent`` is: of so many chunks of a hundred, chosen by the request's id, the
+    rows are read, of the others only where they end.
     """
 
     request_id: str
@@ -159,12 +160,12 @@ class DumpRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     @property
     def why(self) -> SnapshotReason | None:
-        """Why Tideline itself asks; None for a user's request."""
+        """The reason for which Tideline itself asks; None for a user's request."""
         return reason_of(self.request_id)
 
     @property
     def verifies(self) -> bool:
-        """Whether what is read is only to be compared."""
+        """Return whether the rows that are read are only to be compared."""
         return self.purpose == "verify"
 
     @property
@@ -184,7 +185,7 @@ class DumpRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
 
 class Action(StrEnum):
-    """What a command does to requests."""
+    """The effect of a command on requests."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -193,11 +194,11 @@ class Action(StrEnum):
 
 
 class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Something to be done to requests that are open: those named, or (``requests`` absent) all,
-    those that come later included, until the opposite is said.
+    """A command for open requests: those named, or (``requests`` absent) all, including later ones
+    until the opposite command.
 
-    ``chunk_rows`` and ``delay_ms`` are for ``tune``: a number, or ``"default"`` for what the
-    request or the worker's settings say. It is answered like a request, under ``command_id``.
+    ``chunk_rows`` and ``delay_ms`` are for ``tune``: a number, or ``"default"`` for the value of
+    the request or the worker's settings. It is answered like a request, under ``command_id``.
     """
 
     command_id: str
@@ -211,7 +212,7 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 class RequestState(StrEnum):
-    """The life of a request; ``refused`` is for one that never was accepted.
+    """The life of a request; ``refused`` is for one that was never accepted.
 
     ``paused`` by a command, ``throttled`` to spare the source (the answer says by what).
     """
@@ -230,7 +231,7 @@ class RequestState(StrEnum):
 
 
 class TableProgress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far the dump of one table is: chunk ``chunks`` of about ``chunks_estimate``.
+    """The progress of the dump of one table: chunk ``chunks`` of about ``chunks_estimate``.
 
     ``rows_per_s`` is the rate of the last chunks, ``remaining_s`` how long the rest takes at it.
     """
@@ -248,7 +249,7 @@ class TableProgress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the worker last said of a request.
+    """The worker's latest answer to a request.
 
     ``manifest_number`` is that of the manifest which made the state durable: a merge that has
     applied it has applied all of a ``done`` request's rows. ``error`` and ``hint`` say why a
@@ -268,7 +269,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def parse_request(raw: bytes) -> DumpRequest:
-    """Decode and check one request; raises Misconfigured, naming the field, for anything odd.
+    """Decode and check one request; raises Misconfigured, naming the field, for anything invalid.
 
     The error never quotes a key: keys are row values.
     """
@@ -416,7 +417,8 @@ def _bounded(wanted: KeyRange) -> bool:
 
 
 def _holds_nul(request: DumpRequest) -> bool:
-    """No source takes NUL in a name or a text, and drivers refuse it in their own ways."""
+    """Return whether a text holds NUL: no source takes it, and drivers refuse it in their own
+    ways."""
     texts = [request.requested_by, *request.tables]
     if request.key_range is not None:
         texts += [*(request.key_range.start or ()), *(request.key_range.end or ())]

@@ -1,4 +1,4 @@
-"""A table's schema, its fingerprint, and what lies between two versions of it."""
+"""A table's schema, its fingerprint, and the differences between two versions of it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from tideline.contract.errors import CorruptData
 from tideline.contract.types import LogicalType, parse_type, widens
 
 RESERVED_PREFIX = "_tl_"
-"""Column names that begin so are ours, in parts and in warehouse tables."""
+"""The prefix of our own column names, in parts and in warehouse tables."""
 
 _PLAIN_NAME = re.compile(r'[^."\s*?\[\]]+')
-"""Shell wildcards are quoted too, so that a table's text as a pattern means that table only."""
+"""A name without quotes. Shell wildcards are quoted too, so that a table's text as a pattern means
+that table only."""
 _TABLE_NAME = re.compile(r'((?:[^."\s]+)|(?:"(?:[^"]|"")+"))\.((?:[^."\s]+)|(?:"(?:[^"]|"")+"))')
 
 
@@ -39,7 +40,7 @@ def parse_table(text: str) -> TableId:
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column: ``type`` is a logical type's text, ``source_type`` the source's own words."""
+    """A column: ``type`` is a logical type's text, ``source_type`` the source's own text."""
 
     name: str
     type: str
@@ -54,8 +55,8 @@ class Column(msgspec.Struct, frozen=True):
 class TableSchema(msgspec.Struct, frozen=True):
     """The columns of a table in the source's order, and the names of its key columns.
 
-    ``key`` is in key order. It is empty for a table whose rows are told apart by nothing but
-    themselves, which is captured only where the settings say so.
+    ``key`` is in key order. It is empty for a table whose rows only their own values distinguish,
+    which is captured only where the settings say so.
     """
 
     table: str
@@ -100,7 +101,7 @@ _DECODER = msgspec.json.Decoder(TableSchema)
 
 
 class ChangeKind(StrEnum):
-    """How one column, or the key, differs between two schemas."""
+    """The kind of difference of one column, or of the key, between two schemas."""
 
     ADD = "add"
     DROP = "drop"
@@ -126,20 +127,20 @@ class SchemaChange(msgspec.Struct, frozen=True):
 
 
 class Verdict(StrEnum):
-    """What a schema change does to rows that are already in the warehouse."""
+    """The effect of a schema change on rows that are already in the warehouse."""
 
     NEUTRAL = "neutral"
     """Rows keep their values: the target takes the step and nothing else happens."""
     UNPROVEN = "unproven"
     """Rows may have changed without row events: a delete-complete dump is needed."""
     INCOMPATIBLE = "incompatible"
-    """The target cannot hold both: the table is parked until it is dumped anew."""
+    """The target cannot hold both: the table is parked until it is dumped again."""
 
 
 def difference(old: TableSchema, new: TableSchema) -> tuple[SchemaChange, ...]:
-    """Every difference from ``old`` to ``new``, in the order of the columns; () when equal.
+    """Return every difference from ``old`` to ``new``, in the order of the columns; () when equal.
 
-    A rename cannot be told from a drop and an add, and is reported as these.
+    A rename cannot be distinguished from a drop and an add, and is reported as these.
     """
     before = {column.name: column for column in old.columns}
     after = {column.name: column for column in new.columns}
@@ -161,8 +162,8 @@ def verdict(changes: tuple[SchemaChange, ...], new: TableSchema) -> Verdict:
     """The gravest verdict over ``changes``; ``new`` is the schema they lead to.
 
     A nullable column that is added without a default is neutral: rows that exist hold NULL at the
-    source too. Whether it has a default is not in a schema; the caller who sees one in the
-    catalog raises the verdict himself.
+    source too. Whether it has a default is not in a schema; a caller who sees one in the catalog
+    raises the verdict.
     """
     worst = Verdict.NEUTRAL
     for change in changes:

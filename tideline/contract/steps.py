@@ -1,12 +1,13 @@
-"""What happens to the columns of a table, step by step: what a schema event says beyond schemas.
+"""The steps of a schema event: what happens to the columns of a table, beyond its two schemas.
 
-Two schemas do not tell a rename from a drop and an add, nor what old rows hold in a new column. The
-worker does, where the source lets it know; merges carry each step out at its sequence.
+Two schemas do not distinguish a rename from a drop and an add, nor show what old rows hold in a new
+column. The worker records that, where the source shows it; merges carry out each step at its
+sequence.
 
-The steps of an event are taken one after another, as they are listed: drops, renames, then types,
-adds, and the key. So a name may be used again by the next step: a drop and an add of one name
-replace a column by another of that name, and columns that exchange their names do so over a name in
-between (`BETWEEN`), which no column of a source can have.
+The steps of an event are taken one after another, in their order: drops, renames, then types, adds,
+and the key. So a name may be used again by the next step: a drop and an add of one name replace a
+column by another of that name, and columns that exchange their names do so over a name in between
+(`BETWEEN`), which no column of a source can have.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import msgspec
 
 
 class StepKind(StrEnum):
-    """How a column changed, or (``key``) which columns are the key."""
+    """The kind of a column's change, or (``key``) of the choice of key columns."""
 
     ADD = "add"
     DROP = "drop"
@@ -47,12 +48,12 @@ class ColumnStep(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 BETWEEN = "_tl_between_"
-"""Begins the names that columns have between two renames of one event."""
+"""The prefix of the names that columns have between two renames of one event."""
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where a column's values come from: from the column ``was``, or (None) it is new, and rows
-    that existed hold ``default``."""
+    """The origin of a column's values: the column ``was``, or (None) it is new, and rows that
+    existed hold ``default``."""
 
     was: str | None
     default: str | None = None
@@ -91,8 +92,8 @@ def steps_to(columns: Iterable[str], origins: Mapping[str, Origin]) -> tuple[Col
 
 
 def at_once(steps: Iterable[ColumnStep]) -> tuple[ColumnStep, ...]:
-    """The same steps for one who takes all of them at the same time, by the names before: a column
-    is renamed at most once, and no name in between is left."""
+    """Convert the steps so that all can be taken at the same time, by the names before: a column is
+    renamed at most once, and no name in between is left."""
     others: list[ColumnStep] = []
     before: dict[str, str] = {}
     for step in steps:
@@ -108,7 +109,7 @@ def at_once(steps: Iterable[ColumnStep]) -> tuple[ColumnStep, ...]:
 
 
 def renames_in_order(moves: Mapping[str, str]) -> Iterator[ColumnStep]:
-    """Renames, each to a name that is free by then; a warehouse's names may know no case.
+    """Yield renames, each to a name that is free by then; a warehouse may ignore the case of names.
 
     ``moves``: name before → name after.
     """

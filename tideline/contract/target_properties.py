@@ -1,4 +1,4 @@
-"""The properties that say whose table a target is and how it is kept, as every writer sets them."""
+"""The table properties with a target's owner and its mode, as every writer sets them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def owner_properties(owner: Owner) -> dict[str, str]:
 
 
 def owner_of(properties: Mapping[str, str]) -> Owner:
-    """Whose table it is; empty texts for one that was not made by us."""
+    """Return the table's owner; empty texts for one that was not made by us."""
     pipeline, incarnation, table = (properties.get(name) or "" for name in _OWNER)
     return pipeline, incarnation, table
 
@@ -33,10 +33,11 @@ def kept_properties(mode: Mode, build: int) -> dict[str, str]:
 
 
 def mode_of_properties(properties: Mapping[str, str]) -> Mode:
-    """How the table is kept; those that do not say were made before there were modes."""
+    """Return how the table is kept; those without the property were made before there were
+    modes."""
     return Mode(properties.get(MODE_PROPERTY) or Mode.CURRENT)
 
 
 def build_of_properties(properties: Mapping[str, str]) -> int:
-    """Which rebuild made the table; 0 for none."""
+    """Return which rebuild made the table; 0 for none."""
     return int(properties.get(BUILD_PROPERTY) or 0)

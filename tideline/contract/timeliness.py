@@ -1,4 +1,4 @@
-"""How soon changes were queryable: what each merge run measures, and what is made of many runs.
+"""Measures how soon changes were queryable: in each merge run, and over many runs.
 
 The objective (settings, section ``slo``) reads: ``percent`` of the changes are queryable within
 ``within_s`` of their commit at the source, over a window of time. A change counts once, in the run
@@ -19,9 +19,9 @@ RUN_VERSION = 1
 
 
 class Timeliness(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Of one commit: ``changes`` that it made queryable at ``queryable_us`` (µs since 1970 UTC, the
-    warehouse's clock), of which ``late`` were committed more than ``within_us`` before; the oldest
-    was ``slowest_us`` old."""
+    """The figures of one commit: ``changes`` that it made queryable at ``queryable_us`` (µs since
+    1970 UTC, the warehouse's clock), of which ``late`` were committed more than ``within_us``
+    before; the oldest was ``slowest_us`` old."""
 
     changes: int
     late: int
@@ -31,7 +31,7 @@ class Timeliness(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TableFigures(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a run did with one table, as far as people watch it over time.
+    """The figures of a run for one table that operators watch over time.
 
     ``outcome`` as in the receipt; ``attempts`` made, of which ``conflicts`` were lost to another
     writer of the table; ``error_kind`` of the last.
@@ -74,10 +74,10 @@ class Objective:
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """How far the objective was kept since ``since_us``: of ``changes``, ``late`` were late.
+    """The compliance with the objective since ``since_us``: of ``changes``, ``late`` were late.
 
-    ``percent`` were in time, None without changes. ``burn`` is the share of late changes by the
-    share that the objective allows: at 1 the budget is just used up.
+    ``percent`` were in time, None without changes. ``burn`` is the share of late changes divided by
+    the share that the objective allows: at 1 the budget is just used up.
     """
 
     objective_percent: float
@@ -103,7 +103,7 @@ _READER = DocumentReader(MergeRun, version=RUN_VERSION, features=frozenset(), na
 
 
 def kept(objective: Objective, figures: Iterable[Timeliness], since_us: int) -> Kept:
-    """What those ``figures`` say together that became queryable at ``since_us`` or later.
+    """Add up those of ``figures`` that became queryable at ``since_us`` or later.
 
     Raises InvariantBroken for more late changes than changes.
     """
@@ -132,7 +132,7 @@ def kept(objective: Objective, figures: Iterable[Timeliness], since_us: int) -> 
 
 
 def in_window(runs: Iterable[MergeRun]) -> Mapping[str, list[Timeliness]]:
-    """By table the measurements of ``runs``, each plan's once.
+    """Return by table the measurements of ``runs``, each plan's once.
 
     A plan that is run again repeats what it measured: the same commit, the same figures.
     """

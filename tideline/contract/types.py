@@ -66,7 +66,7 @@ TIMESTAMP_NTZ = LogicalType(Kind.TIMESTAMP_NTZ)
 _DECIMAL = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)")
 _INTEGER_ORDER = (Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64)
 _INTEGER_DIGITS = {Kind.INT8: 10, Kind.INT16: 10, Kind.INT32: 10, Kind.INT64: 20}
-"""Digits before the point that Delta asks of a decimal, more than the values need."""
+"""The digits before the point that Delta requires of a decimal, more than the values need."""
 
 
 def decimal(precision: int, scale: int) -> LogicalType:

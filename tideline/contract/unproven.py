@@ -1,8 +1,8 @@
-"""What others have changed in a target, kept where its log does not forget it.
+"""Keeps the external commits of a target in a property, which outlives its log.
 
-Every commit of ours says so in its `Stamp`. Delta removes the log's old entries (after 30 days),
-and of a table that nothing was merged into for so long our newest commit is then gone. Its
-properties stay: this one is set once anything is unproven, and removed once nothing is.
+Every commit of ours names them in its `Stamp`. Delta removes the log's old entries (after 30 days):
+of a table without merges for so long our newest commit is then gone. Its properties stay: this one
+is set once anything is unproven, and removed once nothing is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Unproven(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def parse(cls, text: str | None) -> Unproven:
-        """What a target's property says; nothing where it has none."""
+        """Parse a target's property; empty where it has none."""
         try:
             return cls() if text is None else _DECODER.decode(text)
         except msgspec.MsgspecError:

@@ -1,8 +1,9 @@
-"""Verifications: what is compared with what, and what came of it: document (f).
+"""Verifications: the plan of a comparison and its result: document (f).
 
-The worker reads a table in chunks between marks into verification parts. A verification plan names
-these parts, one version of the table's target, and the parts with the changes between the two: what
-they touched is set aside, because the source's rows are older. The result stands for that version.
+The worker reads a table in chunks between watermarks into verification parts. A verification plan
+names these parts, one version of the table's target, and the parts with the changes between the
+two: keys that they touched are set aside, because the source's rows are older. The result stands
+for that version.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ VERIFICATION_VERSION = 1
 FEATURES: frozenset[str] = frozenset()
 """The optional features that this version understands."""
 KEYS_MAX = 10_000
-"""Differing keys that a result lists; more are only counted."""
+"""Maximum differing keys that a result lists; more are only counted."""
 MOVING_MAX = 100_000
-"""Keys set aside that a result lists, for another pass; of more, none."""
+"""Maximum keys set aside that a result lists, for another pass; of more, none."""
 
 
 class Scope(StrEnum):
-    """Which of a table's rows are compared."""
+    """The rows of a table that are compared."""
 
     WHOLE = "whole"
     SAMPLE = "sample"
@@ -38,8 +39,8 @@ class Scope(StrEnum):
 
 
 class TableCheck(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Compares version ``target_version`` of ``target``, which has applied manifest ``applied``
-    (its last seq: ``applied_seq``), with what ``checks`` hold.
+    """The comparison of version ``target_version`` of ``target``, which has applied manifest
+    ``applied`` (its last seq: ``applied_seq``), with what ``checks`` hold.
 
     ``number`` is the transaction version that this version of the target must have under
     ``app_id``: smaller than ``applied`` where nothing of the table came after it. ``schema`` is
@@ -68,7 +69,7 @@ class TableCheck(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class VerifyPlan(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one run of the comparison does. ``held``: tables that cannot be compared, and why."""
+    """The work of one run of the comparison. ``held``: tables that cannot be compared, and why."""
 
     verify_id: str
     pipeline: str
@@ -82,19 +83,19 @@ class VerifyPlan(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Proof(StrEnum):
-    """What a comparison says of a table."""
+    """The outcome of a comparison for a table."""
 
     EQUAL = "equal"
     DIFFERS = "differs"
     MOVING = "moving"
-    """No difference, but some keys changed meanwhile: they are still to be proven."""
+    """No difference, but some keys changed in the meantime: they are still to be proven."""
     UNPROVEN = "unproven"
     """It could not be compared; ``reason`` says why."""
 
 
 Difference = Literal["missing", "extra", "different", "sequence", "duplicate"]
-"""A row that the target lacks, or has and the source has not; other values; a ``_tl_seq`` that
-nothing applied can have written; a key in more than one row."""
+"""The kinds of difference: a row that the target lacks, or has and the source has not; other
+values; a ``_tl_seq`` that nothing applied can have written; a key in more than one row."""
 
 
 class DifferentKey(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -109,17 +110,17 @@ class DifferentKey(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TableProof(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What came of one table, whose target had applied all up to ``seq`` (source clock:
+    """The result for one table, whose target had applied all up to ``seq`` (source clock:
     ``source_time_us``).
 
     ``rows`` of the source were compared, each counted once, in whichever pass. ``missing``,
     ``extra``, ``different``, ``sequence`` and ``duplicates`` count keys by kind, ``columns`` the
     differences by column; ``keys`` lists the first `KEYS_MAX` of them. ``moving`` keys were set
-    aside because they changed meanwhile (``moving_keys``, when they are few enough), and are to be
-    proven by another pass; ``proven_later`` were, at ``later_seq``. ``repaired`` keys differed,
-    were dumped and merged, and found equal then. ``pending``: rows with columns that are still to
-    be read from the source, which were left out. ``extra_sought``: whether rows that the source
-    lacks were looked for. ``uncompared`` columns are not in the target, by the settings.
+    aside because they changed in the meantime (``moving_keys``, when they are few enough), and are
+    to be proven by another pass; ``proven_later`` were, at ``later_seq``. ``repaired`` keys
+    differed, were dumped and merged, and found equal then. ``pending``: rows with columns that are
+    still to be read from the source, which were left out. ``extra_sought``: whether rows that the
+    source lacks were looked for. ``uncompared`` columns are not in the target, by the settings.
     ``doubts``: the rows were read after so many doubts.
     """
 
@@ -161,7 +162,7 @@ class TableProof(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def whole(self) -> bool:
-        """Whether it speaks of every row of the table."""
+        """Return whether it covers every row of the table."""
         return self.scope is Scope.WHOLE and self.extra_sought and not self.pending
 
 
@@ -178,12 +179,13 @@ class Verification(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Verified(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Up to where one table was last proven equal, every row of it: kept until a later proof.
+    """The record up to where one table was last proven equal, every row of it: kept until a later
+    proof.
 
-    It holds for the target's version ``target_version`` under ``app_id``, and for what our own
-    merges made of that; `planner.verified` tells whether somebody else changed it since. Its rows
-    were read after as many ``doubts`` as `TableState` counts: it ends these. ``target_commit``:
-    sha256 in hex of that version's file in the target's log, "" where it was not there to be read.
+    It holds for the target's version ``target_version`` under ``app_id``, and for the results of
+    our own merges into it; `planner.verified` checks for external commits since. Its rows were read
+    after as many ``doubts`` as `TableState` counts: it ends these. ``target_commit``: sha256 in hex
+    of that version's file in the target's log, "" where it was not there to be read.
     """
 
     table: str

@@ -1,4 +1,4 @@
-"""The control queue as its clients see it: requests go into a stream, answers come out of keys.
+"""The client side of the control queue: requests go into a stream, answers come out of keys.
 
 ::
 
@@ -9,9 +9,9 @@
     tideline:{pipeline}:worker:{writer}       a worker's status, JSON, expires
 
 Redis is a queue, not a record. All of it may be lost at any moment: a client that gets no answer
-repeats the request under the same id and joins what it began, because the chain holds it. The
+repeats the request under the same id and joins the one that exists, because the chain holds it. The
 worker's side is `tideline_capture.queue`. How a client waits is decided by `exchange` and carried
-out by `client`; what Redis has lost is read from the chain by `record`.
+out by `client`; `record` reads from the chain what Redis has lost.
 """
 
 from tideline.control.queue import (

@@ -22,9 +22,9 @@ def _ignore(answer: Answer) -> None:
 
 
 class RequestClient:
-    """One request or command and its way to the worker.
+    """A request or command that is sent to the worker.
 
-    Without a ``record`` an end is taken as the queue has it, to be confirmed by the caller.
+    Without a ``record`` an end is taken from the queue, to be confirmed by the caller.
     """
 
     def __init__(
@@ -49,18 +49,19 @@ class RequestClient:
         return message.command_id if isinstance(message, Command) else message.request_id
 
     def send(self) -> None:
-        """Send the message; again under the same id, it joins what it began. Raises Unavailable."""
+        """Send the message; sent again under the same id, it joins the one that exists. Raises
+        Unavailable."""
         if isinstance(self.message, Command):
             self._queue.command(self.message)
         else:
             self._queue.ask(self.message)
 
     def exchange(self, waits: Waits, *, sent: bool) -> Exchange:
-        """Begin an exchange now, for a driver of its own that gives its steps to `perform`."""
+        """Begin an exchange now, for another driver, which passes its steps to `perform`."""
         return Exchange(waits, self._clock(), sent=sent)
 
     def perform(self, step: ExchangeStep) -> Seen:
-        """Do what ``step`` wants of the queue and the chain; the time is that of its begin."""
+        """Do what ``step`` wants of the queue and the chain; the time is that of its start."""
         now_s, answer = self._clock(), None
         try:
             if step.want is Want.LOOK:

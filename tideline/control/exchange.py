@@ -1,8 +1,8 @@
 """Decides how a client waits for the end of a request or command. Sans I/O.
 
 Redis may lose everything at any moment. A message without an answer is looked up in the chain, and
-where the chain does not know it either, sent again under its id, which joins what it began. So a
-Redis that is flushed, away or stale, or a worker that is killed, costs time and nothing else.
+where the chain does not know it either, sent again under its id, which joins the one that exists.
+So a Redis that is flushed, unreachable or stale, or a worker that is killed, costs only time.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tideline.contract.request import Answer
 class Waits(msgspec.Struct, frozen=True):
     """Limits of a wait, in seconds; None: no limit. The waits of every client are declared here.
 
-    ``started_s`` is its begin by the caller's clock, ``timeout_s`` bounds all of it,
+    ``started_s`` is its start by the caller's clock, ``timeout_s`` bounds all of it,
     ``unanswered_timeout_s`` the time without any answer, ``away_timeout_s`` that without an answer
     while the queue cannot be reached. After ``repeat_after_s`` without news the chain is asked, and
-    the message sent again where that knows nothing.
+    the message sent again where the chain does not know it.
     """
 
     started_s: float = 0.0
@@ -35,7 +35,7 @@ class Waits(msgspec.Struct, frozen=True):
 
 
 class Want(Enum):
-    """An action that an exchange wants done, before it is given what was seen."""
+    """An action that an exchange wants done; it is then given the outcome."""
 
     LOOK = auto()
     """Read the queue's newest answer; an end counts only where the chain has it."""
@@ -85,8 +85,8 @@ class ExchangeResult(NamedTuple):
 
 
 class Exchange:
-    """One message, from its sending to its end. ``sent``: it has been sent at ``now_s``, or before;
-    else it is sent unless an answer shows that it is known."""
+    """The exchange of one message, from its sending to its end. ``sent``: it has been sent at
+    ``now_s``, or before; else it is sent unless an answer shows that it is known."""
 
     def __init__(self, waits: Waits, now_s: float, *, sent: bool) -> None:
         self._waits = waits
@@ -95,7 +95,8 @@ class Exchange:
         self._newest: Answer | None = None
 
     def steps(self) -> Generator[ExchangeStep, Seen, ExchangeResult]:
-        """Yield what is to be done; to be sent what was seen of it, from a clock that goes on."""
+        """Yield the actions to take; the outcome of each is sent back, with times of a monotonic
+        clock."""
         while True:
             now_s, answer, away = yield ExchangeStep(Want.LOOK)
             silent = self._silent(answer, now_s)
@@ -152,7 +153,7 @@ class Exchange:
 
 
 def _is_end(answer: Answer) -> bool:
-    """Tell whether a request has ended; one refused for want of room may be accepted yet."""
+    """Return whether a request has ended; one refused for want of room may be accepted yet."""
     return answer.state.final and not answer.again
 
 

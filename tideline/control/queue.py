@@ -28,22 +28,22 @@ REQUEST_FIELD = "request"
 COMMAND_FIELD = "command"
 WORKER_STATUS_VERSION = 1
 STREAM_ENTRIES_MAX = 10_000
-"""Above it the oldest entries go, read or not: their askers repeat them."""
+"""Maximum entries of the stream; the oldest are removed, read or not: their clients repeat them."""
 WORKER_TTL_S = 30.0
-"""A worker that published no status for so long is not shown as running any more."""
+"""The time after which a worker without a new status is no longer shown as running."""
 WORDS_S = 2.0
-"""A worker that is well says something at least so often."""
+"""The interval within which a healthy worker publishes a status."""
 ASKER_TIMEOUT_S = 5.0
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):
-    """What a worker last said of itself.
+    """The latest status of a worker.
 
-    ``live`` reads the log, ``passive`` waits to take over; who reads the status finds that a worker
-    is ``silent`` since ``silent_since_us`` (the worker's clock), or ``fenced``. ``position`` is the
-    source position up to which all is durable, as the source prints it; ``source_time_us`` and
-    ``updated_at_us`` are µs since 1970 (the source's clock, the worker's clock). ``note`` says in
-    words what it is held up by. ``dumps`` are the answers to requests that have not ended.
+    ``live`` reads the log, ``passive`` waits to take over; the reader of the status finds that a
+    worker is ``silent`` since ``silent_since_us`` (the worker's clock), or ``fenced``. ``position``
+    is the source position up to which all is durable, as the source prints it; ``source_time_us``
+    and ``updated_at_us`` are µs since 1970 (the source's clock, the worker's clock). ``note``
+    describes what delays it. ``dumps`` are the answers to requests that have not ended.
     ``restart_for`` names the keys of its settings file that have changed and count for it only once
     it is restarted.
     """
@@ -68,7 +68,7 @@ class WorkerStatus(msgspec.Struct, frozen=True):
 
 
 class Heard(NamedTuple):
-    """A worker's last word, and for how many seconds it has said nothing since."""
+    """A worker's latest status, and the seconds since then."""
 
     status: WorkerStatus
     silent_s: float
@@ -91,7 +91,7 @@ def worker_key(pipeline: str, writer: str) -> str:
 
 
 class Asker:
-    """Sends requests to a pipeline's worker and looks at what came of them; thread-safe.
+    """Sends requests to a pipeline's worker and reads the answers; thread-safe.
 
     Every method raises Unavailable when Redis does not answer within ``timeout_s``, Misconfigured
     when it refuses our login, and CorruptData for a value that we cannot have written.
@@ -110,7 +110,7 @@ class Asker:
             self._redis.ping()
 
     def ask(self, request: DumpRequest) -> None:
-        """Send ``request``; sending it again under the same id joins what it began.
+        """Send ``request``; sending it again under the same id joins the one that exists.
 
         Raises Misconfigured for a request that the worker would refuse unread.
         """
@@ -141,7 +141,7 @@ class Asker:
             )
 
     def answer(self, request_id: str) -> Answer | None:
-        """The newest answer to the request, None when there is none (yet, or no longer)."""
+        """Return the newest answer to the request, None when there is none (yet, or no longer)."""
         with redis_errors():
             raw = self._redis.get(answer_key(self._pipeline, request_id))
         return None if raw is None else parse_answer(cast(bytes, raw))
@@ -151,8 +151,8 @@ class Asker:
         return list(self._statuses().values())
 
     def heard(self) -> list[Heard]:
-        """The same, each with how long ago that was by Redis's clock; by the worker's and ours
-        where the login may not ask for that, because it was made for fewer than `COMMANDS`."""
+        """Return the same, each with its age by Redis's clock; by the worker's and ours where the
+        login may not ask for that, because it was made for fewer than `COMMANDS`."""
         statuses = self._statuses()
         if not statuses:
             return []
@@ -173,7 +173,7 @@ class Asker:
         ]
 
     def _statuses(self) -> dict[str, WorkerStatus]:
-        """By key, in the order of the workers' names."""
+        """Return the statuses by key, in the order of the workers' names."""
         with redis_errors():
             members = cast("list[bytes]", self._redis.zrange(workers_key(self._pipeline), 0, -1))
             names = sorted(member.decode(errors="replace") for member in members)

@@ -1,5 +1,5 @@
-"""Reads from the chain how requests stand: there when Redis, which only carries answers, has lost
-them."""
+"""Reads the state of requests from the chain, which has it when Redis, the mere carrier, has lost
+it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DOUBT_S = 2.0
 
 
 class Record:
-    """The chain, looked at again and again; nothing is read before the first look."""
+    """The chain, read repeatedly; nothing is read before the first query."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
@@ -40,9 +40,9 @@ class Record:
             return None
 
     def confirmed(self, answer: Answer | None) -> Answer | None:
-        """Return ``answer`` if it is not final; else the chain's own word on that end, None where
-        the chain has no such end or does not answer. An answer that it had nothing of is asked for
-        again after `DOUBT_S` only."""
+        """Return ``answer`` if it is not final; else the chain's own record of that end, None where
+        the chain has no such end or does not answer. An answer that the chain did not have is
+        looked up again after `DOUBT_S` only."""
         if answer is None or not answer.state.final:
             return answer
         if answer == self._doubted and self._clock() - self._doubted_at < DOUBT_S:

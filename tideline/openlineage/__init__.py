@@ -1,7 +1,7 @@
 """Reports merge runs as OpenLineage events (section ``openlineage`` of the settings).
 
 A run of a plan is a run of the job ``{pipeline}.merge``: START before, COMPLETE or FAIL after it.
-Events hold names, types and counts, never a row's value or a secret. A receiver that is away fails
+Events hold names, types and counts, never a row's value or a secret. An unreachable receiver fails
 no merge: the events that are not delivered are counted and named.
 """
 

@@ -23,7 +23,7 @@ _WRITTEN = (Outcome.APPLIED, Outcome.ALREADY_APPLIED)
 
 
 def started(settings: Settings, plan: Plan, at: datetime) -> RunEvent:
-    """The event that the run of ``plan`` begins."""
+    """Make the event that the run of ``plan`` begins."""
     inputs, outputs = datasets(settings.source, plan, None)
     return RunEvent(
         eventType=RunState.START,
@@ -37,8 +37,8 @@ def started(settings: Settings, plan: Plan, at: datetime) -> RunEvent:
 
 
 def ended(settings: Settings, plan: Plan, at: datetime, receipt: Receipt | None) -> RunEvent:
-    """The event that it has ended: FAIL when a table failed or was refused, or when the run left no
-    ``receipt``."""
+    """Make the event that it has ended: FAIL when a table failed or was refused, or when the run
+    left no ``receipt``."""
     event = started(settings, plan, at)
     event.eventType = RunState.COMPLETE
     event.inputs, event.outputs = datasets(settings.source, plan, receipt)
@@ -54,7 +54,7 @@ def ended(settings: Settings, plan: Plan, at: datetime, receipt: Receipt | None)
 
 
 def run_id(pipeline: str, plan_id: str) -> str:
-    """The same for every try of a plan: a receiver sees one run."""
+    """Return the run's id, the same for every try of a plan: a receiver sees one run."""
     return str(uuid.uuid5(_RUNS, f"{pipeline}/{plan_id}"))
 
 
@@ -71,7 +71,7 @@ def datasets(
 
 
 def _input(source: SourceSettings, table: TablePlan) -> InputDataset:
-    """A table of the source, by the name that OpenLineage gives those of its kind."""
+    """Return a table of the source, by OpenLineage's naming for its kind of source."""
     parts, named = urlsplit(source.url.get_secret_value()), parse_table(table.table)
     scheme, port, name = "mysql", 3306, f"{named.schema}.{named.name}"
     if source.kind == "postgres":
@@ -84,7 +84,7 @@ def _input(source: SourceSettings, table: TablePlan) -> InputDataset:
 def _output(origin: InputDataset, table: TablePlan, receipt: TableReceipt | None) -> OutputDataset:
     types = {column.name: column.type for column in table.schema.columns}
     if receipt is not None and receipt.lineage:
-        # What was written: a target need not follow every change of columns.
+        # The columns that were written: a target need not follow every change of columns.
         types = {one.column: one.type for one in receipt.lineage}
     parts = urlsplit(table.target)
     namespace, name = f"{parts.scheme}://{parts.netloc}", parts.path.strip("/")

@@ -13,8 +13,8 @@ from tideline.settings import Openlineage
 
 
 class EventSender:
-    """Sends each event once to the ``url`` in the settings. ``lost`` counts by reason what was not
-    delivered, ``sent`` what was."""
+    """Sends each event once to the ``url`` in the settings. ``lost`` counts undelivered events by
+    reason, ``sent`` delivered ones."""
 
     def __init__(self, settings: Openlineage) -> None:
         session, key = Session(), settings.api_key
@@ -41,7 +41,7 @@ class EventSender:
             self.lost[reason] += 1
 
     def losses(self) -> str:
-        """The lost events in words."""
+        """Describe the lost events in words."""
         why = ", ".join(f"{reason} ({count})" for reason, count in sorted(self.lost.items()))
         count = self.lost.total()
         return f"{count} of {count + self.sent} OpenLineage events were not delivered: {why}"

@@ -1,5 +1,5 @@
-"""Plans merges, and says how far the warehouse's tables are: the chain on one side, the tables'
-logs on the other. Runs no Spark."""
+"""Plans merges, and reports how far the warehouse's tables are, from the chain and the tables'
+logs. Runs no Spark."""
 
 from tideline.planner.keys import key_columns
 from tideline.planner.merges import plan_merge, preview_plan, read_receipt

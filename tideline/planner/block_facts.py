@@ -1,4 +1,4 @@
-"""What a block says of the objects in it: who judges garbage asks nothing else."""
+"""The facts of a block about the objects in it: all that judging garbage needs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tideline.contract.manifest import Part, decode_manifest
 
 @dataclass(frozen=True, slots=True)
 class BlockFacts:
-    """A block's ``files``, what its manifests name (with their number), and which prefixes each
-    lists as uploading."""
+    """A block's ``files``, the objects that its manifests name (with their number), and the
+    prefixes that each lists as uploading."""
 
     first_manifest: int
     last_manifest: int
@@ -33,7 +33,8 @@ class BlockFacts:
         )
 
     def settled(self, prefix: int) -> bool:
-        """Whether a manifest at or behind the prefix does not list it: nothing is named later."""
+        """Return whether a manifest at or behind the prefix does not list it: nothing is named
+        later."""
         numbers = range(max(prefix, self.first_manifest), self.last_manifest + 1)
         return any(prefix not in self.uploading.get(number, ()) for number in numbers)
 

@@ -1,9 +1,9 @@
-"""Which verification parts may go: those that are older than the retention, and are not needed by a
-verification that is open: its request has not ended, or it has ended lately and nobody has planned
-the comparison yet, or that has no result.
+"""Finds the verification parts that may be removed: those that are older than the retention, and
+that no open verification needs. One is open while its request has not ended, or has ended lately
+without a plan of the comparison yet, or while that has no result.
 
-A verification of a large table may be read for longer than parts are kept, and what it has read is
-to be merged that far before it is planned. So age alone never takes a part from under it.
+A verification of a large table may be read for longer than parts are kept, and the target is to be
+merged that far before it is planned. So age alone never removes a part that it needs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tideline.store.objects import Entry, ObjectStore
 def old_checks(
     settings: Settings, store: ObjectStore, state: OpenState, now: datetime
 ) -> Iterator[tuple[Entry, bool]]:
-    """Every verification part, and whether it may go. ``state`` is the newest open state."""
+    """Yield every verification part, and whether it may go. ``state`` is the newest open state."""
     retention = settings.retention
     before = now - timedelta(days=retention.parts_days)
     entries = [
@@ -45,11 +45,11 @@ def old_checks(
 
 
 _Span = tuple[int, float]
-"""Parts behind this manifest, and up to the other one."""
+"""A range of parts: behind the first manifest, and up to the second one."""
 
 
 def _open(state: OpenState) -> Iterator[_Span]:
-    """Where verifications are being read."""
+    """Yield the ranges where verifications are being read."""
     for item in state.requests:
         first = _began(item)
         if first is not None:
@@ -63,8 +63,8 @@ def _ended(
     plans: _Plans,
     since: tuple[int, datetime],
 ) -> Iterator[_Span]:
-    """Where verifications were read that ended behind manifest ``since``, and not before the time
-    in it, and of which there is no plan yet. An answer does not say what was asked for; the open
+    """Yield the ranges of verifications that ended behind manifest ``since``, and not before the
+    time in it, and of which there is no plan yet. An answer does not hold its request; the open
     state before it does."""
     chain = Chain(store, settings.pipeline)
     for answer in state.recent:
@@ -89,8 +89,8 @@ def _began(item: OpenRequest) -> int | None:
 
 @dataclass(slots=True)
 class _Plans:
-    """The ``requests`` of which there are plans, and the keys that plans name which were made
-    lately and have no result."""
+    """The ``requests`` of which there are plans, and the keys that recent plans without a result
+    name."""
 
     requests: set[str] = field(default_factory=set)
     pinned: set[str] = field(default_factory=set)

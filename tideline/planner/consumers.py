@@ -1,9 +1,9 @@
-"""Who reads a chain's parts, and how far each has applied them.
+"""The consumers of a chain's parts, and how far each has applied them.
 
-Every consumer is on record in the store, beside the chain, before it is given its first plan: no
-part is removed that one of them has not applied. Whoever is gone for good is struck off by removing
-its record. A rebuild's is written anew with every step, and counts no more once none was taken for
-as long as an open plan keeps its parts: it was killed, and nobody has gone on with it.
+Every consumer is on record in the store, next to the chain, before it is given its first plan: no
+part is removed that one of them has not applied. A consumer that is gone for good is struck off by
+removing its record. A rebuild's record is rewritten with every step, and no longer counts once none
+was taken for as long as an open plan keeps its parts: it was killed, and no one has continued it.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ _REBUILD = "rebuild"
 
 
 class Consumer(Protocol):
-    """One reader of the parts; ``name`` is for people."""
+    """One reader of the parts; ``name`` is for messages."""
 
     @property
     def name(self) -> str: ...
 
     def applied(self, tail: Manifest, state: OpenState) -> Mapping[str, int]:
-        """By table the manifest up to which its parts are applied here; tables that are not in it
-        have nothing applied. ``state`` is the open state at ``tail``. Raises Unavailable when it
-        cannot be told."""
+        """Return by table the manifest up to which its parts are applied here; missing tables have
+        nothing applied. ``state`` is the open state at ``tail``. Raises Unavailable when that
+        cannot be read."""
         ...
 
     def needs(self, table: str, tail: Manifest, state: OpenState) -> bool:
-        """Whether ``table`` may have to be built anew here. Raises as `applied` does."""
+        """Return whether ``table`` may have to be rebuilt here. Raises as `applied` does."""
         ...
 
 
 class WarehouseConsumer:
-    """The tables at one ``warehouse.url``. ``ended``: tables that had no more to be applied when
-    the source had them no longer, with their generations then."""
+    """The tables at one ``warehouse.url``. ``ended``: tables that had nothing left to apply when
+    the source no longer had them, with their generations then."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class WarehouseConsumer:
 
 
 class Rebuilding:
-    """A rebuild of one table: it needs the parts that the table beside has not applied."""
+    """A rebuild of one table: it needs the parts that the shadow table has not applied."""
 
     def __init__(self, settings: Settings, store: ObjectStore, url: str, table: str) -> None:
         self._warehouse = WarehouseConsumer(settings, store, url)
@@ -131,8 +131,9 @@ def _stored(record: _Record) -> bytes:
 def register_warehouse(
     settings: Settings, store: ObjectStore, ended: Mapping[str, int] | None = None
 ) -> None:
-    """Put the settings' warehouse on record, if it is not, and which tables have ``ended`` there:
-    the source has them no longer (by generation), and their targets all there was. Idempotent."""
+    """Put the settings' warehouse on record, if it is not, and the tables that have ``ended``
+    there: the source no longer has them (by generation), and their targets have applied everything.
+    Idempotent."""
     key = _warehouse_key(settings)
     raw = store.get(key)
     if raw is None:
@@ -147,8 +148,8 @@ def register_warehouse(
 def let_go(
     settings: Settings, store: ObjectStore, missing: Mapping[str, TableState]
 ) -> frozenset[str]:
-    """Those of the tables, whose targets are ``missing``, that had ended: somebody has removed
-    their targets."""
+    """Return those of the tables with ``missing`` targets that had ended: someone has removed their
+    targets."""
     gone = {name: table for name, table in missing.items() if table.gone}
     key = _warehouse_key(settings)
     raw = store.get(key) if gone else None
@@ -174,15 +175,15 @@ def register_rebuild(settings: Settings, store: ObjectStore, record: RebuildReco
 def strike_rebuild(
     settings: Settings, store: ObjectStore, record: RebuildRecord, *, unless_built: bool = False
 ) -> None:
-    """A rebuild that has ended, or (``unless_built``) has built nothing yet, needs no part.
-    Idempotent."""
+    """Remove the record of a rebuild that has ended, or (``unless_built``) has built nothing yet:
+    it needs no part. Idempotent."""
     key = _rebuild_key(settings, record)
     if not (unless_built and _built(settings, record)) and store.exists(key):
         store.delete(key)
 
 
 def _built(settings: Settings, record: RebuildRecord) -> bool:
-    """Whether there may be a table beside."""
+    """Return whether there may be a shadow table."""
     url = layout.beside_url(settings.warehouse.url, record.build)
     try:
         return read_target(layout.table_path(url, parse_table(record.table)), "").exists
@@ -199,8 +200,8 @@ def _rebuild_key(settings: Settings, record: RebuildRecord) -> str:
 def known_consumers(
     settings: Settings, store: ObjectStore, since: datetime | None = None
 ) -> list[Consumer]:
-    """All that are on record, but for rebuilds that took no step after ``since``; CorruptData for a
-    record that says nothing known here."""
+    """Return all consumers on record, except rebuilds that took no step after ``since``;
+    CorruptData for a record of unknown content."""
     found: list[Consumer] = []
     for entry, record in _records(settings, store):
         if record.kind == _WAREHOUSE:

@@ -1,7 +1,7 @@
-"""Which targets are to say something else of themselves: comments, and what holds no NULL.
+"""Finds the targets whose description is to change: comments, and NOT NULL.
 
-The catalog's newest word counts, whatever manifest a plan ends at: it names columns, and what a
-target does not have is left out.
+The catalog's newest description counts, whatever manifest a plan ends at: it names columns, and
+those that a target lacks are left out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def descriptions(
     found: Mapping[str, Start],
     plans: Iterable[TablePlan],
 ) -> Iterator[PlannedDescription]:
-    """Those of ``tables`` that ``plans`` bring on, and of others that have all there is."""
+    """Return the descriptions of ``tables`` that ``plans`` advance, and of others that are up to
+    date."""
     planned = {plan.table: plan for plan in plans}
     for name, start in found.items():
         table, plan = tables[name], planned.get(name)
@@ -52,7 +53,7 @@ def descriptions(
 
 
 def _schema(table: TableState, start: Start, starts: Starts) -> TableSchema | None:
-    """The schema of a target that nothing waits for; None where that is not its last one."""
+    """Return the schema of an up-to-date target; None where that is not its last one."""
     applied = start.applied
     idle = applied.manifest is not None and applied.manifest >= table.last_data_manifest
     if not idle or start.waits or start.stop is not None or applied.went_back:

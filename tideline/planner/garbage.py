@@ -1,13 +1,13 @@
-"""Removes the parts and roll-ups that nobody needs any more, and those that no manifest names.
+"""Removes the parts and roll-ups that no reader needs any more, and those that no manifest names.
 
 A part may go when **all** of these hold: every known consumer has applied it; it is older than the
-retention; the table's latest finished full dump began after it, so that a table that is built anew
-does without it; and no open plan names it. An orphan may go when no manifest names it or lists its
-prefix as still being uploaded, and it is older than any upload takes. Only what lies in blocks is
-looked at: the block says who names what, in one request.
+retention; the table's latest finished full dump began after it, so that a rebuild of the table does
+not need it; and no open plan names it. An orphan may go when no manifest names it or lists its
+prefix as still being uploaded, and it is older than any upload takes. Only objects in blocks are
+examined: a block shows in one request which manifest names what.
 
-Each removal stands for itself: whatever is killed in between, what is left is whole and is found
-again. Manifests, blocks and schemas are never removed.
+Each removal is independent: after a kill in between, what is left is whole and is found again.
+Manifests, blocks and schemas are never removed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DONE = (Outcome.APPLIED, Outcome.ALREADY_APPLIED)
 
 
 class Fate(StrEnum):
-    """What becomes of an object, and why."""
+    """The fate of an object, and the reason."""
 
     UNNEEDED = "removed: nobody needs it"
     ORPHAN = "removed: no manifest names it"
@@ -61,11 +61,11 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is known when garbage is looked for.
+    """The facts by which garbage is judged.
 
     ``applied``: per consumer, by table the manifest up to which all is applied; with no consumer
     nothing is. ``floors``: by table the ``first_low_seq`` of its latest finished full dump.
-    ``pinned``: keys that open plans name. What was written before ``parts_before`` is older than
+    ``pinned``: keys that open plans name. Objects written before ``parts_before`` are older than
     the retention, before ``orphans_before`` older than any upload.
     """
 
@@ -78,7 +78,7 @@ class Rules:
 
 @dataclass(slots=True)
 class Found:
-    """Objects and bytes by fate, of what was looked at."""
+    """Objects and bytes by fate, of those that were examined."""
 
     objects: Counter[Fate] = field(default_factory=Counter)
     bytes: Counter[Fate] = field(default_factory=Counter)
@@ -103,8 +103,8 @@ def fate_of(part: Part, manifest_number: int, modified: datetime, rules: Rules) 
 
 
 class Garbage:
-    """Looks for a pipeline's garbage. To be kept from one look to the next: it goes on where it
-    stopped, and need not learn again what cannot change."""
+    """Collects a pipeline's garbage. Keep it from one search to the next: it continues where it
+    stopped, and does not read again what cannot change."""
 
     def __init__(
         self,
@@ -126,8 +126,8 @@ class Garbage:
     def collect(
         self, now: datetime, *, blocks_max: int | None = None, dry_run: bool = False
     ) -> Found:
-        """Remove what may go; what was found, of everything or, with ``blocks_max``, of as much as
-        needs so many blocks to be read: then the next call goes on behind it.
+        """Remove what may go, and return what was found: of everything or, with ``blocks_max``, of
+        as much as so many blocks cover; the next call continues behind it.
 
         ``dry_run`` removes nothing. Raises Unavailable when the store, or a consumer, does not
         answer, and CorruptData for a chain, block or record that does not hold.
@@ -168,7 +168,7 @@ class Garbage:
             self._remove([entry.key for entry, fate in judged if fate.removed])
 
     def _pages(self, prefix: str) -> Iterator[Sequence[Entry]]:
-        """What lies in blocks, by key, from where the last look stopped."""
+        """Yield the objects in blocks, by key, from where the last search stopped."""
         for page in self._store.entries(prefix, self._after.get(prefix, "")):
             if self._stopping():
                 return
@@ -195,7 +195,7 @@ class Garbage:
     # -- plans ---------------------------------------------------------------------------------
 
     def _pinned(self, since: datetime) -> Iterator[str]:
-        """The keys that plans name which were made after ``since`` and have not ended well."""
+        """Yield the keys in plans that were made after ``since`` and have not ended well."""
         for page in self._store.entries(layout.plans_prefix(self._settings.pipeline)):
             for entry in page:
                 if entry.modified >= since and entry.key not in self._ended:
@@ -219,7 +219,8 @@ class Garbage:
     # -- objects -------------------------------------------------------------------------------
 
     def _fate(self, entry: Entry, rules: Rules) -> Fate | None:
-        """None for an object that is not ours to judge: not a part, or not in a block yet."""
+        """Return an object's fate; None for one that is not judged: not a part, or not in a block
+        yet."""
         block = block_of_key(entry.key)
         if block is None or block > self._newest:
             return None
@@ -234,8 +235,8 @@ class Garbage:
         return Fate.ORPHAN if entry.modified < rules.orphans_before else Fate.UPLOADING
 
     def _fate_of_part(self, entry: Entry, prefix: int, rules: Rules) -> Fate:
-        """Who names a part comes at, or behind, the number of its prefix: as long as manifests list
-        that as uploading."""
+        """Return a part's fate. The manifest that names it comes at, or behind, the number of its
+        prefix: as long as manifests list that as uploading."""
         number = block_of(prefix)
         while number < self._newest:
             facts = self._block(number)
@@ -258,7 +259,7 @@ class Garbage:
             block = self._chain.read_block(number)
             if block is None:
                 raise CorruptData(f"block {number} is missing, although later ones are there")
-            # One that a restore of the store has left behind says nothing of the parts here.
+            # One that a restore of the store has left behind does not describe the parts here.
             self._chain.check_anchor(block, block.last_manifest)
             if len(self._facts) >= _BLOCKS_KEPT:
                 self._facts.pop(next(iter(self._facts)))
@@ -272,7 +273,7 @@ class Garbage:
 
 
 def _over(consumers: Sequence[Consumer], tail: Manifest, state: OpenState) -> list[str]:
-    """The tables that the source has no longer and nobody will have built anew."""
+    """Return the tables that the source no longer has and no consumer will have rebuilt."""
     return [
         name
         for name, table in state.tables.items()

@@ -1,4 +1,4 @@
-"""Reads what one plan may be made from: blocks where there are whole ones, manifests elsewhere.
+"""Reads the input of one plan: blocks where there are whole ones, manifests elsewhere.
 
 Bounded, whatever the backlog: reading ends where the plan's caps are surely reached, at the latest
 after `MANIFESTS_MAX`, and of a block that is read from its files only those are kept.
@@ -22,17 +22,17 @@ from tideline.contract.planning.spans import Rolled
 from tideline.store.chain import Chain, Stretch
 
 MANIFESTS_MAX = 20_000
-"""Manifests that one group of a plan looks at; a longer backlog takes several plans."""
+"""Maximum manifests that one group of a plan reads; a longer backlog takes several plans."""
 _LOOKS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """One table of a plan: what is applied of it, and whether it may be read up to the end.
+    """The needs of one table of a plan: what is applied of it, and where its reading stops.
 
     ``begin_seq``: nothing up to it is the table's. ``before_seq``: it stops before the manifest
-    that holds this. ``uncut``: all there is must be looked through, whatever the caps say.
-    ``policy``: schema events above ``stops_above`` that it stops for set ``before_seq``.
+    that holds this. ``uncut``: everything must be read, regardless of the caps. ``policy``: schema
+    events above ``stops_above`` that it stops for set ``before_seq``.
     """
 
     a: int
@@ -43,7 +43,7 @@ class Needs:
     stops_above: int = 0
 
     def stopped(self, name: str, manifests: Sequence[Manifest]) -> Needs:
-        """The same, knowing what ``manifests`` say: that it stops in one of them."""
+        """Return the same, stopped in one of ``manifests`` if they show that it stops there."""
         if self.before_seq is not None:
             return self
         stop = first_stop(manifests, name, self.policy, self.stops_above)
@@ -67,9 +67,9 @@ def gather(
     span: tuple[int, int],
     caps: tuple[int, int],
 ) -> Gathered:
-    """Manifests of ``span`` (first, last), with the parts of the ``wanted`` tables only.
+    """Read manifests of ``span`` (first, last), with the parts of the ``wanted`` tables only.
 
-    ``caps`` are parts and bytes. ``exists`` tells whether there is an object: a block of which a
+    ``caps`` are parts and bytes. ``exists`` returns whether there is an object: a block of which a
     table's roll-up is gone is not used for that table. Raises like the chain, and CorruptData for a
     block whose files do not hold what its manifests do.
     """
@@ -101,7 +101,7 @@ def gather(
 
 
 def _to_read(stretch: Stretch, rolled: Rolled | None, wanted: Mapping[str, Needs]) -> list[Part]:
-    """What a plan reads of the stretch: files for the tables that can be read from them."""
+    """Return what a plan reads of the stretch: files for the tables that can be read from them."""
     parts = [part for link in stretch.links for part in _parts(link.manifest, wanted)]
     if rolled is None:
         return parts

@@ -1,4 +1,4 @@
-"""What would be lost of a table's past: modes that keep it are made of all its parts."""
+"""Finds what would be lost of a table's past: modes that keep it are made from all its parts."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def parts_lost(
 
 
 def past_lost(name: str, mode: Mode, lost: int, seq: int, *, rebuilding: bool) -> str:
-    """What to do where parts of the past up to manifest ``lost`` are gone, so that it can be had
-    from ``seq`` on. A rebuild takes a live table's place, so there must be one; the rebuild that
-    finds this is under way, and is to begin otherwise."""
+    """Return the remedy where parts of the past up to manifest ``lost`` are gone, so that only the
+    past from ``seq`` on is available. A rebuild takes a live table's place, so there must be one;
+    the rebuild that finds this is under way, and is to begin otherwise."""
     first = "" if rebuilding else "set its mode to current and merge it, then "
     switches = ["--mode", mode.value, "--since-dump", *["--anew"] * rebuilding]
     return (
@@ -58,8 +58,8 @@ def past_lost(name: str, mode: Mode, lost: int, seq: int, *, rebuilding: bool) -
 
 
 def anew_loses(name: str, table: TableState, target: TargetState, wanted: Mode) -> str | None:
-    """Why another generation is not put in the place of ``target`` by a merge; None where it may
-    be. A merge is not asked for by somebody who knows what a table holds."""
+    """Return why a merge does not replace ``target`` by another generation; None where it may. No
+    one who knows the table's content decides on a merge."""
     if not target.exists or target.applied is not None or not target.mode.keeps_past:
         return None
     switch = [] if wanted is target.mode else ["--mode", target.mode.value]
@@ -72,7 +72,8 @@ def anew_loses(name: str, table: TableState, target: TargetState, wanted: Mode) 
 
 
 def gone_for_good(name: str) -> str:
-    """What is said of a table that is no more, neither in the source nor in the warehouse."""
+    """Return the message for a table that is neither in the source nor in the warehouse any
+    more."""
     return (
         "the source has it no longer, all of it was merged, and its target was removed since: it is"
         f" not made anew. {command('merge', name)} does that, as long as its parts are kept"

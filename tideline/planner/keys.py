@@ -1,4 +1,4 @@
-"""Which columns tell a table's rows apart, as the chain has it."""
+"""Finds the key columns of a table, as the chain has them."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ from tideline.store.objects import open_store
 def order_maintenance(
     settings: Settings, *, maintenance_id: str, tables: Sequence[str] | None = None
 ) -> MaintenanceOrder:
-    """The stored order of ``maintenance_id``, made now if there is none: all tables that a target
-    may exist of, or those named.
+    """Return the stored order of ``maintenance_id``, made now if there is none: all tables of which
+    a target may exist, or those named.
 
     Raises Misconfigured for a pipeline without a manifest and for tables that it does not know.
     """
@@ -69,7 +69,7 @@ def order_maintenance(
 
 
 def read_maintenance(settings: Settings, maintenance_id: str) -> MaintenanceReceipt | None:
-    """What a maintenance run did; None while no run of it has ended."""
+    """Return the receipt of a maintenance run; None while no run of it has ended."""
     key = layout.maintenance_receipt_key(settings.pipeline, maintenance_id)
     raw = open_store(settings.store).get(key)
     return None if raw is None else decode_maintenance_receipt(raw, key)

@@ -1,4 +1,4 @@
-"""What happened to a table between a verification's first chunk and what it is compared with."""
+"""Collects the changes of a table between a verification's first chunk and the target's version."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tideline.planner.standing import strayed
 from tideline.warehouse.state import TargetState
 
 _TOUCHING = ("c", "u", "d")
-"""Operations after which a row differs from what a chunk held; a dump's rows are no news."""
+"""Operations after which a row differs from what a chunk held; a dump's rows are not among them."""
 
 
 class Held(Exception):
-    """Why a table cannot be compared."""
+    """The reason why a table cannot be compared."""
 
 
 class Meanwhile:
-    """What happened to a table after sequence ``low``; ``end`` is the last manifest looked at."""
+    """The changes of a table after sequence ``low``; ``end`` is the last manifest examined."""
 
     def __init__(self, name: str, low: int) -> None:
         self.touched: list[Part] = []
@@ -28,7 +28,7 @@ class Meanwhile:
         self._doubted = False
 
     def look(self, manifest: Manifest) -> None:
-        """Raise Held when the table changed as a whole, or in ways that its parts do not tell."""
+        """Raise Held when the table changed as a whole, or in ways that its parts do not show."""
         name, low = self._name, self._low
         for event in manifest.schema_events:
             # A column replaced by another of its name and type: a step without a new schema.
@@ -56,7 +56,7 @@ class Meanwhile:
 def check_table(
     name: str, then: TableState, now: TableState, target: TargetState, tail: Manifest, past: Past
 ) -> None:
-    """Raise Held unless the target can be compared with what was read."""
+    """Raise Held unless the target can be compared with the rows that were read."""
     if now.condition in (TableCondition.PARKED, TableCondition.BLOCKED):
         raise Held(f"it is {now.condition.value}: {now.reason or 'no reason given'}")
     if now.schema is None:

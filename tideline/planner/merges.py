@@ -1,4 +1,4 @@
-"""Gathers what a merge plan is made from, and stores the plan before anyone runs it."""
+"""Gathers the input of a merge plan, and stores the plan before anyone runs it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ so that one table's backlog does not hold up the others."""
 
 
 def plan_merge(settings: Settings, *, plan_id: str, tables: Sequence[str] | None = None) -> Plan:
-    """The stored plan of ``plan_id``, made now if there is none: all tables, or those named.
+    """Return the stored plan of ``plan_id``, made now if there is none: all tables, or those named.
 
     A plan without tables says that nothing waits; one with ``b < tail`` that more waits after it.
     Raises Misconfigured for a pipeline without a manifest, for a table that the chain does not
@@ -66,8 +66,8 @@ def read_receipt(settings: Settings, plan_id: str) -> Receipt | None:
 
 
 class Planning:
-    """One plan in the making. A table that is made new is made as rebuild ``build``; with
-    ``since_dump`` it begins with the latest full dump, whatever its mode."""
+    """One plan in the making. A new target is made as rebuild ``build``; with ``since_dump`` it
+    begins with the latest full dump, whatever its mode."""
 
     def __init__(
         self,
@@ -83,8 +83,8 @@ class Planning:
         self._chain = Chain(store, settings.pipeline)
         self._starts = Starts(settings, store, build=build, since_dump=since_dump)
         self.ended: Mapping[str, int] = {}
-        """Of the last plan: the tables that the source has no longer, and of which the targets have
-        all that there was, with their generations."""
+        """The tables of the last plan that the source no longer has, and whose targets have applied
+        everything, with their generations."""
 
     def plan(self, plan_id: str, tables: Sequence[str] | None, until: int | None = None) -> Plan:
         """The plan of ``tables``, as if the chain ended with manifest ``until``."""
@@ -129,14 +129,15 @@ class Planning:
         )
 
     def _settled(self, tail: Manifest, state: OpenState) -> OpenState:
-        """Without the doubts that proofs have ended; a proof is of the live table, and tells
-        nothing of one that is built beside it."""
+        """Return the state without the doubts that proofs have ended; a proof is of the live table,
+        and says nothing about a shadow table."""
         if self._build:
             return state
         return settled_tables(self._settings, self._store, tail, state)
 
     def stops(self, tables: Collection[str]) -> Mapping[str, Stop]:
-        """Those of ``tables`` that stand before a change which somebody is to decide on."""
+        """Return those of ``tables`` that stand before a change which an operator is to decide
+        on."""
         link = self._chain.tail()
         state = OpenState() if link is None else self._chain.open_state(link)
         stopping = {
@@ -150,7 +151,7 @@ class Planning:
         return {name: start.stop for name, start in starts.items() if start.stop is not None}
 
     def _judged(self, table: TablePlan) -> TablePlan:
-        """With how soon the table's changes should be queryable; a rebuild's table, which nobody
+        """Add how soon the table's changes should be queryable; a rebuild's table, which no one
         reads yet, is not measured."""
         if self._build:
             return table
@@ -161,7 +162,7 @@ class Planning:
     def _group(
         self, scope: PlanScope, starts: Mapping[str, Start], state: OpenState, tail: Manifest
     ) -> Plan:
-        """The plan of the scope's tables, which share one ``b``."""
+        """Make the plan of the scope's tables, which share one ``b``."""
         names = set(scope.tables or ())
         firsts = [s.first for name, s in starts.items() if name in names and s.first is not None]
         first = min(firsts, default=tail.manifest_number)
@@ -200,7 +201,8 @@ class Planning:
 
 
 def _ended(tables: Mapping[str, TableState], starts: Mapping[str, Start]) -> dict[str, int]:
-    """The tables that the source has no longer and whose targets have all, by generation."""
+    """Return the tables that the source no longer has and whose targets have applied everything, by
+    generation."""
     found = {}
     for name, start in starts.items():
         table, applied = tables[name], start.applied

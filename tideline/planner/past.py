@@ -1,6 +1,6 @@
-"""Looks into a long chain without reading it: what open states prove about the manifests between.
+"""Searches a long chain without reading all of it: open states describe the manifests between them.
 
-An open state says of each table when it last had data and which full dump made it complete. Both
+An open state says for each table when it last had data and which full dump made it complete. Both
 only ever grow, and every manifest names the full state that is nearest behind it, so any question
 "since when" is answered by bisection: a few dozen requests, however long the chain.
 """
@@ -14,7 +14,7 @@ from tideline.contract.manifest import STATE_DISTANCE_MAX, Manifest, OpenState, 
 from tideline.store.chain import Chain
 
 _KEPT_MAX = 512
-"""Manifests that are kept, because questions about other tables probe the same ones."""
+"""Number of manifests that are cached, because questions about other tables probe the same ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class FullDump:
 
 
 class Past:
-    """What a chain's manifests say about the time before. Raises like the chain."""
+    """The history of a chain, from its manifests. Raises like the chain."""
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
@@ -62,7 +62,8 @@ class Past:
         return found
 
     def known(self, number: int) -> tuple[int, OpenState]:
-        """The newest full open state at or before manifest ``number``, and whose it is."""
+        """Return the newest full open state at or before manifest ``number``, and the number of its
+        manifest."""
         manifest = self.manifest(number)
         at = number if manifest.state_at is None else manifest.state_at
         state = self.manifest(at).state
@@ -73,8 +74,8 @@ class Past:
     def clear_until(self, table: str, a: int, last: int) -> int:
         """A manifest up to which none after ``a`` holds anything of ``table``; at least ``a``.
 
-        ``last`` is one that does. What is returned is less than two states' distance before the
-        first one that does.
+        ``last`` is one that does. The result is less than two states' distance before the first one
+        that does.
         """
         low, high = a, last
         while high - low > 2 * STATE_DISTANCE_MAX:
@@ -91,7 +92,7 @@ class Past:
     def full_dump(self, table: str, state: TableState, tail: int) -> FullDump | None:
         """The newest finished full dump of ``table``, whose ``state`` is that at ``tail``.
 
-        None before the first one, and when the chain does not tell.
+        None before the first one, and when the chain does not show it.
         """
         complete = state.complete_seq
         if complete is None:

@@ -1,7 +1,7 @@
-"""Rows that merges have left pending, found again in the receipts of the tables' last merges.
+"""Finds rows that merges have left pending, from the receipts of the tables' last merges.
 
-Asking for them is not once and for all: Redis may lose what it was told, and a job may die before
-anyone has read its receipt. So whoever plans asks again for what the last receipt says.
+Asking for them once is not enough: Redis may lose the request, and a job may die before anyone has
+read its receipt. So the planner asks again for the rows in the last receipt.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tideline.store.objects import open_store
 def ask_for_pending(
     settings: Settings, requests: Sequence[DumpRequest], report: Callable[[str], None]
 ) -> None:
-    """Ask the worker for ``requests``; the next merge brings the rows in. What is merged is merged:
-    a queue that is away is no failure of it, and the next merge asks again."""
+    """Ask the worker for ``requests``; the next merge brings the rows in. An unreachable queue does
+    not fail the merge that is done, and the next merge asks again."""
     if not requests:
         return
     from tideline.control import Asker  # heavy: most merges have nothing to ask
@@ -41,7 +41,8 @@ def ask_for_pending(
 
 
 def pending_requests(settings: Settings, tables: Sequence[str] | None = None) -> list[DumpRequest]:
-    """What to ask the worker for, of all tables or of ``tables``; [] when no row is pending."""
+    """Return the requests to the worker, of all tables or of ``tables``; [] when no row is
+    pending."""
     chain = Chain(open_store(settings.store), settings.pipeline)
     tail = chain.tail()
     if tail is None:

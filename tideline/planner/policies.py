@@ -1,4 +1,4 @@
-"""How each target reacts to changes of its source table's columns, as the settings say."""
+"""The reaction of each target to changes of its source table's columns, from the settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tideline.contract.steps import StepKind
 from tideline.settings import Settings
 
 _OURS = (StepKind.ADD, StepKind.DROP, StepKind.RENAME, StepKind.WIDEN)
-"""Kinds that a target can follow. For the others the worker blocks the table by itself."""
+"""Kinds that a target can follow. For the others the worker itself blocks the table."""
 
 
 def policy_of(settings: Settings, table: str) -> Policy:

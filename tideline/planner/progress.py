@@ -1,4 +1,4 @@
-"""How far every table is merged; what `tideline status` shows."""
+"""Reports how far every table is merged, for `tideline status`."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ _STRAYED = "its target has applied another chain than the store's"
 
 
 class MergeProgress(msgspec.Struct, frozen=True):
-    """How far one table is merged, and what is wrong with its target.
+    """The merge progress of one table, and the problems of its target.
 
     ``manifest`` and ``seq`` are the chain's tail when nothing of a captured table waits, else what
     its target has applied (0: nothing yet). ``complete_through_us`` is the source's clock (µs UTC)
     up to which the target lacks nothing, None while that is not known (`complete_through`).
     ``unproven`` names external commits that no full dump has healed yet; ``problem`` says why the
     table cannot be merged. ``pending``: rows that lack values which the log did not carry, as the
-    last merge's receipt counts them (None: it is not there to say, and some may). ``mode``: how the
-    target is kept; ``mode_wanted``: what the settings say, where that is another: a target keeps
-    the mode that it was made in until `tideline rebuild` switches it. ``deletion_vectors`` and
-    ``deletion_vectors_wanted`` likewise. ``target`` is the address of the target's directory.
-    ``proof``: when it was last proven equal; while that holds, earlier external commits are no
-    doubt any more. What `tideline status` looks up besides: ``stop``, the change of columns that
-    merges stop before because the settings say so; ``over``: the target of a table that the source
-    has no longer was removed, and is not made again.
+    last merge's receipt counts them (None: there is no receipt, and some rows may lack values).
+    ``mode``: how the target is kept; ``mode_wanted``: what the settings say, where that is another:
+    a target keeps the mode that it was made in until `tideline rebuild` switches it.
+    ``deletion_vectors`` and ``deletion_vectors_wanted`` likewise. ``target`` is the address of the
+    target's directory. ``proof``: when it was last proven equal; while that holds, earlier external
+    commits no longer count as a doubt. `tideline status` also looks up: ``stop``, the change of
+    columns that merges stop before because the settings say so; ``over``: the target of a table
+    that the source no longer has was removed, and is not made again.
     """
 
     table: str
@@ -66,12 +66,12 @@ class MergeProgress(msgspec.Struct, frozen=True):
     over: bool = False
 
     def settled(self, state: TableState) -> TableState:
-        """What the chain says of the table, without the doubts that its proof has ended."""
+        """Return the chain's state of the table, without the doubts that its proof has ended."""
         return state if self.proof is None else self.proof.settled(state)
 
     @property
     def doubt(self) -> str | None:
-        """Why the table may not hold all that was merged into it; None when it does."""
+        """The reason why the table may not hold all that was merged into it; None when it does."""
         if self.problem is not None:
             return self.problem
         if self.unproven:
@@ -84,7 +84,7 @@ class MergeProgress(msgspec.Struct, frozen=True):
 
 
 def applied_state(settings: Settings) -> Mapping[str, MergeProgress]:
-    """How far every table with a schema is merged; empty for a pipeline without a manifest.
+    """Return how far every table with a schema is merged; empty for a pipeline without a manifest.
 
     Reads the chain's tail and one log per table: milliseconds each, and no JVM.
     """
@@ -108,7 +108,7 @@ def target_of(settings: Settings, tail: Manifest, name: str, table: TableState) 
 
 
 def foreign_owner(target: TargetState, tail: Manifest, name: str) -> str | None:
-    """Whose table lies at the target, when it is another history's; None when it is ours."""
+    """Return the owner of a target that belongs to another history; None when it is ours."""
     if not target.exists or target.owner == (tail.pipeline, tail.incarnation, name):
         return None
     pipeline, incarnation, table = target.owner
@@ -118,8 +118,8 @@ def foreign_owner(target: TargetState, tail: Manifest, name: str) -> str | None:
 
 
 def _through(stamp: Stamp | None, tail: Manifest) -> int | None:
-    """What the stamp says, and no more than the whole chain is complete through: stamps of before
-    repeat what a clock said that was wrong."""
+    """Return the stamp's time, limited to that of the whole chain: stamps of older versions may
+    repeat a wrong clock."""
     if stamp is None or stamp.complete_through_us is None or tail.through_us is None:
         return None
     return min(stamp.complete_through_us, tail.through_us)
@@ -135,7 +135,7 @@ def _progress(
 ) -> MergeProgress:
     target = target_of(settings, tail, name, table)
     problem = foreign_owner(target, tail, name)
-    # What another chain's numbers say counts for nothing, nor what was proven of them.
+    # Another chain's numbers do not count, nor what was proven about them.
     why_strayed = "" if problem else strayed(past, tail, name, target)
     proof = last_proof(settings, store, tail, name, table)
     if why_strayed and proof is not None and proof.broken is None:
@@ -176,7 +176,7 @@ def _progress(
 
 
 def _kept_as(target: TargetState, wanted: TableSettings) -> dict[str, Any]:
-    """How the target is kept, and what the settings say where that is something else."""
+    """Return how the target is kept, and the settings' value where that differs."""
     names = ("mode", "deletion_vectors")
     if not target.exists:
         return {name: getattr(wanted, name) for name in names}
@@ -186,7 +186,8 @@ def _kept_as(target: TargetState, wanted: TableSettings) -> dict[str, Any]:
 
 
 def _pending(settings: Settings, store: ObjectStore, name: str, stamp: Stamp) -> int | None:
-    """The rows that the merge of ``stamp`` left pending; it only says that there may be some."""
+    """Return the number of rows that the merge of ``stamp`` left pending; the stamp only says that
+    there may be some."""
     key = layout.receipt_key(settings.pipeline, stamp.plan_id)
     raw = store.get(key)
     tables = () if raw is None else decode_receipt(raw, key).tables

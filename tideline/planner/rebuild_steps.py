@@ -1,9 +1,10 @@
-"""What a rebuild does next: bring the table beside to where the live one stands, then swap them.
+"""Finds a rebuild's next step: bring the shadow table to where the live one stands, then swap them.
 
-A live table that cannot go on is not where they meet: one that stands before a change which it does
-not take, or is of an older generation and keeps a past that nobody may lose by accident. It gives
-way, without comparison, to a table that begins behind what it holds, once the full dump that this
-one begins with is whole. So does one that has applied another chain, near the tail of this one.
+They cannot meet at a live table that cannot continue: one that stands before a change which it does
+not take, or is of an older generation and keeps a past that must not be lost by accident. It gives
+way, without comparison, to a shadow table that begins behind what it holds, once the full dump that
+the shadow table begins with is whole. So does one that has applied another chain, near the tail of
+this one.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from tideline.store.objects import ObjectStore
 from tideline.warehouse.state import TargetState
 
 NEAR = 1_000
-"""Manifests that a table which was built anew may lack when it takes the place of one that has
-applied another chain; merges bring them."""
+"""Manifests that a rebuilt table may lack when it takes the place of one that has applied another
+chain; merges bring them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Now:
 
 
 def look(settings: Settings, store: ObjectStore, table: str) -> Now:
-    """How things are. Misconfigured where there is nothing to be rebuilt."""
+    """Read the state of the table. Misconfigured where there is nothing to be rebuilt."""
     chain = Chain(store, settings.pipeline)
     link = chain.tail()
     state = None if link is None else chain.open_state(link).tables.get(table)
@@ -81,7 +82,7 @@ def look(settings: Settings, store: ObjectStore, table: str) -> Now:
 def step(
     settings: Settings, store: ObjectStore, record: RebuildRecord, now: Now, plan_id: str
 ) -> Plan:
-    """The plan of the next step. Raises Unavailable where it has to wait for something."""
+    """Make the plan of the next step. Raises Unavailable where it has to wait for something."""
     beside = settings_beside(settings, record)
     made = target_of(beside, now.tail, record.table, now.state)
     if now.other_chain:
@@ -105,8 +106,8 @@ def step(
 
 
 def _caught_up(record: RebuildRecord, now: Now, made: TargetState) -> int:
-    """Where the table beside takes the place of a live one that has applied another chain: near the
-    tail, which may move on faster than tables are built."""
+    """Return where the shadow table takes the place of a live one that has applied another chain:
+    near the tail, which may advance faster than tables are built."""
     if now.state.complete_seq is None:
         raise Unavailable(
             f"no dump of all of {record.table} has ended yet",
@@ -121,8 +122,8 @@ def _caught_up(record: RebuildRecord, now: Now, made: TargetState) -> int:
 def _gives_way_to(
     settings: Settings, store: ObjectStore, record: RebuildRecord, now: Now
 ) -> FullDump | None:
-    """The full dump behind what the live table cannot pass; None where it can go on, or where the
-    rebuild would begin before that as well."""
+    """The full dump behind what the live table cannot pass; None where it can continue, or where
+    the rebuild would begin before that as well."""
     chain = Chain(store, settings.pipeline)
     dump = Past(chain).full_dump(record.table, now.state, now.tail.manifest_number)
     if now.generation < now.state.generation:
@@ -152,7 +153,8 @@ def _swap(
     made: TargetState,
     empty: Plan,
 ) -> Plan:
-    """The two tables change places at the manifest that ``empty``, which has no tables, ends at."""
+    """Make the plan that swaps the two tables at the manifest that ``empty``, which has no tables,
+    ends at."""
     chain = Chain(store, settings.pipeline)
     link = chain.read(empty.b)
     then = None if link is None else chain.open_state(link).tables.get(record.table)
@@ -185,12 +187,12 @@ def _swap(
         ),
         live_b=None if meets else now.applied,
     )
-    # What the table beside says of itself goes into the live one's place with its rows.
+    # The shadow table's description goes into the live one's place with its rows.
     return replace(empty, swaps=(swap,), descriptions=())
 
 
 def settings_beside(settings: Settings, record: RebuildRecord) -> Settings:
-    """The settings under which the rebuild's table is made: elsewhere, and in its mode."""
+    """Return the settings under which the shadow table is made: elsewhere, and in its mode."""
     url = layout.beside_url(settings.warehouse.url, record.build)
     pattern = "*.*"
     while pattern in settings.tables:

@@ -1,8 +1,8 @@
-"""Rebuilds: a table is made anew from the chain beside the live one, and takes its place.
+"""Rebuilds: a shadow table is made from the chain, and takes the live table's place.
 
-Whoever rebuilds takes `next_step` after `next_step`, each a plan to be run, until there is none.
-What the next one is follows from the two tables and the chain alone, so that a rebuild may be
-killed anywhere, gone on with by anyone, and done by two at once.
+The caller takes `next_step` after `next_step`, each a plan to be run, until there is none. The next
+one follows from the two tables and the chain alone, so a rebuild may be killed anywhere, continued
+by another process, and run by two at once.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def begin_rebuild(
     """The rebuild of ``table`` that is under way, or a new one; ``mode`` None: the settings'.
 
     With ``anew`` one that is under way is given up. The newest one, if it was ``asked`` for by this
-    name, is joined in any case, and be it done. Raises Fenced when another one is under way or has
-    just begun, and Misconfigured when nothing of the table can be rebuilt.
+    name, is joined in any case, even if it is done. Raises Fenced when another one is under way or
+    has just begun, and Misconfigured when nothing of the table can be rebuilt.
     """
     store = open_store(settings.store)
     now = look(settings, store, table)
@@ -89,15 +89,16 @@ def next_step(
 ) -> Plan | None:
     """The stored plan to run next; None when the rebuilt table is the live one.
 
-    With ``accept_differences`` it takes the live one's place even where it is another.
-    A plan that holds the table back says why, and is not stored. Raises Fenced when a newer rebuild
-    has begun, Unavailable when the source began another generation since: begin again.
+    With ``accept_differences`` it takes the live one's place even where they differ. A plan that
+    holds the table back says why, and is not stored. Raises Fenced when a newer rebuild has begun,
+    Unavailable when the source began another generation since: begin again.
 
     From here on the rebuild is on record as a consumer of parts, unless this is its end, or nothing
     is built yet and nothing can be.
     """
     store = open_store(settings.store)
-    # Before anything is looked at: who takes over, or has swapped, meanwhile is seen then.
+    # Before anything is read: another process that takes over, or has swapped, in the meantime is
+    # seen then.
     register_rebuild(settings, store, record)
     try:
         now = look(settings, store, record.table)
@@ -125,7 +126,7 @@ def next_step(
 def _planned(
     settings: Settings, store: ObjectStore, record: RebuildRecord, now: Now, plan_id: str
 ) -> Plan | None:
-    """The step to take now; None at the end."""
+    """Return the step to take now; None at the end."""
     newest = _newest(settings, store, record.table)
     if newest is not None and newest.build > record.build:
         # A table has one place on record, which is the newer one's.
@@ -146,7 +147,7 @@ def _planned(
 def _check_key(
     store: ObjectStore, pipeline: str, state: TableState, mode: Mode, table: str
 ) -> None:
-    """Before there is a record of a rebuild that could only be given up."""
+    """Check the key before there is a record of a rebuild that could only be given up."""
     keyless = state.schema is not None and not Chain(store, pipeline).read_schema(state.schema).key
     if keyless and mode in (Mode.SOFT_DELETES, Mode.HISTORY):
         raise Misconfigured(

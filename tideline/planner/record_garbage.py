@@ -1,5 +1,5 @@
-"""Which records may go that only time makes superfluous: of merge runs and of maintenance, from
-which nothing is done any more, and of rebuilds that were killed and that nobody has gone on with.
+"""Finds the records that are removed by age: of merge runs and of maintenance, which are not used
+any more, and of rebuilds that were killed and that no one has continued.
 
 Plans, receipts and verifications stay: they say what a table is made of, and what was proven.
 """
@@ -18,9 +18,9 @@ from tideline.store.objects import Entry, ObjectStore
 def old_records(
     settings: Settings, store: ObjectStore, now: datetime
 ) -> Iterator[tuple[Entry, bool]]:
-    """Every such record, and whether it may go; of rebuilds those only that may."""
+    """Yield every such record, and whether it may go; of rebuilds only those that may."""
     retention = settings.retention
-    # What the objective is judged by stays in any case.
+    # The runs by which the objective is judged stay in any case.
     kept = max(timedelta(days=retention.runs_days), timedelta(seconds=settings.slo.window_s))
     for prefix in (
         layout.runs_prefix(settings.pipeline),

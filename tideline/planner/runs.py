@@ -1,5 +1,5 @@
-"""Puts merge runs on record when they have ended, and lists them by time: those of late, without
-listing all that ever were."""
+"""Puts merge runs on record when they have ended, and lists the recent ones by time, without
+listing all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _READS_AT_ONCE = 8
 
 
 def record_run(settings: Settings, run: MergeRun, store: ObjectStore | None = None) -> None:
-    """Put a run on record; before its receipt, so that one that is killed in between is run again
+    """Put a run on record; before its receipt, so that a run that is killed in between is run again
     and repeats its figures."""
     store = open_store(settings.store) if store is None else store
     key = layout.run_key(settings.pipeline, run.ended_us, run.plan_id)
@@ -38,8 +38,8 @@ def run_merge(
     """Have ``execute`` run ``plan``, and do what is due after every merge: events of lineage, the
     run on record, its receipt in the store. Returns the receipt, None where the run left none.
 
-    A Spark job of its own puts the last two there itself: ``stores`` is False then. ``report`` is
-    given what went wrong besides, in words.
+    A separate Spark job does the last two itself: ``stores`` is False then. ``report`` receives
+    other problems, in words.
     """
     receipt = run_with_lineage(settings, plan, execute, report)
     if stores and receipt is not None:
@@ -64,8 +64,8 @@ def record_held(settings: Settings, plan: Plan) -> None:
 def recent_runs(
     settings: Settings, since_us: int, runs_max: int, store: ObjectStore | None = None
 ) -> tuple[list[MergeRun], int]:
-    """The runs that ended at ``since_us`` or later, oldest first: the newest ``runs_max`` of them,
-    and since when these are all there are.
+    """Return the runs that ended at ``since_us`` or later, oldest first: the newest ``runs_max`` of
+    them, and the time since when these are complete.
 
     One request per thousand runs and one per run.
     """

@@ -1,7 +1,7 @@
-"""Whether what a target has applied is what the chain at hand says: by digest, not by number.
+"""Checks that a target has applied the present chain: by digest, not by number.
 
-A store that was restored from its backup goes on with other manifests under numbers that targets
-have applied. Whoever trusted the numbers would skip what those hold, without a word.
+A store that was restored from its backup continues with other manifests under numbers that targets
+have applied. Trusting the numbers would silently skip their rows.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from tideline.warehouse.state import TargetState
 def strayed(
     past: Past, tail: Manifest, name: str, target: TargetState, *, beside: bool = False
 ) -> str:
-    """Why ``target`` of the table called ``name`` has not applied the chain that ends with
-    ``tail``, and what cures that; "" where it has, or has applied nothing.
+    """Return why ``target`` of the table called ``name`` has not applied the chain that ends with
+    ``tail``, and the remedy; "" where it has, or has applied nothing.
 
-    ``beside``: it is the table that a rebuild makes. Raises like the chain.
+    ``beside``: it is a rebuild's shadow table. Raises like the chain.
     """
     why = _why(past, tail, target)
     if not why:
@@ -39,12 +39,12 @@ def _why(past: Past, tail: Manifest, target: TargetState) -> str:
     applied, stamp = target.applied, target.standing
     if applied is None:
         return ""
-    # One that was merged since the tail was looked up is ahead of that, and not of the chain.
+    # One that was merged since the tail was read is ahead of that, and not of the chain.
     if applied > tail.manifest_number and not past.has(applied):
         return f"the target has applied manifest {applied}, which the chain does not reach"
     if stamp is None or stamp.b != applied:
         return f"the target's log no longer tells which manifest {applied} it has applied"
-    # A stamp from before there were digests has the manifest's last sequence only.
+    # A stamp of an older version, without digests, has the manifest's last sequence only.
     same = stamp.digest == past.digest(applied)
     if not stamp.digest:
         same = stamp.seq == past.manifest(applied).last_seq

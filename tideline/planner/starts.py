@@ -1,8 +1,8 @@
-"""Where each table's plan starts: what its target has applied, and what it must not reach.
+"""Finds where each table's plan starts: what its target has applied, and what it must not reach.
 
-What a target holds that nothing can bring back is never dropped here. So a table that keeps a past
-is not made anew as another generation, and one that the source has no longer, and whose target
-somebody removed, is not made anew at all, unless that is asked for by name.
+Content of a target that cannot be restored is never dropped here. So a table that keeps a past is
+not recreated as another generation, and one that the source no longer has, and whose target someone
+removed, is not recreated at all, unless it is asked for by name.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _FAR_BACK = "the target was set back (RESTORE) and is far behind: remove the tab
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What is applied of a table, and the first manifest that a plan needs (None: none).
+    """The applied state of a table, and the first manifest that a plan needs (None: none).
 
     ``stop``: the schema event that it stands before, and must not reach. ``counted``: it has no
-    key; a copy of such a table is not cut. ``described``: what its target says of its description.
+    key; a copy of such a table is not cut. ``described``: the description that its target has.
     """
 
     applied: Applied
@@ -53,7 +53,7 @@ class Start:
         return self.first is not None
 
     def wanted(self, table: TableState) -> Needs:
-        """What is to be read for the table."""
+        """Return the needs of the table: what is to be read for it."""
         applied = self.applied
         begins = max(applied.begin_seq, table.generation_seq) if applied.manifest is None else 0
         return Needs(
@@ -71,7 +71,7 @@ class Start:
 
 
 class Starts:
-    """The starts of one plan's tables. A table that is made new is made as rebuild ``build``; with
+    """The starts of one plan's tables. A new target is made as rebuild ``build``; with
     ``since_dump`` it begins with the latest full dump, whatever its mode."""
 
     def __init__(
@@ -94,7 +94,8 @@ class Starts:
     def of(
         self, tables: Mapping[str, TableState], tail: Manifest, named: Collection[str] = ()
     ) -> dict[str, Start]:
-        """By table; those without a schema have none. ``named``: the ones that were asked for.
+        """Return the starts by table; those without a schema have none. ``named``: the ones that
+        were asked for.
 
         Raises Misconfigured, naming all of them, for targets that belong to another history.
         """
@@ -131,7 +132,7 @@ class Starts:
         earlier: TableState | None,
     ) -> Start:
         wanted = self._settings.of_table(parse_table(name))
-        # A target stays as it was made; only a new one is as the settings say.
+        # A target stays as it was made; only a new one follows the settings.
         mode = target.mode if target.exists else wanted.mode
         other = strayed(self._past, tail, name, target, beside=self._build > 0)
         if other:
@@ -184,7 +185,8 @@ class Starts:
     def _stopped(
         self, name: str, table: TableState, tail: Manifest, a: int, applied: Applied
     ) -> Start:
-        """The start, unless it stands before an event that it must not reach."""
+        """Return the start, with the event that it stands before and must not reach, if there is
+        one."""
         policy = policy_of(self._settings, name)
         clear_until, last = applied.clear_until, table.last_data_manifest
         stop = None
@@ -201,7 +203,8 @@ class Starts:
         return Start(applied, first, policy, stop, counted)
 
     def _has_no_key(self, table: TableState) -> bool:
-        """The schema alone tells: settings may have changed since the table was taken up."""
+        """Return whether the table has no key, by its schema alone: settings may have changed
+        since."""
         return table.schema is not None and not self.schema(table.schema).key
 
     def _next_stop(

@@ -1,9 +1,9 @@
-"""Takes the steps of a verification: for a terminal all in one go, for Airflow each in a task.
+"""Takes the steps of a verification: for a terminal all at once, for Airflow each in a task.
 
-Rows are read between watermarks; the warehouse is merged up to there; both are compared; what
-changed meanwhile is read again; and, where it is wanted, what differs is dumped, merged, and
-compared again. Every round is bounded, and every request has an id of its own: one that was used
-before would be answered with what was read then.
+Rows are read between watermarks; the warehouse is merged up to there; both are compared; keys that
+changed in the meantime are read again; and, on request, those that differ are dumped, merged, and
+compared again. Every round is bounded, and every request has its own id: a used one would be
+answered with the earlier rows.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from tideline.planner.verifying import plan_verification, stuck
 from tideline.settings import Settings
 
 MERGES_MAX = 10
-"""Times that a comparison has the tables merged which it waits for."""
+"""Maximum merges that a comparison runs for the tables which it waits for."""
 PLANS_MAX = 20
-"""Plans of one such merge: each is capped."""
+"""Maximum plans of one such merge: each is capped."""
 REPAIRS_MAX = 3
 
 
 class CompareWork(Protocol):
-    """What is done elsewhere for a comparison: on Spark, and where people read."""
+    """The work outside the planner for a comparison: on Spark, and where users read."""
 
     def run_plan(self, plan: Plan) -> object:
-        """Merge what ``plan`` says."""
+        """Run the merge of ``plan``."""
 
     def compare(self, plan: VerifyPlan) -> Verification:
         """Run ``plan`` and store its result, unless it is there."""
 
     def report(self, text: str) -> None:
-        """Say how it goes on."""
+        """Report progress."""
 
 
 class VerifyWork(CompareWork, Protocol):
-    """The same, and requests to the worker."""
+    """The same work, and requests to the worker."""
 
     def read(self, request: DumpRequest) -> Answer:
-        """Have the worker serve ``request``; its final answer."""
+        """Have the worker serve ``request``; return its final answer."""
 
 
 class RowsRead(NamedTuple):
@@ -71,8 +71,8 @@ class RowsRead(NamedTuple):
 def compare_rows(
     settings: Settings, work: CompareWork, rows: RowsRead, *, verify_id: str, merge_id: str
 ) -> Verification:
-    """Compare what was read with the warehouse, merged that far first, as ``verify_id``. Plans of
-    those merges are called after ``merge_id``."""
+    """Compare the rows that were read with the warehouse, merged that far first, as ``verify_id``.
+    Plans of those merges are named after ``merge_id``."""
     for attempt in range(MERGES_MAX + 1):
         planned = plan_verification(
             settings,
@@ -90,7 +90,7 @@ def compare_rows(
 
 
 def merge_up(settings: Settings, work: CompareWork, name: str, tables: Sequence[str]) -> None:
-    """Merge what is new of ``tables``, in plans called after ``name``."""
+    """Merge what is new of ``tables``, in plans named after ``name``."""
     for number in range(PLANS_MAX):
         plan = plan_merge(settings, plan_id=f"{name}.{number}", tables=list(tables))
         for table, reason in sorted(plan.held.items()):
@@ -123,7 +123,8 @@ class VerificationRun:
         self._incarnation = ""
 
     def run(self, *, repair: bool) -> Verification:
-        """The result, which is stored. Raises Misconfigured when the worker refuses to read."""
+        """Return the result, which is stored. Raises Misconfigured when the worker refuses to
+        read."""
         proofs = self._hopeless() or self._settled(self._compared(self._request))
         for number in range(REPAIRS_MAX if repair else 0):
             if not any(one.differences for one in proofs):
@@ -136,14 +137,14 @@ class VerificationRun:
         return result
 
     def _hopeless(self) -> list[TableProof]:
-        """The tables, if all that were asked for are ones which need not be read: they are held."""
+        """Return the tables as held, if none of those asked for need be read."""
         held = stuck(self._settings, self._request.tables)
         if not set(self._request.tables) <= set(held):
             return []
         return [TableProof(name, Proof.UNPROVEN, reason=why) for name, why in held.items()]
 
     def _compared(self, request: DumpRequest) -> list[TableProof]:
-        """What was read for ``request``, compared."""
+        """Have rows read for ``request``, and compare them."""
         answer = self._work.read(request)
         if answer.state is RequestState.REFUSED or answer.manifest_number is None:
             raise Misconfigured(
@@ -167,7 +168,7 @@ class VerificationRun:
         return [*result.tables, *failed]
 
     def _settled(self, proofs: Sequence[TableProof]) -> list[TableProof]:
-        """``proofs`` once no key is set aside any more, or the passes are used up."""
+        """Read keys again until no key is set aside any more, or the passes are used up."""
         settled = list(proofs)
         for _ in range(self._passes_max):
             moving = [one for one in settled if one.moving_keys and one.reason is None]
@@ -181,7 +182,7 @@ class VerificationRun:
         return settled
 
     def _of_keys(self, wanted: Iterable[tuple[str, Keys]]) -> list[TableProof]:
-        """The keys of tables, read in a pass of their own, and compared."""
+        """Have the keys of tables read in a separate pass, and compare them."""
         self._passes += 1
         found = []
         for number, (table, keys) in enumerate(wanted):
@@ -196,8 +197,8 @@ class VerificationRun:
         return found
 
     def _repair(self, proof: TableProof, number: int) -> TableProof:
-        """``proof`` once its differing keys were dumped, merged, and compared again; or, where they
-        are not all known, the whole table was."""
+        """Dump, merge and compare again the differing keys of ``proof``; or, where they are not all
+        known, the whole table."""
         keys = keys_to_repair(proof)
         many = "the whole table" if keys is None else f"{len(keys):,} keys"
         self._work.report(f"{proof.table}: {proof.differences:,} differences; dumping {many}")

@@ -1,8 +1,8 @@
-"""Up to where each table was last proven equal, and whether that still holds.
+"""Keeps up to where each table was last proven equal, and checks that the proof still holds.
 
-A proof is of one version of the target. What our own merges make of it later is as right as they
-are; what anybody else commits is not, and ends the proof by name. A proof that holds ends every
-doubt that there was before its rows were read, at the source and in the warehouse, as a dump would.
+A proof is of one version of the target. Later merges of ours are covered by it; an external commit
+is not, and ends the proof, which then names it. A proof that holds ends every doubt that there was
+before its rows were read, at the source and in the warehouse, as a dump would.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ COMMITS_MAX = 10_000
 
 
 class VerifiedThrough(msgspec.Struct, frozen=True):
-    """A table was equal to its source at sequence ``seq``, source clock ``source_time_us``.
+    """The proof that a table was equal to its source at sequence ``seq``, source clock
+    ``source_time_us``.
 
-    ``invalid`` says what has happened since that it does not cover: to the target, or a doubt.
+    ``invalid`` names a later event that it does not cover: in the target, or a doubt.
     """
 
     seq: int
@@ -50,7 +51,7 @@ class VerifiedThrough(msgspec.Struct, frozen=True):
 
 
 def store_verification(settings: Settings, result: Verification) -> None:
-    """Keep ``result``, and of each table that it proves in full how far. Idempotent."""
+    """Keep ``result``, and the sequence of each table that it proves in full. Idempotent."""
     store = open_store(settings.store)
     key = layout.verification_key(settings.pipeline, result.verify_id)
     store.put(key, with_checksum(encode_verification(result)))
@@ -75,15 +76,14 @@ def store_verification(settings: Settings, result: Verification) -> None:
 
 
 def _gives_way(settings: Settings, found: Verified, newer: Verified) -> bool:
-    """Whether ``newer`` is kept in the place of ``found``; not what was kept before with the log
-    as it was then."""
+    """Return whether ``newer`` replaces ``found``; not an older proof of the log as it was then."""
     if replace(found, target_commit=newer.target_commit) == newer:
         return False
     return found.app_id != newer.app_id or found.seq <= newer.seq or not _stands(settings, found)
 
 
 def _stands(settings: Settings, kept: Verified) -> bool:
-    """Whether the target's log has the version that was proven, as far as is known."""
+    """Return whether the target's log has the version that was proven, as far as is known."""
     if not kept.target_commit:
         return True
     return _commit_of(settings, kept.table, kept.target_version) == kept.target_commit
@@ -98,14 +98,14 @@ def read_verification(settings: Settings, verify_id: str) -> Verification | None
 
 @dataclass(frozen=True, slots=True)
 class LastProof:
-    """The newest proof of a table, and (``broken``) what has happened to its target since that no
-    proof covers; None: nothing has."""
+    """The newest proof of a table, and (``broken``) the later event in its target that no proof
+    covers; None: there is none."""
 
     kept: Verified
     broken: str | None = None
 
     def through(self, state: TableState) -> VerifiedThrough:
-        """What may be said of it while the chain says ``state`` of the table."""
+        """Return the proof as it holds while the table's state in the chain is ``state``."""
         kept = self.kept
         return VerifiedThrough(
             kept.seq,
@@ -116,8 +116,8 @@ class LastProof:
         )
 
     def settled(self, state: TableState) -> TableState:
-        """``state`` without the doubts that the proof has ended. Of a table that was never dumped
-        whole it has shown that nothing is missing."""
+        """Return ``state`` without the doubts that the proof has ended. For a table that was never
+        dumped whole the proof has shown that nothing is missing."""
         if self.broken is not None or self._doubt(state) is not None:
             return state
         if state.condition is TableCondition.UNPROVEN and self._ends_doubts(state):
@@ -129,11 +129,13 @@ class LastProof:
         return state
 
     def _ends_doubts(self, state: TableState) -> bool:
-        """A worker that does not count them has had none, as far as that goes."""
+        """Return whether the proof ends doubts; a worker that does not count them counts as having
+        had none."""
         return state.doubts > 0 and self.kept.doubts == state.doubts
 
     def _doubt(self, state: TableState) -> str | None:
-        """The doubt of the very rows that were proven, which was found too late for the proof."""
+        """Return the doubt about the proven rows themselves, which was found too late for the
+        proof."""
         if state.condition is not TableCondition.UNPROVEN or self._ends_doubts(state):
             return None
         if state.since_seq is not None and self.kept.seq < state.since_seq:
@@ -145,7 +147,7 @@ class LastProof:
 def last_proof(
     settings: Settings, store: ObjectStore, tail: Manifest, name: str, state: TableState
 ) -> LastProof | None:
-    """What is kept of the table called ``name``; None when it was never proven."""
+    """Return the proof that is kept of the table called ``name``; None when it was never proven."""
     kept = _kept(store, layout.verified_key(settings.pipeline, parse_table(name)))
     return None if kept is None else LastProof(kept, _invalid(settings, tail, state, kept))
 
@@ -153,7 +155,8 @@ def last_proof(
 def settled_tables(
     settings: Settings, store: ObjectStore, tail: Manifest, state: OpenState
 ) -> OpenState:
-    """``state``, whose tables are in no doubt that a proof has ended (`LastProof.settled`)."""
+    """Return ``state`` without the doubts that proofs of its tables have ended
+    (`LastProof.settled`)."""
     tables = dict(state.tables)
     for name, table in state.tables.items():
         never = table.condition is TableCondition.LIVE and table.complete_seq is None
@@ -169,7 +172,7 @@ def _kept(store: ObjectStore, key: str) -> Verified | None:
 
 
 def _commit_of(settings: Settings, table: str, version: int) -> str:
-    """The digest of a version's commit in the table's log; "" where it cannot be had."""
+    """Return the digest of a version's commit in the table's log; "" where it cannot be read."""
     try:
         found = open_reader(layout.table_path(settings.warehouse.url, parse_table(table)))
         return "" if found is None else found.commit_digest(version)

@@ -1,7 +1,7 @@
-"""Makes verification plans: which verification parts are compared with which version of a target.
+"""Makes verification plans: the verification parts and the version of a target to compare.
 
-A table can be compared once all is merged that came before its last chunk's high mark. From there
-on any version of the target will do: what changed between is in parts, and its keys are set aside.
+A table can be compared once everything before its last chunk's high watermark is merged. From there
+on any version of the target will do: changes in between are in parts, and their keys are set aside.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from tideline.store.chain import Chain, Link
 from tideline.store.objects import ObjectStore, open_store
 
 _BACK = 64
-"""Manifests that are read at once, on the way back to where a verification began."""
+"""Number of manifests that are read at once, on the way back to where a verification began."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The plan; or (``waiting``) the tables that must be merged first, for what the plan lacks."""
+    """The plan; or (``waiting``) the tables that must be merged before it can be made."""
 
     plan: VerifyPlan
     waiting: tuple[str, ...]
@@ -58,7 +58,7 @@ def plan_verification(
     """The stored plan of ``verify_id``, made now if there is none: of ``tables``, whose chunks the
     worker has read for the request, which ended in manifest ``finished_in``.
 
-    Nothing is stored while tables are waited for. ``last_call``: they are held back then, with the
+    Nothing is stored while it waits for tables. ``last_call``: they are then held back, with the
     reason. Raises CorruptData for chunks that the chain does not have.
     """
     store = open_store(settings.store)
@@ -80,8 +80,8 @@ def plan_verification(
 
 
 def stuck(settings: Settings, tables: Sequence[str]) -> Mapping[str, str]:
-    """Those of ``tables``, where these are names that the chain knows, that cannot be compared as
-    they stand, because no merge brings them any further, and why. Nothing need be read of them."""
+    """Return those of ``tables`` that cannot be compared, because no merge advances them, and why.
+    Nothing need be read of them. Names that the chain does not know are left out."""
     store = open_store(settings.store)
     chain = Chain(store, settings.pipeline)
     tail = chain.tail()
@@ -96,7 +96,7 @@ def _held(plan: Plan) -> dict[str, str]:
 
 
 class _Waits(Exception):
-    """The table is to be merged first."""
+    """A signal that the table is to be merged first."""
 
 
 class _Planning:
@@ -140,7 +140,7 @@ class _Planning:
         return Planned(plan, tuple(name for name in waiting if name not in stuck))
 
     def _stuck(self, verify_id: str, waiting: Sequence[str]) -> dict[str, str]:
-        """Those of the ``waiting`` tables that no merge brings any further, and why."""
+        """Return those of the ``waiting`` tables that no merge advances, and why."""
         if not waiting:
             return {}
         return _held(Planning(self._settings, self._store).plan(verify_id, waiting))
@@ -148,10 +148,11 @@ class _Planning:
     def _checks(
         self, request_id: str, finished_in: int, tables: Sequence[str]
     ) -> tuple[_Asked, Mapping[str, list[_Found]]]:
-        """The request, and the chunks of each table, in order, with the manifests that name them.
+        """Return the request, and the chunks of each table, in order, with the manifests that name
+        them.
 
-        They are looked for backwards, up to the manifest that accepted the request. Where the
-        worker had to begin anew, the later chunk of a number counts.
+        The search goes backwards, up to the manifest that accepted the request. Where the worker
+        had to begin again, the later chunk of a number counts.
         """
         found: dict[str, dict[int, _Found]] = {name: {} for name in tables}
         last = finished_in
@@ -211,8 +212,8 @@ class _Planning:
         )
 
     def _doubts_before(self, asked: _Asked, name: str) -> int:
-        """How often the table had been in doubt before the request was accepted: no chunk was read
-        before that. What came in the same manifest may have come behind a chunk."""
+        """Return how often the table had been in doubt before the request was accepted: no chunk
+        was read before that. A doubt in the same manifest may have come behind a chunk."""
         if asked.manifest_number <= 1:
             return 0
         before = self._state_at(asked.manifest_number - 1)
@@ -225,8 +226,8 @@ class _Planning:
         return self._chain.open_state(link)
 
     def _meanwhile(self, name: str, low: int, first: Manifest, applied: int) -> Meanwhile:
-        """What the manifests up to ``applied`` hold of the table after sequence ``low``; ``first``
-        is one that is not before it. Raises Held."""
+        """Collect the table's changes after sequence ``low`` in the manifests up to ``applied``;
+        ``first`` is one that is not before it. Raises Held."""
         begin = min(first.manifest_number, applied)
         while begin > 1:
             link = self._chain.read(begin)
@@ -247,7 +248,7 @@ class _Planning:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What was asked for, and the manifest that accepted it."""
+    """The request, and the manifest that accepted it."""
 
     request: DumpRequest
     manifest_number: int

@@ -83,7 +83,7 @@ class Settings(BaseSettings):
     openlineage: Openlineage = Openlineage()
     maintain: Maintain = Maintain()
     tables: Mapping[str, TableSettings] = {}
-    """By shell pattern over ``schema.table``. What a later entry says wins over earlier ones."""
+    """Entries by shell pattern over ``schema.table``. Later entries win over earlier ones."""
 
     @field_validator("tables")
     @classmethod
@@ -95,7 +95,8 @@ class Settings(BaseSettings):
         return tables
 
     def of_table(self, table: TableId) -> TableSettings:
-        """What holds for ``table``: the entries whose patterns match it, over the defaults."""
+        """Return the settings of ``table``: the entries whose patterns match it, over the
+        defaults."""
         return settings_of(table, self.tables)
 
     @classmethod
@@ -107,17 +108,18 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The environment wins over what the file gave (which arrives as init arguments)."""
+        """Order the sources: the environment wins over the file (whose values arrive as init
+        arguments)."""
         return env_settings, init_settings
 
 
 def settings_path(config: str | Path | None = None) -> Path:
-    """``config``, else ``$TIDELINE_CONFIG``, else ``./tideline.toml``."""
+    """Return ``config``, else ``$TIDELINE_CONFIG``, else ``./tideline.toml``."""
     return Path(config or os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG)
 
 
 def load_settings(config: str | Path | None = None) -> Settings:
-    """The settings from the file at `settings_path`.
+    """Load the settings from the file at `settings_path`.
 
     Raises Misconfigured with one line per mistake.
     """
@@ -137,14 +139,14 @@ def load_settings(config: str | Path | None = None) -> Settings:
 
 
 def make_settings(values: Mapping[str, Any], *, origin: str = "settings") -> Settings:
-    """Settings from parsed values and the environment; Misconfigured names every mistake."""
+    """Make settings from parsed values and the environment; Misconfigured names every mistake."""
     lines = _strangers()
     if lines:
         raise Misconfigured(f"the environment has {len(lines)} mistakes:", lines=tuple(lines))
     try:
         return Settings(**values)
     except (SettingsError, RecursionError) as error:
-        # The libraries name the field, if anything, and keep the value to themselves.
+        # The libraries name the field, if anything, and do not show the value.
         raise Misconfigured(
             f"a setting from the environment cannot be read: {error}",
             hint="""lists are JSON there, as in TIDELINE_SOURCE__TABLES='["public.*"]';"""
@@ -156,8 +158,8 @@ def make_settings(values: Mapping[str, Any], *, origin: str = "settings") -> Set
 
 
 def _strangers() -> list[str]:
-    """A line for each variable that looks like a key of a section that there is not: nobody else
-    would ever see that it counts for nothing."""
+    """Return a line for each variable that looks like a key of an unknown section: nothing else
+    would show that it has no effect."""
     lines = []
     for name in sorted(os.environ):
         prefix, _, key = name.upper().partition("_")

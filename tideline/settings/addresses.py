@@ -1,8 +1,8 @@
-"""Urls of servers: what they may say, and what TLS each asks for.
+"""Urls of servers: their allowed parts, and the TLS that each asks for.
 
 TLS is verified unless the url says otherwise: ``sslmode`` and ``sslrootcert`` with PostgreSQL,
 ``ssl-mode`` and ``ssl-ca`` with MySQL and MariaDB, ``rediss://`` and its ``ssl_…`` with Redis. No
-address is an exception, loopback neither: each url says what it does.
+address is an exception, not even loopback: each url decides.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ PostgresSslMode = Literal["disable", "allow", "prefer", "require", "verify-ca", 
 _MYSQL_PORT = 3306
 _MYSQL_QUERY = ("ssl-mode", "ssl-ca")
 _BEFORE_THE_QUERY = ("host", "port", "user", "password", "dbname", "service")
-"""What libpq would take from behind the ``?`` instead: then the url names another server to libpq
-than to whoever reads it, or a password that nobody hides."""
+"""Parameters that libpq would take from behind the ``?`` instead: the url would name another server
+to libpq than to its reader, or a password that is not hidden."""
 _REDIS_SCHEMES = ("redis", "rediss", "unix")
 _REDIS_QUERY = ("db",)
 _REDIS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
@@ -32,7 +32,7 @@ _Mode = TypeVar("_Mode", bound=str)
 
 @dataclass(frozen=True, slots=True)
 class MysqlAddress:
-    """Where a MySQL or MariaDB is and how it is reached.
+    """The address of a MySQL or MariaDB, and its TLS.
 
     ``ssl_mode`` has the meaning of the MySQL client's ``--ssl-mode``, ``ssl_ca`` that of its
     ``--ssl-ca`` (None: the machine's own authorities).
@@ -48,15 +48,15 @@ class MysqlAddress:
 
 @dataclass(frozen=True, slots=True)
 class PostgresTls:
-    """What a PostgreSQL url asks for, in libpq's words; ``root_certificate`` is None where it names
-    none."""
+    """The TLS that a PostgreSQL url asks for, in libpq's terms; ``root_certificate`` is None where
+    it names none."""
 
     mode: PostgresSslMode
     root_certificate: str | None
 
 
 def split_url(url: str) -> SplitResult:
-    """The parts of ``url``. The library's ValueError can quote the password; this one does not."""
+    """Split ``url``. The library's ValueError can quote the password; this one does not."""
     try:
         url.encode()
         return urlsplit(url)
@@ -65,7 +65,7 @@ def split_url(url: str) -> SplitResult:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether what is sent to ``host`` does not leave this machine: ``localhost``, or an address of
+    """Return whether traffic to ``host`` stays on this machine: ``localhost``, or an address of
     loopback."""
     try:
         return ip_address(host).is_loopback
@@ -74,8 +74,8 @@ def is_loopback(host: str) -> bool:
 
 
 def check_postgres(url: str) -> None:
-    """ValueError, without any part of the url, for one that cannot be PostgreSQL's or is several
-    servers'."""
+    """Raise ValueError, without any part of the url, for one that cannot be PostgreSQL's or names
+    several servers."""
     parts = split_url(url)
     if not parts.hostname or not parts.path.strip("/"):
         raise ValueError("must name a host and a database: postgresql://user@host:port/database")
@@ -97,7 +97,7 @@ def check_postgres(url: str) -> None:
 
 
 def postgres_tls(url: str) -> PostgresTls:
-    """What ``url`` asks for; ValueError for an ``sslmode`` that there is not."""
+    """Return the TLS that ``url`` asks for; ValueError for an unknown ``sslmode``."""
     query = _query(split_url(url).query)
     modes: tuple[PostgresSslMode, ...] = get_args(PostgresSslMode)
     mode = _one_of(modes, query.get("sslmode", "verify-full"), "sslmode")
@@ -105,7 +105,8 @@ def postgres_tls(url: str) -> PostgresTls:
 
 
 def check_mysql(url: str) -> None:
-    """ValueError, without any part of the url, for one that cannot be MySQL's or MariaDB's."""
+    """Raise ValueError, without any part of the url, for one that cannot be MySQL's or
+    MariaDB's."""
     parts = split_url(url)
     if not parts.hostname or not parts.username:
         raise ValueError(f"must name a host and a user: {parts.scheme}://user@host:port/")
@@ -117,7 +118,7 @@ def check_mysql(url: str) -> None:
 
 
 def mysql_address(url: str, password: str | None) -> MysqlAddress:
-    """The parts of ``url``, with ``password`` in the place of its own; ValueError as above."""
+    """Return the parts of ``url``, with ``password`` in place of its own; ValueError as above."""
     parts = split_url(url)
     port = _check_port(parts)
     query = _query(parts.query)
@@ -136,7 +137,7 @@ def mysql_address(url: str, password: str | None) -> MysqlAddress:
 
 
 def check_redis(url: str) -> None:
-    """ValueError, without any part of the url, for one that cannot be Redis's."""
+    """Raise ValueError, without any part of the url, for one that cannot be Redis's."""
     parts = split_url(url)
     if parts.scheme not in _REDIS_SCHEMES:
         raise ValueError("must be redis://host:port/0, or rediss:// with TLS, or unix:///path")
@@ -153,14 +154,14 @@ def check_redis(url: str) -> None:
 
 
 def redis_files(url: str) -> Mapping[str, str]:
-    """The files that ``url`` names, by its word for them."""
+    """Return the files that ``url`` names, by parameter."""
     query = _query(split_url(url).query)
     return {name: query[name] for name in _REDIS_FILES if name in query}
 
 
 def redis_doubt(url: str) -> tuple[str, str] | None:
-    """What may be amiss with who answers at ``url``, and what helps; None for what does not leave
-    this machine, and what is verified."""
+    """Return the doubt about the server at ``url``, and its remedy; None where traffic stays on
+    this machine, or the server is verified."""
     parts = split_url(url)
     if parts.scheme == "unix" or is_loopback(parts.hostname or "localhost"):
         return None

@@ -1,4 +1,4 @@
-"""What the sections of the settings are made of."""
+"""The base of the sections of the settings."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
 
 class Effect(StrEnum):
-    """When a change of the settings file counts for what runs."""
+    """The time at which a change of the settings file takes effect."""
 
     LIVE = "live"
-    """The worker goes by it within seconds, and each command when it is run."""
+    """The worker follows it within seconds, and each command when it is run."""
     RESTART = "restart"
-    """The worker goes by it once it is restarted, and each command when it is run."""
+    """The worker follows it once it is restarted, and each command when it is run."""
     COMMAND = "command"
-    """Only commands and Airflow's tasks read it, each anew when it is run."""
+    """Only commands and Airflow's tasks read it, each time they are run."""
 
 
 class Section(BaseModel):
-    """``effect`` holds for the keys that say nothing else in their annotation."""
+    """A section of the settings. ``effect`` holds for the keys whose annotation gives no other."""
 
     effect: ClassVar[Effect]
 

@@ -1,6 +1,7 @@
-"""When a change of the settings file counts for a worker that runs: declared beside each setting.
+"""Finds when a change of the settings file takes effect in a running worker: declared with each
+setting.
 
-A section says what holds for its keys, and a key that differs says so in its annotation.
+A section declares it for its keys, and a key that differs in its annotation.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from tideline.settings import Settings, TableSettings
 from tideline.settings.base import Effect, Section
 
 TABLES = "tables"
-"""Its keys are the tables' own patterns; what may be said of one is `TableSettings`."""
+"""The section whose keys are patterns of tables; each entry is a `TableSettings`."""
 
 
 def effects() -> Mapping[str, Effect]:
-    """By key, as in ``capture.heartbeat_s``; those of a table as in ``tables.mode``."""
+    """Return the effects by key, as in ``capture.heartbeat_s``; those of a table as in
+    ``tables.mode``."""
     found = {}
     for name, one in Settings.model_fields.items():
         inner = TableSettings if name == TABLES else section_of(one)
@@ -31,7 +33,7 @@ def effects() -> Mapping[str, Effect]:
 
 
 def keys_of(section: type[BaseModel]) -> Iterator[tuple[str, FieldInfo, Effect]]:
-    """The keys of a section, those of sections within it too, and when each counts."""
+    """Yield the keys of a section, those of sections within it too, and when each takes effect."""
     for name, one in section.model_fields.items():
         inner = section_of(one)
         if inner is None:
@@ -41,18 +43,18 @@ def keys_of(section: type[BaseModel]) -> Iterator[tuple[str, FieldInfo, Effect]]
 
 
 def effect_of(section: type[BaseModel], one: FieldInfo) -> Effect:
-    """When a key of the section counts."""
+    """Return when a key of the section takes effect."""
     return _own(one, section.effect if issubclass(section, Section) else Effect.RESTART)
 
 
 def section_of(one: FieldInfo) -> type[Section] | None:
-    """The section that a field is; None for a key."""
+    """Return the section that a field is; None for a key."""
     kind = one.annotation
     return kind if isinstance(kind, type) and issubclass(kind, Section) else None
 
 
 def followed(current: Settings, read: Settings) -> Settings:
-    """``read``, but for what a worker that began with ``current`` cannot follow."""
+    """Return ``read``, except what a worker that began with ``current`` cannot follow."""
     kept: dict[str, Any] = {}
     for name, one in Settings.model_fields.items():
         section = section_of(one)
@@ -66,7 +68,8 @@ def followed(current: Settings, read: Settings) -> Settings:
 
 
 def waiting(current: Settings, read: Settings) -> tuple[str, ...]:
-    """The keys that ``read`` says otherwise, and that count after a restart only. Never a value."""
+    """Return the keys that differ in ``read`` and take effect after a restart only. Never a
+    value."""
     found = []
     for name, one in Settings.model_fields.items():
         section = section_of(one)

@@ -1,4 +1,4 @@
-"""The key that was meant by one that there is not: a slip of the fingers, or another section's."""
+"""Finds the key that an unknown one may mean: a typing error, or a key of another section."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def nearest_key(settings: type[BaseModel], location: Sequence[int | str]) -> str
 
 
 def _section_at(settings: type[BaseModel], above: Sequence[str]) -> type[BaseModel] | None:
-    """The section behind these keys; what is kept by name (``tables``) takes any name."""
+    """Return the section behind these keys; one that is kept by name (``tables``) takes any
+    name."""
     found: type[BaseModel] | None = settings
     parts = list(above)
     while parts and found is not None:

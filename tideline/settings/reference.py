@@ -1,4 +1,4 @@
-"""``docs/SETTINGS.md``, made of the settings' own words.
+"""Makes ``docs/SETTINGS.md`` from the docstrings of the settings.
 
 ``python -m tideline.settings.reference > docs/SETTINGS.md``
 """
@@ -48,7 +48,7 @@ later entry says wins over earlier ones, key by key.
 
 
 def reference() -> str:
-    """The page."""
+    """Return the page."""
     fields = Settings.model_fields
     when = effects()
     top = [(name, one, when[name]) for name, one in fields.items() if name in when]
@@ -91,7 +91,7 @@ def _default(one: FieldInfo) -> str:
 
 
 def _words(text: str | None) -> str:
-    """A docstring as one line of Markdown."""
+    """Return a docstring as one line of Markdown."""
     line = re.sub(r"\s+", " ", text or "").strip()
     return line.replace("``", "`").replace("|", "\\|")
 

@@ -1,4 +1,4 @@
-"""Passwords: given in a setting, or in a file that holds one and nothing else."""
+"""Passwords: given in a setting, or in a file that holds only one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tideline.contract.errors import Misconfigured
 
 
 def secret_of(given: SecretStr | None, file: Path | None, *, key: str) -> str | None:
-    """The secret of setting ``key``: what is ``given``, else what ``file`` holds without the white
-    space around it; None without either.
+    """Return the secret of setting ``key``: the ``given`` one, else the content of ``file`` without
+    the white space around it; None without either.
 
     Raises Misconfigured for a file that cannot be read or is empty. It is read with each call.
     """
@@ -36,7 +36,7 @@ def secret_of(given: SecretStr | None, file: Path | None, *, key: str) -> str | 
 
 
 def _as_text(secret: str, key: str, variable: str) -> str:
-    """``secret``, which no byte of the environment made impossible to send."""
+    """Return ``secret`` as text; bytes of the environment may make it impossible to send."""
     try:
         secret.encode()
     except UnicodeEncodeError:
@@ -45,7 +45,7 @@ def _as_text(secret: str, key: str, variable: str) -> str:
 
 
 def with_password(url: str, password: str | None) -> str:
-    """``url`` with ``password`` in it, in the place of one that it has; as it is without one."""
+    """Put ``password`` into ``url``, in place of its own; without one the url is unchanged."""
     if password is None:
         return url
     parts = urlsplit(url)
@@ -55,7 +55,8 @@ def with_password(url: str, password: str | None) -> str:
 
 
 def known(ask: Callable[[], str | None]) -> list[str]:
-    """What ``ask`` says, or nothing where a file with a secret is not this process's to read."""
+    """Return what ``ask`` returns, or nothing where this process may not read a file with a
+    secret."""
     try:
         said = ask()
     except Misconfigured:
@@ -64,6 +65,6 @@ def known(ask: Callable[[], str | None]) -> list[str]:
 
 
 def hidden(*urls: str) -> list[str]:
-    """What must not be shown of ``urls``: each as a whole, and the password in it."""
+    """Return the secret texts of ``urls``: each as a whole, and the password in it."""
     passwords = [unquote(one) for url in urls if (one := urlsplit(url).password)]
     return [*urls, *passwords]

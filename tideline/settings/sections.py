@@ -1,4 +1,4 @@
-"""The store, the queue, the warehouse, and the limits of what works between them."""
+"""The store, the queue, the warehouse, and the limits of the programs between them."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ RollUpBytes = Annotated[int, Field(ge=1, le=1024 * MiB)]
 
 
 class Store(Section):
-    """Where segments lie. Credentials for s3 come from the usual AWS variables, or from here."""
+    """The object store of the segments. Credentials for s3 come from the usual AWS variables, or
+    from here."""
 
     effect = Effect.RESTART
 
     url: str
-    """Where segments lie: `file:///absolute/path` or `s3://bucket/prefix`."""
+    """The url of the segments: `file:///absolute/path` or `s3://bucket/prefix`."""
     endpoint: str | None = None
-    """Of an S3 that is not Amazon's: `https://host:port`."""
+    """The endpoint of an S3 that is not Amazon's: `https://host:port`."""
     region: str | None = None
     """The S3 region."""
     access_key_id: str | None = None
-    """S3 credentials, if the usual variables do not give them; together with the next."""
+    """The access key of S3, if the usual variables do not give it; together with the secret one."""
     secret_access_key: SecretStr | None = None
-    """Better in TIDELINE_STORE__SECRET_ACCESS_KEY."""
+    """The secret access key; better in TIDELINE_STORE__SECRET_ACCESS_KEY."""
     secret_access_key_file: Path | None = None
-    """A file that holds it and nothing else."""
+    """A file that holds the secret access key and nothing else."""
     timeout_s: Seconds = 30.0
-    """For one request; a contended create-only PUT can take 5 s on some stores."""
+    """The time limit of one request; a contended create-only PUT can take 5 s on some stores."""
     retry_s: Seconds = 60.0
-    """How long an unanswered request is repeated before it counts as Unavailable."""
+    """The time for which an unanswered request is repeated before it counts as Unavailable."""
 
     @field_validator("url")
     @classmethod
@@ -77,7 +78,8 @@ class Store(Section):
         )
 
     def secrets(self) -> list[str]:
-        """What must not be shown, as far as it is known here. Raises nothing."""
+        """Return the texts that must not be shown, as far as they are known here. Raises
+        nothing."""
         return known(self.secret)
 
 
@@ -88,7 +90,7 @@ class Control(Section):
 
     url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
     """`redis://host:port/0`; or `rediss://…` with TLS, verified: `?ssl_ca_certs=/path/to/ca.pem`
-    names an authority of its own ([DEPLOYMENT](DEPLOYMENT.md#tls))."""
+    names another authority ([DEPLOYMENT](DEPLOYMENT.md#tls))."""
     password: SecretStr | None = None
     """The password, if it is not in the url; better in TIDELINE_CONTROL__PASSWORD."""
     password_file: Path | None = None
@@ -96,7 +98,7 @@ class Control(Section):
     message_bytes_max: Annotated[int, Field(ge=1, le=2 * MiB)] = 1 * MiB
     """Larger requests are refused. At most 2 MiB: to read one takes time from reading the log."""
     answer_ttl_s: Seconds = 86_400.0
-    """How long an answer stays readable in the queue; the chain keeps the newest ones."""
+    """The time for which an answer stays readable in the queue; the chain keeps the newest ones."""
 
     @field_validator("url")
     @classmethod
@@ -113,12 +115,13 @@ class Control(Section):
         return with_password(self.url.get_secret_value(), password)
 
     def secrets(self) -> list[str]:
-        """What must not be shown, as far as it is known here. Raises nothing."""
+        """Return the texts that must not be shown, as far as they are known here. Raises
+        nothing."""
         return hidden(self.url.get_secret_value(), *known(self.address))
 
 
 class Warehouse(Section):
-    """Where the tables are kept, at ``{url}/{source schema}/{table}``."""
+    """The place of the tables, at ``{url}/{source schema}/{table}``."""
 
     effect = Effect.COMMAND
 
@@ -136,7 +139,7 @@ class Warehouse(Section):
         # A secret with a slash ends what is taken for the host; no bucket has a colon.
         in_s3 = parts.scheme.startswith("s3") and (user or ":" in parts.netloc)
         if ":" in user or query or in_s3:
-            # It stands in plans, and in what is printed. (Azure's containers stand before an @.)
+            # It stands in plans, and in output. (Azure's containers stand before an @.)
             raise ValueError("must not hold credentials: Spark's settings and [store] have those")
         return url.rstrip("/")
 
@@ -151,16 +154,17 @@ class Capture(Section):
     segment_bytes_max: Count = 32 * MiB
     """A segment is closed at this size, at the next end of a transaction."""
     batch_rows_max: Count = 20_000
-    """Changes that are decoded together."""
+    """Maximum changes that are decoded together."""
     batch_bytes_max: Count = 8 * MiB
     """The same in bytes of the log."""
     event_bytes_max: Annotated[int, Field(ge=MiB, le=1024 * MiB)] = 1024 * MiB
-    """Of one event of the source's log: a row, a statement. A larger one stops the worker by name:
-    it takes six times as much memory ([DEPLOYMENT](DEPLOYMENT.md#memory))."""
+    """The size limit of one event of the source's log: a row, a statement. A larger one stops the
+    worker by name: it takes six times as much memory ([DEPLOYMENT](DEPLOYMENT.md#memory))."""
     upload_bytes_max: Count = 256 * MiB
     """Sealed but not yet durable bytes; above it, reading stops and the source keeps its log."""
     stop_timeout_s: Seconds = 30.0
-    """How long a stop waits for the store; what is not durable by then is read again."""
+    """The time for which a stop waits for the store; changes that are not durable by then are read
+    again."""
     heartbeat_s: Annotated[Seconds, Effect.RESTART] = 5.0
     """The chain grows at least so often."""
     takeover_after_s: Annotated[Seconds, Effect.RESTART] = 15.0
@@ -174,18 +178,20 @@ class Capture(Section):
     chunk_redo_max: Count = 5
     """Redoes of one chunk by the snapshot rule before the fence is used."""
     fence_timeout_s: Seconds = 600.0
-    """How long a chunk waits for older transactions; whoever blocks it is named then."""
+    """The time for which a chunk waits for older transactions; then the blocking sessions are
+    named."""
     lock_timeout_s: Seconds = 5.0
-    """How long a chunk waits for the weakest lock there is, when DDL holds a stronger one."""
+    """The time for which a chunk waits for the weakest lock there is, when DDL holds a stronger
+    one."""
     mark_timeout_s: Seconds = 60.0
-    """Without a word from the log for so long, though marks are written to it all the time, the
-    connection counts as dead; so does one that does not answer what is asked before reading."""
+    """Without an event from the log for so long, though watermarks are written to it all the time,
+    the connection counts as dead; so does one that does not answer the queries before reading."""
     catalog_interval_s: Seconds = 3.0
-    """Between two looks at the source's catalog."""
+    """The interval between two reads of the source's catalog."""
     snapshot_interval_s: Seconds = 1.0
-    """PostgreSQL: between two looks at which transactions have become visible."""
+    """PostgreSQL: the interval between two checks which transactions have become visible."""
     load_interval_s: Seconds = 5.0
-    """Between two looks at how busy the source is."""
+    """The interval between two checks of the source's load."""
     chunk_target_ms: Annotated[int, Field(ge=0, le=60_000)] = 2_000
     """Chunks get smaller while they take longer, and grow again up to ``chunk_rows``; 0: never."""
     replica_lag_max_s: Seconds | None = None
@@ -200,9 +206,9 @@ class Capture(Section):
     """More are refused until one ends; so are requests above 4 MiB together, and dumps of more
     than 10,000 tables and as many as are captured."""
     parallel_dumps_max: Annotated[int, Field(ge=1, le=16)] = 2
-    """Tables that are dumped side by side, each over two connections of its own."""
+    """Tables that are dumped concurrently, each over two connections."""
     chunks_ahead_max: Annotated[int, Field(ge=0, le=16)] = 2
-    """Chunks of a table that are read while the one before them waits for its high mark."""
+    """Chunks of a table that are read while the one before them waits for its high watermark."""
     request_claim_s: Annotated[Seconds, Effect.RESTART] = 30.0
     """A request that a worker took and did not answer for so long is taken up by another."""
     rollup_part_bytes_max: Annotated[RollUpBytes, Effect.RESTART] = 32 * MiB
@@ -210,10 +216,10 @@ class Capture(Section):
     rollup_file_bytes_max: Annotated[RollUpBytes, Effect.RESTART] = 64 * MiB
     """Parts that together are larger become several roll-ups."""
     metrics_address: Annotated[str, Effect.RESTART] = "127.0.0.1"
-    """The IP address that `metrics_port` is open at: this machine alone; or `0.0.0.0` for all who
-    reach it, in a container. There is no login."""
+    """The IP address that `metrics_port` is open at: this machine alone; or `0.0.0.0` for every
+    client that reaches it, in a container. There is no login."""
     metrics_port: Annotated[int, Field(ge=0, le=65_535), Effect.RESTART] = 0
-    """Where `/metrics` (Prometheus), `/healthz` and `/readyz` are served; 0: nowhere."""
+    """The port of `/metrics` (Prometheus), `/healthz` and `/readyz`; 0: none."""
 
     @field_validator("metrics_address")
     @classmethod
@@ -231,9 +237,9 @@ class Capture(Section):
 
 
 class Retention(Section):
-    """When parts that nobody needs any more are removed from the store, by the active worker.
+    """The removal of parts that no reader needs any more from the store, by the active worker.
 
-    Nothing is removed that a known warehouse has not applied, or that a table built anew from its
+    Nothing is removed that a known warehouse has not applied, or that a rebuild of a table from its
     latest finished full dump would need. Manifests, blocks and schemas are kept for ever, and plans
     and receipts.
     """
@@ -245,15 +251,17 @@ class Retention(Section):
     parts_days: Days = 7.0
     """Younger parts are kept in any case."""
     orphans_days: Days = 1.0
-    """Of parts that no manifest names: how long an upload may still be under way, at the least."""
+    """The age below which parts that no manifest names are kept: an upload may still be under
+    way."""
     plans_days: Days = 7.0
-    """How long the parts of a plan are kept that was made and never ended well, of a verification
-    that was read and not compared, and of a rebuild that takes no step any more."""
+    """The time for which the parts of a plan are kept that was made and never ended well, of a
+    verification that was read and not compared, and of a rebuild that takes no step any more."""
     runs_days: Days = 90.0
-    """How long it is on record which merges and maintenance have run; those in ``slo.window_s`` in
-    any case."""
+    """The time for which runs of merges and maintenance stay on record; those in ``slo.window_s``
+    in any case."""
     interval_s: Seconds = 21_600.0
-    """Between two looks for what may go; the first comes soon after the worker became active."""
+    """The interval between two searches for garbage; the first comes soon after the worker became
+    active."""
 
 
 class Merge(Section):
@@ -266,16 +274,16 @@ class Merge(Section):
     bytes_max: Annotated[int, Field(ge=1)] = 8 * 1024 * MiB
     """… and their bytes."""
     retries_max: Count = 8
-    """Tries again at once, of a table that another writer of it was faster with."""
+    """Immediate retries for a table that another writer of it was faster with."""
     retry_s: Annotated[float, Field(ge=0, le=86_400)] = 120.0
-    """How long a table's merge is tried again, with growing pauses, for what waiting can mend: a
-    store that is away, a disk that is full. What would fail again (a torn part) is not."""
+    """The time for which a table's merge is tried again, with growing pauses, after errors that may
+    pass: an unreachable store, a full disk. One that would fail again (a torn part) is not."""
     tables_at_once: Count | None = None
-    """Tables of one plan that are merged, or compared, side by side; None: one for each core that
+    """Tables of one plan that are merged, or compared, concurrently; None: one for each core that
     Spark has, 16 at most."""
     master: str = "local[2]"
     """Spark's master, for `tideline merge` and its like; Airflow's connection gives its own."""
     driver_memory: str = "2g"
-    """Of the driver that they start."""
+    """The memory of the driver that they start."""
     jars: str | None = None
     """Delta's jars, comma-separated; None: the ones in the cache."""

@@ -1,4 +1,4 @@
-"""The source: where the database is, and what of it is captured."""
+"""The source: the database's address, and the tables to capture."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ class SourceSettings(Section):
     effect = Effect.LIVE
 
     url: Annotated[SecretStr, Effect.RESTART]
-    """``postgresql://user@host:port/database``, with ``?sslmode=…&sslrootcert=…`` and what else of
-    libpq; or ``mysql://user@host:port/`` and ``mariadb://…`` with ``?ssl-mode=…&ssl-ca=…``, where
-    a database is not looked at: ``tables`` names them, and the log covers all. TLS is verified
-    unless the url says otherwise ([DEPLOYMENT](DEPLOYMENT.md#tls))."""
+    """``postgresql://user@host:port/database``, with ``?sslmode=…&sslrootcert=…`` and other
+    parameters of libpq; or ``mysql://user@host:port/`` and ``mariadb://…`` with
+    ``?ssl-mode=…&ssl-ca=…``, where a database is ignored: ``tables`` names them, and the log covers
+    all. TLS is verified unless the url says otherwise ([DEPLOYMENT](DEPLOYMENT.md#tls))."""
     password: SecretStr | None = None
     """The password, if it is not in the url; better in TIDELINE_SOURCE__PASSWORD."""
     password_file: Path | None = None
     """A file that holds the password and nothing else. Only the worker, `tideline doctor` and the
-    demo read it: to Airflow, `plan`, `merge` and the like the source is a name."""
+    demo read it: to Airflow, `plan`, `merge` and the like the source is only a name."""
     tables: tuple[str, ...] = ("*.*",)
-    """What is captured: shell patterns over `schema.table` (`public.*`)."""
+    """The tables to capture: shell patterns over `schema.table` (`public.*`)."""
     exclude: tuple[str, ...] = ()
-    """What is not, of those."""
+    """The tables among those that are not captured."""
     initial: Literal["dump", "log-only"] = "dump"
-    """Whether a table that is new to the pipeline is dumped; or only its changes are captured, from
-    a sequence and a time on that the worker's log and `tideline status` say. One whose creation is
+    """A table that is new to the pipeline is dumped; or only its changes are captured, from a
+    sequence and a time on that the worker's log and `tideline status` show. One whose creation is
     in the log (MySQL, MariaDB) is captured from its first row on, and needs no dump."""
     schema_policy: Literal["auto", "ask"] = "auto"
-    """Whether a table found unproven is dumped at once, or only marked."""
+    """A table found unproven is dumped at once, or only marked."""
     connect_timeout_s: Seconds = 10.0
-    """For each connection to the source."""
+    """The time limit for each connection to the source."""
     slot: Annotated[str | None, Effect.RESTART] = None
     """PostgreSQL: the replication slot's name; None: made from the pipeline's name."""
     publication: Annotated[str | None, Effect.RESTART] = None
     """PostgreSQL: the publication's name; None: made from the pipeline's name."""
     read_only: Annotated[bool, Effect.RESTART] = False
-    """MySQL, MariaDB: write no watermarks; a chunk's place in the log is told by the server's own
-    position. For a source where the user may not write."""
+    """MySQL, MariaDB: write no watermarks; a chunk's place in the log is the server's own position.
+    For a source where the user may not write."""
     watermark_database: Annotated[str, Field(pattern=r"^[0-9A-Za-z_$]{1,64}$"), Effect.RESTART] = (
         "tideline"
     )
@@ -67,7 +67,8 @@ class SourceSettings(Section):
     table. Such children are refused, or dumped again after each change of their parents."""
     on_gap: Literal["stop", "dump"] = "stop"
     """MySQL, MariaDB: when the log lacks changes (an incident, a statement instead of rows, rows
-    without all columns), stop; or go on behind the gap and dump anew what it may concern."""
+    without all columns), stop; or continue behind the gap and dump again the tables that it may
+    concern."""
 
     @field_validator("url")
     @classmethod
@@ -109,7 +110,8 @@ class SourceSettings(Section):
         return mysql_address(self.url.get_secret_value(), self._password())
 
     def postgres_tls(self) -> PostgresTls:
-        """What TLS the url asks for. Raises InvariantBroken for another kind of source."""
+        """Return the TLS that the url asks for. Raises InvariantBroken for another kind of
+        source."""
         if self.kind != "postgres":
             raise InvariantBroken("only a PostgreSQL source has an sslmode")
         return postgres_tls(self.url.get_secret_value())
@@ -122,8 +124,8 @@ class SourceSettings(Section):
         return with_password(self.url.get_secret_value(), self._password())
 
     def secrets(self) -> list[str]:
-        """What must not be shown, as far as it is known here: the file may be another container's,
-        and who has no need of the password is none the worse for that. Raises nothing."""
+        """Return the texts that must not be shown, as far as they are known here: the file may be
+        another container's, where no password is needed. Raises nothing."""
         return hidden(self.url.get_secret_value(), *known(self.dsn))
 
     def _password(self) -> str | None:

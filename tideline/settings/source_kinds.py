@@ -1,8 +1,8 @@
 """The registry of sources: every kind of database that can be captured, by its url's scheme.
 
-A source is added by its folder and one line here. Settings, commands and the planner read what a
-kind says of itself; its code is imported by the worker and by commands that connect, and by them
-only when a url asks for it (`capture/tideline_capture/sources/registry.py`).
+A source is added by its folder and one line here. Settings, commands and the planner read a kind's
+entry; its code is imported by the worker and by commands that connect, and only when a url asks for
+it (`capture/tideline_capture/sources/registry.py`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tideline.settings.addresses import check_mysql, check_postgres
 class SourceKind:
     """One kind of source.
 
-    ``name`` is the word for it in documents, ``title`` the one for people. ``form`` shows what a
-    url of one of its ``schemes`` looks like; ``check_url`` raises ValueError for one that is wrong.
-    ``tables`` is the first choice of tables, in which ``{database}`` is the url's. ``options`` are
-    the keys of ``[source]`` that only such a source has. Chains of it hold ``position``.
-    ``package`` has a module ``factory``, a `SourceFactory`; one that begins with a dot lies in
+    ``name`` is its name in documents, ``title`` the one for people. ``form`` shows the form of a
+    url of one of its ``schemes``; ``check_url`` raises ValueError for one that is wrong. ``tables``
+    is the first choice of tables, in which ``{database}`` is the url's. ``options`` are the keys of
+    ``[source]`` that only such a source has. Chains of it hold ``position``. ``package`` has a
+    module ``factory``, a `SourceFactory`; one that begins with a dot lies in
     `tideline_capture.sources`. ``extra`` installs the driver.
     """
 
@@ -74,5 +74,5 @@ def kinds_with(option: str) -> list[SourceKind]:
 
 
 def url_forms() -> list[str]:
-    """What a url of each kind of source looks like."""
+    """Return the form of the url of each kind of source."""
     return [kind.form for kind in SOURCE_KINDS.values()]

@@ -1,4 +1,4 @@
-"""What is chosen table by table: how it is kept in the warehouse, and how it may change there."""
+"""The settings of single tables: how each is kept in the warehouse, and how it may change there."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tideline.contract.schema import TableId
 from tideline.settings.base import Effect, Seconds, Section
 
 Reaction = Literal["apply", "park", "ignore"]
-"""To a change of a table's columns: the warehouse's table follows; it stops before the change, its
-parts are kept, and it waits for somebody to decide; it stays as it is."""
+"""Reactions to a change of a table's columns: the warehouse's table follows; it stops before the
+change, its parts are kept, and it waits for an operator to decide; it stays as it is."""
 
 
 class OnChange(Section):
@@ -27,17 +27,17 @@ class OnChange(Section):
     drop: Reaction = "apply"
     """A column that is gone."""
     rename: Reaction = "apply"
-    """A column that is called otherwise."""
+    """A column that was renamed."""
     widen: Reaction = "apply"
     """A type that holds all old values and more."""
     retype: Literal["apply", "park"] = "park"
-    """A type that cannot hold the old values: ``apply`` dumps the table and starts it anew."""
+    """A type that cannot hold the old values: ``apply`` dumps the table and restarts it."""
     key: Literal["apply", "park"] = "park"
-    """Other key columns: ``apply`` dumps the table and starts it anew."""
+    """Other key columns: ``apply`` dumps the table and restarts it."""
 
 
 class TableSettings(Section):
-    """What holds for a table."""
+    """The settings of a table."""
 
     effect = Effect.LIVE
 
@@ -48,21 +48,22 @@ class TableSettings(Section):
     keyless: Literal["refuse", "counted"] = "refuse"
     """A table without a key, in a mode that needs one: parked; or equal rows are counted."""
     before_image: Literal["key", "full"] = "key"
-    """What segments hold of the row before an update or delete: a changed key, or all columns as
-    far as the source's log has them."""
+    """The part of the row before an update or delete that segments hold: a changed key, or all
+    columns as far as the source's log has them."""
     dropped_columns: Literal["keep", "drop"] = "keep"
     """A column that the source dropped: it stays in the warehouse, NULL; or goes there too."""
     on_change: OnChange = OnChange()
     deletion_vectors: bool = True
-    """``false``: files without deletion vectors, for readers that do not know them; a merge writes
-    every file anew that it changes a row of. ``tideline rebuild`` switches a target that is there.
+    """``false``: files without deletion vectors, for readers that do not know them; a merge
+    rewrites every file in which it changes a row. ``tideline rebuild`` switches a target that is
+    there.
     """
     slo_within_s: Seconds | None = None
-    """In place of ``slo.within_s``."""
+    """The value in place of ``slo.within_s``."""
 
 
 def settings_of(table: TableId, entries: Mapping[str, TableSettings]) -> TableSettings:
-    """What the matching entries say, later ones over earlier ones, key by key."""
+    """Combine the matching entries, later ones over earlier ones, key by key."""
     found: dict[str, Any] = {}
     reactions: dict[str, Any] = {}
     for pattern, entry in entries.items():

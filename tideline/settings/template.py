@@ -1,6 +1,6 @@
 """A settings file with every key in it: those that are given, and as comments all others.
 
-Made of the settings' own words, as docs/SETTINGS.md is, so that neither can lag behind.
+Made from the docstrings of the settings, as docs/SETTINGS.md is, so that neither can lag behind.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _TABLES = """\
 """
 _WIDTH = 98
 _SECRET = ("password", "access_key_id", "secret_access_key", "api_key")
-"""Keys that belong into the environment."""
+"""Keys that belong in the environment."""
 
 
 def settings_text(values: Mapping[str, Any], *, kind: str) -> str:
-    """The file. ``values``: the pipeline's name, and given keys by section; ``kind``: that of the
-    source. No secret may be among them."""
+    """Return the text of the file. ``values``: the pipeline's name, and given keys by section;
+    ``kind``: that of the source. No secret may be among them."""
     parts = [_HEAD.format(pipeline=values["pipeline"])]
     parts.append(f"pipeline = {_toml(values['pipeline'])}\n")
     for name, field in Settings.model_fields.items():
@@ -62,7 +62,7 @@ def _section(
 
 
 def _of_others(field: FieldInfo, kind: str) -> bool:
-    """Whether the words of a key begin with the titles of other kinds of source."""
+    """Return whether the docstring of a key begins with the titles of other kinds of source."""
     titles = {one.title for one in SOURCE_KINDS.values()}
     named = set((field.description or "").partition(":")[0].split(", "))
     return named <= titles and SOURCE_KINDS[kind].title not in named
@@ -76,7 +76,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def _toml(value: Any) -> str:
-    """JSON's texts, numbers and arrays are TOML's."""
+    """Format a value as JSON, whose texts, numbers and arrays are TOML's."""
     if isinstance(value, SecretStr):
         value = value.get_secret_value()
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)

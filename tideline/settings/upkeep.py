@@ -1,4 +1,4 @@
-"""What is promised of freshness, who is told of lineage, how warehouse tables are kept small."""
+"""The settings of the freshness objective, of OpenLineage, and of maintenance."""
 
 from __future__ import annotations
 
@@ -17,31 +17,33 @@ class Slo(Section):
     effect = Effect.LIVE
 
     percent: Annotated[float, Field(gt=0, le=99.999)] = 99.0
-    """How many of the changes."""
+    """The percentage of the changes."""
     within_s: Seconds = 300.0
-    """How soon they can be queried in the warehouse; a table of which they cannot is called
-    late."""
+    """The time within which they are to be queryable in the warehouse; a table of which they are
+    not is called late."""
     window_s: Annotated[float, Field(gt=0, le=2_678_400)] = 86_400.0
-    """The stretch of time that it is looked at over."""
+    """The period over which it is measured."""
     runs_max: Annotated[int, Field(ge=1, le=100_000)] = 1_000
-    """Merge runs in the window that are read, the newest ones; `since` says how far they reach."""
+    """Maximum merge runs in the window that are read, the newest ones; `since` says how far they
+    reach."""
 
 
 class Openlineage(Section):
-    """Who is sent OpenLineage events of merge runs; nobody without ``url``."""
+    """The receiver of OpenLineage events of merge runs; none without ``url``."""
 
     effect = Effect.COMMAND
 
     url: str | None = None
-    """Of the receiver, as in ``http://marquez:5000``."""
+    """The url of the receiver, as in ``http://marquez:5000``."""
     endpoint: str = "api/v1/lineage"
-    """The path there."""
+    """The path at the receiver."""
     namespace: Annotated[str, Field(min_length=1, max_length=255)] = "tideline"
-    """Of the jobs; data sets are named by where they are."""
+    """The namespace of the jobs; data sets are named by where they are."""
     api_key: SecretStr | None = None
-    """Sent as a bearer token."""
+    """The API key, sent as a bearer token."""
     timeout_s: Seconds = 5.0
-    """For one event. What is not delivered by then is counted, named and given up."""
+    """The time limit of one event. An event that is not delivered by then is counted, named and
+    given up."""
 
     @field_validator("url")
     @classmethod
@@ -53,22 +55,22 @@ class Openlineage(Section):
 
 
 class Maintain(Section):
-    """When files of warehouse tables are rewritten, and how long old ones are kept."""
+    """The conditions for rewriting files of warehouse tables, and the retention of old ones."""
 
     effect = Effect.COMMAND
 
     file_bytes: Annotated[int, Field(ge=1 * MiB, le=4096 * MiB)] = 128 * MiB
-    """How large a file should be; one of less than half of it counts as small."""
+    """The desired size of a file; one of less than half of it counts as small."""
     small_files_min: Count = 16
     """So many small files of a table (those alone in their partition not counted) are worth putting
-    together; so many worn ones are worth writing anew."""
+    together; so many worn ones are worth rewriting."""
     deleted_percent: Annotated[float, Field(gt=0, le=100)] = 10.0
     """A file of whose rows more are marked as deleted (by a deletion vector) counts as worn; a
-    table with one, and with so many deleted rows in all, is written anew without them."""
+    table with one, and with so many deleted rows in all, is rewritten without them."""
     bytes_max: Annotated[int, Field(ge=1 * MiB)] = 16 * 1024 * MiB
     """A table of which more would be rewritten is left to a run that names it."""
     vacuum_hours: Annotated[float, Field(ge=VACUUM_HOURS_MIN, le=876_000)] = 168.0
     """Files that left a table's newest version are removed after this: as long as the longest query
-    and the oldest version that anybody goes back to. A day at least."""
+    and the oldest version that anyone goes back to. A day at least."""
     retries_max: Count = 8
-    """Tries again of a rewrite that lost a race against a merge."""
+    """Retries of a rewrite that lost a race against a merge."""

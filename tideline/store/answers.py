@@ -1,8 +1,8 @@
-"""What an object store's error means: ask again, or stop and let the operator act.
+"""Interprets an object store's errors: repeat the request, or stop and let the operator act.
 
 The text of obstore's errors holds the server's whole answer, which may quote an access key id or
-a signature. Nothing of it is passed on but the HTTP status, S3's error code and the kind of the
-failed connection.
+a signature. Only the HTTP status, S3's error code and the kind of the failed connection are passed
+on.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tideline.contract.errors import Misconfigured
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"(?:<Code>|\(code: )([A-Za-z.]{1,60})(?:</Code>|\))")
-"""In an error's body, and in obstore's words for one key of a deletion."""
+"""The pattern of a code in an error's body, and in obstore's text for one key of a deletion."""
 _CONNECTION = re.compile(r"kind: (Timeout|Connect|Request|Interrupted|Decode)\b")
 _TLS = re.compile(r"InvalidCertificate\(\s*([A-Za-z]+)|InvalidMessage\(\s*InvalidContentType")
-"""In what the client's TLS says of a server; the word is the kind of its complaint."""
+"""The pattern of a TLS error of the client; the word is its kind."""
 _OS_ERROR = re.compile(r"os error (\d{1,4})")
 
 _REPEATED_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 507, 508})
@@ -40,13 +40,14 @@ _CREDENTIALS_HINT = (
 
 
 class Unanswered(Exception):
-    """The request may or may not have had its effect; the same bytes may be sent again."""
+    """A request that may or may not have had its effect; the same bytes may be sent again."""
 
 
 def interpret(
     error: BaseError | OSError | NotImplementedError, *, url: str, request: str
 ) -> Unanswered | Misconfigured:
-    """What ``error``, of ``request`` (``create <key>``), asks for: repeating it or an operator."""
+    """Return the exception for ``error`` of ``request`` (``create <key>``): repeat it, or an
+    operator acts."""
     text = str(error)
     about = f"{request} in {url}"
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):
@@ -78,7 +79,7 @@ def interpret(
 
 
 def is_missing_bucket(error: FileNotFoundError, *, writing: bool) -> bool:
-    """Whether not the object but the bucket is missing; a PUT can miss nothing else."""
+    """Return whether the bucket is missing, and not the object; a PUT can miss nothing else."""
     text = str(error)
     return "<Code>NoSuchBucket</Code>" in text or (writing and "status code: 404" in text)
 

@@ -42,7 +42,7 @@ from tideline.store.objects import ObjectStore
 
 _READS_AT_ONCE = 16
 _BLOCK_WORTH = 32
-"""So many manifests of a block must be wanted for it to be asked for."""
+"""Manifests of a block that must be wanted before the block itself is read."""
 
 
 _BLOCK_HINT = (
@@ -62,7 +62,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Links that were read together; ``block`` is where they come from, None: from manifests."""
+    """Links that were read together; ``block`` is their origin, None: manifests."""
 
     links: Sequence[Link]
     block: Block | None = None
@@ -94,7 +94,7 @@ class Chain:
         ``hint`` is a number that existed, or may; a wrong one costs requests only.
         """
         number = self._tail_number(hint)
-        link = self.read(max(number, 1))  # an empty chain is read, so that a lost bucket is told
+        link = self.read(max(number, 1))  # an empty chain is read too, to report a lost bucket
         if link is None and number > 0:
             raise CorruptData(f"manifest {number} of {self.pipeline} vanished")
         return link
@@ -108,12 +108,12 @@ class Chain:
             yield from stretch.links
 
     def stretches(self, first: int, last: int) -> Iterator[Stretch]:
-        """As `links`, with the blocks that they were read from: one request per block where there
-        are blocks, one per manifest elsewhere, and one more where the last comes from a block. A
-        block may be cut at both ends of the range.
+        """Yield as `links`, with the blocks that they were read from: one request per block where
+        there are blocks, one per manifest elsewhere, and one more where the last comes from a
+        block. A block may be cut at both ends of the range.
 
-        CorruptData for a block that is damaged, or of another chain; one that is missing is done
-        without. Who stops before the end asks `check_anchor` of the last one.
+        CorruptData for a block that is damaged, or of another chain; a missing one is not needed. A
+        caller that stops before the end calls `check_anchor` on the last one.
         """
         before: Stretch | None = None
         for stretch in self._read_ahead(first, last):
@@ -130,14 +130,14 @@ class Chain:
             for previous, link in pairwise(links):
                 check_link(previous.manifest, previous.raw, link.manifest)
         except CorruptData:
-            if before is not None:  # Is it the block that is of another chain?
+            if before is not None:  # The block may be of another chain.
                 self.check_anchor(before.block, before.links[-1].manifest.manifest_number)
             raise
 
     def check_anchor(self, block: Block | None, number: int) -> None:
-        """Raise CorruptData where ``block`` has another manifest ``number`` than the chain; all
-        before that follows from digests. It may be left of a chain that a restore of the store has
-        taken back."""
+        """Raise CorruptData where ``block`` has another manifest ``number`` than the chain; digests
+        prove all before that. The block may be left of a chain that a restore of the store has
+        replaced."""
         if block is None:
             return
         link = self.read(number)
@@ -171,7 +171,7 @@ class Chain:
         plain = encode_block(block)
         raw = with_checksum(plain)
         key = layout.block_key(self.pipeline, block.block_number)
-        # Blocks of before have no checksum.
+        # Older blocks have no checksum.
         if not self._store.create(key, raw) and self._store.get(key) not in (raw, plain):
             raise CorruptData(
                 f"another block lies at {key} than the one its manifests and parts give here",

@@ -1,4 +1,5 @@
-"""How a request ended, by the chain: whoever may ask may also write answers into the queue."""
+"""Confirms by the chain how a request ended: any client of the queue can also write answers into
+it."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from tideline.store.chain import Chain
 
 def confirmed(chain: Chain, answer: Answer) -> Answer | None:
     """The end that the chain has for the request of ``answer``, a final one, in the manifest that
-    it names; None where that manifest does not have it as ended so.
+    it names; None where that manifest has no such end.
 
     Raises Unavailable and Misconfigured like the store, CorruptData for a manifest that is none.
     """

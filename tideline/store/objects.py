@@ -1,11 +1,11 @@
 """Objects by key, in a directory, in memory or in S3; the only place where requests are repeated.
 
 The client's own retries are off. A request that got no usable answer (a time-out, 409, 429, 5xx)
-may have had its effect, so only what can be sent twice is sent at all: the same bytes to the same
-key, create-only where another writer may be meant. After ``retry_s`` it is `Unavailable`.
+may have had its effect, so only requests that can be repeated are sent at all: the same bytes to
+the same key, create-only where another writer may be meant. After ``retry_s`` it is `Unavailable`.
 
-A directory is synced to disk before a write counts as done: what the chain says is durable must
-outlive the power.
+A directory is synced to disk before a write counts as done: what the chain calls durable must
+survive a loss of power.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ from tideline.settings import Store
 from tideline.store.answers import Unanswered, interpret, is_missing_bucket, missing_bucket
 
 SINGLE_PUT_BYTES_MAX = 32 * 1024 * 1024
-"""Above it `ObjectStore.put` uploads in several requests; `ObjectStore.create` never does."""
+"""The size above which `ObjectStore.put` uploads in several requests; `ObjectStore.create` never
+does."""
 LISTED_MAX = 1_000
 """Objects in an answer to a listing: S3's own limit."""
 _WAIT_FIRST_S = 0.05
 _WAIT_MAX_S = 5.0
 
-# The library's own lines quote its arguments, and go to standard output among what is asked for.
+# The library's own log lines quote its arguments, and go to standard output with our results.
 set_on_retry_hooks([])
 
 _T = TypeVar("_T")
@@ -53,7 +54,7 @@ class Entry:
 
 
 class Client(Protocol):
-    """What is used of an obstore store; tests put fakes in its place."""
+    """The methods of an obstore store that are used; tests replace it by fakes."""
 
     def put(
         self,
@@ -76,9 +77,9 @@ class Client(Protocol):
 
 
 def open_store(settings: Store) -> ObjectStore:
-    """A client of its own to the store; a directory is created when it is missing.
+    """Open a separate client to the store; a directory is created when it is missing.
 
-    ``memory://name`` is one store per name in this process. Nothing is asked of an S3 store yet.
+    ``memory://name`` is one store per name in this process. No request is sent to an S3 store yet.
     Raises Misconfigured for a directory that cannot be written.
     """
     parts = urlsplit(settings.url)
@@ -118,8 +119,8 @@ class ObjectStore:
     def create(self, key: str, data: bytes) -> bool:
         """Write an object only if there is none: True when this call did it, in one PUT.
 
-        False: something exists at ``key``, be it another's or, after a lost answer, our own.
-        Of any number of concurrent callers at most one gets True.
+        False: something exists at ``key``: another's object or, after a lost answer, our own. Of
+        any number of concurrent callers at most one gets True.
         """
 
         def attempt() -> bool:
@@ -177,8 +178,8 @@ class ObjectStore:
 
     def entries(self, prefix: str, after: str = "") -> Iterator[Sequence[Entry]]:
         """The objects below the folder ``prefix`` in pages, by key; those behind the key ``after``
-        only. For finding garbage, never the tail: what is written meanwhile may be missing, and on
-        a store that sorts names in a way of its own one may come twice.
+        only. For finding garbage, never the tail: objects written concurrently may be missing, and
+        on a store with another order of names one may come twice.
         """
         request = f"list {prefix}"
         page = self._ask(request, partial(self._page, prefix, after))
@@ -188,7 +189,7 @@ class ObjectStore:
             page = self._ask(request, partial(self._page, prefix, after))
 
     def _page(self, prefix: str, after: str) -> Sequence[Entry]:
-        """One request's worth where the store lists by key (S3 does), else all there is."""
+        """Return one request's page where the store lists by key (S3 does), else everything."""
         pages = iter(self._client.list(prefix, offset=after, chunk_size=LISTED_MAX))
         found = list(next(pages, []))
         if not self._lists_by_key:
@@ -281,5 +282,5 @@ def _s3_client(settings: Store) -> S3Store:
 
 
 def _as_client(store: LocalStore | MemoryStore | S3Store) -> Client:
-    """obstore's overloads are wider than what is used of them."""
+    """Cast to `Client`: obstore's overloads are wider than what is used of them."""
     return cast(Client, store)

@@ -32,7 +32,7 @@ def probe_store(settings: Store, pipeline: str) -> None:
 
 
 def probe_clients(first: ObjectStore, second: ObjectStore, pipeline: str) -> None:
-    """The probe itself, with two clients that share no connection."""
+    """Run the probe with two clients that share no connection."""
     key = layout.probe_key(pipeline, secrets.token_hex(8))
     offers = [b"first " + key.encode(), b"second " + key.encode()]
     barrier = Barrier(2)
@@ -55,19 +55,19 @@ def probe_clients(first: ObjectStore, second: ObjectStore, pipeline: str) -> Non
             hint="use a store that is consistent after a write",
         )
     with contextlib.suppress(Misconfigured):
-        # A bucket that denies deletion is a good bucket: all that is lost is room.
+        # A bucket that denies deletion is accepted: it only costs space.
         first.delete(key)
 
 
 def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """What ``calls`` return, each in a thread of its own; raises what the first of them raised.
-    Unlike a pool's, the threads keep no process alive that is to end meanwhile."""
+    """Run each of ``calls`` in its own thread and return their results; raises what the first of
+    them raised. Unlike a pool's, the threads do not keep an ending process alive."""
     futures: list[Future[T]] = [Future() for _ in calls]
 
     def run(call: Callable[[], T], future: Future[T]) -> None:
         try:
             future.set_result(call())
-        except BaseException as error:  # noqa: BLE001 - raised again by who waits
+        except BaseException as error:  # noqa: BLE001 - raised again by the waiting thread
             future.set_exception(error)
 
     for call, future in zip(calls, futures, strict=True):

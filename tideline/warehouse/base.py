@@ -1,4 +1,4 @@
-"""The reading side of a warehouse table: what every table format offers the planner."""
+"""The reading side of a warehouse table: the interface of every table format for the planner."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TableReader(Protocol):
         ...
 
     def commit_digest(self, version: int) -> str:
-        """The digest of a version's commit; "" where the log has it no longer, or not yet."""
+        """The digest of a version's commit; "" where the log no longer has it, or not yet."""
         ...
 
 

@@ -11,7 +11,7 @@ from tideline.warehouse.delta.reader import open_delta
 READERS: dict[str, Callable[[str, Mapping[str, str]], TableReader | None]] = {
     "delta": open_delta,
 }
-"""How a table of each format is opened, from its url and `storage_options`."""
+"""The function that opens a table of each format, from its url and `storage_options`."""
 
 
 def open_reader(url: str, kind: str | None = None) -> TableReader | None:
@@ -23,7 +23,7 @@ def open_reader(url: str, kind: str | None = None) -> TableReader | None:
 
 
 def storage_options(url: str) -> Mapping[str, str]:
-    """What a reader needs besides ``url`` to reach the warehouse.
+    """Return what a reader needs besides ``url`` to reach the warehouse.
 
     Nothing today: object stores take credentials and endpoint from the process's environment.
     Settings for them belong here, and nowhere else on the planner's side.

@@ -1,4 +1,4 @@
-"""Reads the state of a warehouse table: whose it is, what it has applied, what others did to it."""
+"""Reads the state of a warehouse table: its owner, what it has applied, its external commits."""
 
 from __future__ import annotations
 
@@ -26,17 +26,16 @@ from tideline.warehouse.registry import open_reader
 class TargetState:
     """A table at ``url``; nothing is there when ``exists`` is False.
 
-    ``applied`` is the manifest applied under the app id asked for, ``stamp`` what our last
-    commit says. ``went_back``: a restore set the content back behind that commit, which applied
-    numbers do not follow. ``owner`` names the history that the table belongs to.
-    ``external`` names the commits by others that it did not know of, and that may have changed
-    values; ``unproven`` what they did before, and nothing has healed.
-    ``version`` is the newest one, which all this is said of. ``columns_seq``: the steps of schema
-    changes up to it are taken. ``mode`` is how the table is kept, ``build`` which rebuild made it.
-    ``deletion_vectors``: whether a reader has to know them. ``described``: what its
-    `DESCRIPTION_PROPERTY` says. ``newer``: the newest generation of the table, above the one that
-    was asked for, that any of these commits is of. ``standing``: the stamp, or what the table's
-    properties repeat of an earlier one, where the log has lost our last commit.
+    ``applied`` is the manifest applied under the app id asked for, ``stamp`` the record of our last
+    commit. ``went_back``: a restore set the content back behind that commit, which applied numbers
+    do not follow. ``owner`` names the history that the table belongs to. ``external`` names the
+    external commits that it did not know of; ``unproven`` earlier ones that nothing has healed.
+    ``version`` is the newest one, to which all this applies. ``columns_seq``: the steps of schema
+    changes up to it are taken. ``mode`` is how the table is kept, ``build`` the rebuild that made
+    it. ``deletion_vectors``: whether a reader has to know them. ``described``: its
+    `DESCRIPTION_PROPERTY`. ``newer``: the newest generation of the table, above the one that was
+    asked for, that any of these commits is of. ``standing``: the stamp, or an earlier one that the
+    table's properties repeat, where the log has lost our last commit.
     """
 
     url: str
@@ -101,8 +100,8 @@ def _state(url: str, table: TableReader, app: str) -> TargetState:
 def _looked_through(
     table: TableReader, app: str, applied: int | None
 ) -> tuple[SinceOurs, int | None]:
-    """What others did since our last commit, and the newest generation above the one of ``app``
-    that any commit since is of. Where nothing is ``applied`` there is no commit of ours."""
+    """Return the external commits since our last commit, and the newest generation above the one of
+    ``app`` that any commit since is of. Where nothing is ``applied`` there is no commit of ours."""
     newest = newest_generation([app], app)
 
     def read() -> Iterator[TableCommit]:
@@ -126,5 +125,6 @@ def _remembered(text: str | None, app: str) -> Stamp | None:
 
 
 def _unproven(stamp: Stamp | None, noted: str | None) -> tuple[str, ...]:
-    """As our last commit says, or the table's property where the log has lost that."""
+    """Return the unproven commits of our last commit, or of the table's property where the log has
+    lost that."""
     return Unproven.parse(noted).changes if stamp is None else stamp.unproven

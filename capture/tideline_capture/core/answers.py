@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tideline.contract.request import Answer, encode_answer
 
 RECENT_BYTES_MAX = 1 << 20
-"""Of the answers that are remembered; the newest always is."""
+"""Limit of the remembered answers; the newest is always kept."""
 
 
 class RecentAnswers:
@@ -19,12 +19,14 @@ class RecentAnswers:
 
     @property
     def all(self) -> tuple[Answer, ...]:
-        """Oldest first."""
+        """Return all answers, oldest first."""
         return tuple(self._answers.values())
 
     def get(self, request_id: str) -> Answer | None:
-        """The answer, if it is remembered; without a manifest's number it is not durable yet, and
-        may not be reported."""
+        """Return the answer, if it is remembered.
+
+        Without a manifest's number it is not durable yet, and may not be reported.
+        """
         return self._answers.get(request_id)
 
     def durable(self, answers: Iterable[Answer]) -> None:

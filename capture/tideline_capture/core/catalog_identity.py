@@ -8,8 +8,11 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class CatalogIdentity:
-    """See `events.TableFacts` for the fields; ``columns`` is its digest over them, ``schema`` a
-    fingerprint, or `NO_SCHEMA`."""
+    """A table's identity.
+
+    See `events.TableFacts` for the fields; ``columns`` is its digest over them, ``schema`` a
+    fingerprint, or `NO_SCHEMA`.
+    """
 
     oid: str
     storage: str
@@ -20,7 +23,7 @@ class CatalogIdentity:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Take a stored text apart."""
+        """Parse a stored text."""
         return cls(*text.split("/"))
 
     @property
@@ -31,7 +34,7 @@ class CatalogIdentity:
 
     @property
     def fingerprint(self) -> str | None:
-        """The schema that the catalog showed, if it could be read."""
+        """Return the fingerprint of the schema that the catalog showed, if it could be read."""
         return None if self.schema == NO_SCHEMA else self.schema
 
     def with_columns_of(self, now: CatalogIdentity) -> CatalogIdentity:

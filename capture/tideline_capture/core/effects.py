@@ -1,7 +1,8 @@
 """Effects: what one decider decides for another.
 
-A decider is a generator. It yields an effect, the worker has the decider whose it is carry it out,
-and only then does the first one go on: what it reads of the state next includes the consequences.
+A decider is a generator. It yields an effect, the worker has the responsible decider carry it out,
+and only then does the first one continue: what it reads of the state next includes the
+consequences.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class Disturbed:
 @dataclass(frozen=True, slots=True)
 class Joined:
     """Tables to snapshots: ``table`` joined the publication, or is another one than before.
-    Transactions older than that are never streamed, so its first chunk needs a fence."""
+
+    Transactions older than that are never streamed, so its first chunk needs a fence.
+    """
 
     table: str
 
@@ -75,8 +78,10 @@ class Unfit:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotDone:
-    """Snapshots to tables: a delete-complete dump of ``request`` ended. ``catalog``: the table's
-    identity when its first chunk was read, if that was in this session."""
+    """Snapshots to tables: a delete-complete dump of ``request`` ended.
+
+    ``catalog``: the table's identity when its first chunk was read, if that was in this session.
+    """
 
     request: OpenRequest
     dump: TableDump
@@ -101,18 +106,18 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class TakenUp:
-    """Requests to tables: a dump is asked for of ``table``, which a value had parked."""
+    """Requests to tables: a dump is requested of ``table``, which a value had parked."""
 
     table: str
 
 
 OfTables = SchemaRead | Unfit | Doubted | Cancelled | TakenUp
-"""What tables carry out, with effects of its own."""
+"""Effects that tables carry out, with effects of their own."""
 Effect = (
     Disturbed | Joined | ColumnsFollowed | SnapshotWanted | RereadWanted | SnapshotDone | OfTables
 )
 
 Decision = TypeVar("Decision")
 Deciding = Generator[Effect, None, Decision]
-"""A decision in the making: effects, and what was decided in the end."""
+"""A decision in the making: effects, and its result."""
 Effects = Generator[Effect, None, None]

@@ -1,4 +1,5 @@
-"""What the core is told and what it orders: the vocabulary between sources, core and runtime."""
+"""Events that the core receives and orders that it gives: the vocabulary between sources, core and
+runtime."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from tideline_capture.core.catalog_identity import NO_SCHEMA, CatalogIdentity
 Int64Array = npt.NDArray[np.int64]
 
 WHOLE_ROW = ""
-"""What stands for a key column's name where a row's identity is the row itself."""
+"""Stands for a key column's name where a row's identity is the row itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +52,20 @@ class MarkKind(Enum):
     HEARTBEAT = "B"
     """Ends a catalog round that CATALOG_LOW began; carries the source's clock."""
     PULSE = "P"
-    """Tells where between L and H the snapshot of a table without a key was taken; its token is the
-    chunk's, the lane's and its number in that, with dots between."""
+    """Shows where between L and H the snapshot of a table without a key was taken.
+
+    Its token consists of the chunk's, the lane's and its number in that, with dots between.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A mark of this session, read back from the log; its source has seen to it that nobody else
-    wrote it. ``clock_us`` is the source's when HIGH or HEARTBEAT was about to be written, µs UTC:
-    what had been committed by then is before the mark. Of the others it says nothing."""
+    """A watermark of this session, read back from the log.
+
+    The source has checked that no one else wrote it. ``clock_us`` is the source's when HIGH or
+    HEARTBEAT was about to be written, µs UTC: what had been committed by then is before the
+    watermark. Of the other kinds it says nothing.
+    """
 
     kind: MarkKind
     token: str
@@ -68,8 +74,10 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class StrangeMark:
-    """The log has something that is made to look like a mark of this chain, and is none of this
-    session's: a session before it wrote it, or somebody else did."""
+    """An entry of the log that looks like a watermark of this chain, and is none of this session's.
+
+    A session before wrote it, or another user did.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +85,9 @@ class SchemaSeen:
     """The log announced the columns that the table's next rows have, in transaction ``xid``.
 
     ``oid`` is the table itself, where the log tells it from others that had its name (else 0).
-    ``facts``: what the catalog says of it since, read when ``xid`` had become visible, and only if
-    that is the same columns and key; it may know of later changes all the same. ``description``
-    was read then, too, whatever the columns are. ``keyless``: the settings take it without a key.
+    ``facts``: the catalog's view of it since, read when ``xid`` had become visible, and only if
+    that is the same columns and key; it may include later changes all the same. ``description`` was
+    read then, too, whatever the columns are. ``keyless``: the settings take it without a key.
     ``begins``: they name it, and it may be captured from here on, as ``facts`` say.
     """
 
@@ -109,9 +117,11 @@ class Truncated:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A statement gave a table of the settings its name. ``empty``: it made the table, without a
-    row; None: it did so unless the table was there before (IF NOT EXISTS). ``at_us``: when that was
-    committed, µs UTC; 0 where it is not known."""
+    """A statement gave a table of the settings its name.
+
+    ``empty``: it made the table, without a row; None: it did so unless the table was there before
+    (IF NOT EXISTS). ``at_us``: when that was committed, µs UTC; 0 where it is not known.
+    """
 
     table: str
     empty: bool | None
@@ -120,12 +130,14 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class StatementSeen:
-    """The log holds a DDL statement that names these tables, or concerns all tables of ``schema``
-    (names may differ in case from the source's own). ``neutral``: it leaves the values of existing
+    """The log holds a DDL statement that names these tables, or concerns all tables of ``schema``.
+
+    Names may differ in case from the source's own. ``neutral``: it leaves the values of existing
     rows as they were, but for what ``steps`` say; which columns they then have comes as
     `SchemaSeen`. ``steps`` (without types) are all that it does to columns, of the one table that
-    it is about; None: that is not known. The names ``ended`` are no longer those of the tables that
-    had them; ``begun`` are there from then on."""
+    it concerns; None: that is not known. The names ``ended`` are no longer those of the tables that
+    had them; ``begun`` are there from then on.
+    """
 
     text: str
     tables: tuple[str, ...]
@@ -138,8 +150,10 @@ class StatementSeen:
 
 @dataclass(frozen=True, slots=True)
 class GapSeen:
-    """The log does not tell all that was changed, and the settings say to go on: ``tables`` (None:
-    all) must be dumped anew."""
+    """The log lacks some changes, and the settings allow the capture to continue.
+
+    ``tables`` (None: all) must be dumped again.
+    """
 
     reason: str
     tables: tuple[str, ...] | None = None
@@ -147,8 +161,10 @@ class GapSeen:
 
 @dataclass(frozen=True, slots=True)
 class HeldSeen:
-    """The log prepared an XA transaction, whose rows it has at ``position``; they are to be read
-    once it commits. ``position`` None: it ended."""
+    """The log prepared an XA transaction, whose rows it has at ``position``.
+
+    They are to be read once it commits. ``position`` None: it ended.
+    """
 
     xid: str
     position: SourcePosition | None
@@ -156,8 +172,10 @@ class HeldSeen:
 
 @dataclass(frozen=True, slots=True)
 class CascadeSeen:
-    """Changes of other tables may have been carried over to ``tables``, which the log does not
-    tell: a dump that begins after this makes up for it."""
+    """Changes of other tables may have cascaded to ``tables``, which the log does not show.
+
+    A dump that begins after this makes up for it.
+    """
 
     tables: tuple[str, ...]
 
@@ -184,14 +202,14 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class LogBatch:
-    """What was read, in log order: rows first, then ``controls``.
+    """A batch of the log, in log order: rows first, then ``controls``.
 
     ``rows`` consume ``changes`` sequences, from the ``next_seq`` that the reader was given.
     ``boundary`` is set when the batch ends with a commit, ``in_transaction`` when it ends within a
     transaction. ``transactions`` are the source's ids of the transactions that ended in the batch.
     ``unholdable`` names tables (and key columns) whose rows were left out of the batch because a
     key value does not fit its type, or (`WHOLE_ROW`, of a table without a key) because the row
-    before a change is not there: they must be parked from the batch's first sequence on.
+    before a change is missing: they must be parked from the batch's first sequence on.
     """
 
     rows: tuple[Rows, ...]
@@ -205,7 +223,7 @@ class LogBatch:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Which transactions a read has seen: all below ``xmax`` but those in ``running``.
+    """The transactions that a read has seen: all below ``xmax`` but those in ``running``.
 
     64-bit ids; the log's ids are their lower 32 bits.
     """
@@ -217,10 +235,10 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class SourceLoad:
-    """How busy the source is; None: it does not tell us.
+    """The source's load; None: it does not report it.
 
     ``replica_lag_s`` is that of the slowest replica (or of the source, where it is one itself),
-    ``running_queries`` counts sessions at work but ours, ``log_backlog_bytes`` is what the source
+    ``running_queries`` counts active sessions but ours, ``log_backlog_bytes`` is what the source
     keeps of its log for us, ``log_warning`` says in words that it will not for much longer.
     ``clock_us`` is its clock, µs UTC.
     """
@@ -234,22 +252,22 @@ class SourceLoad:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """What a source's catalog says of one table at one moment.
+    """A source's catalog entry for one table at one moment.
 
     ``problem`` and ``hint`` say why it cannot be captured, if so; ``schema`` is None then.
-    ``narrowed``: somebody publishes a part of it.
-    ``identity`` names the table itself and its storage: ``oid`` changes when it is re-created,
-    ``storage`` when it is rewritten or truncated, ``columns`` (a digest each, in their order) with
-    any column, ``members`` (a digest) with partitions, labels and row types, ``membership`` when
-    the table joins the publication anew or what that publishes changes (empty: not in it).
-    ``backfilled`` names columns whose old rows got a value without row events; ``defaults`` has
-    that value where all of them got the same and it is known (as `ColumnStep.default`). ``numbers``
-    are those of the schema's columns, where the source numbers them. ``key_definition`` changes
-    with the key's columns, types or collation, and with the table's identity. ``changed_by`` is the
-    id of the transaction (32 bits) that changed the table's own entry last, its ``storage`` above
-    all; 0 where the source does not tell. ``columns_too``: that one, or one after it, changed
-    entries of its columns as well, so that it may have computed values anew. ``description`` is no
-    part of what the table is: only comments, and what may not be NULL.
+    ``narrowed``: a publication has only a part of it. ``identity`` names the table itself and its
+    storage: ``oid`` changes when it is re-created, ``storage`` when it is rewritten or truncated,
+    ``columns`` (a digest each, in their order) with any column, ``members`` (a digest) with
+    partitions, labels and row types, ``membership`` when the table joins the publication again or
+    what that publishes changes (empty: not in it). ``backfilled`` names columns whose old rows got
+    a value without row events; ``defaults`` has that value where all of them got the same and it is
+    known (as `ColumnStep.default`). ``numbers`` are those of the schema's columns, where the source
+    numbers them. ``key_definition`` changes with the key's columns, types or collation, and with
+    the table's identity. ``changed_by`` is the id of the transaction (32 bits) that changed the
+    table's own entry last, its ``storage`` above all; 0 where the source does not say.
+    ``columns_too``: that one, or one after it, changed entries of its columns as well, so that it
+    may have recomputed values. ``description`` is no part of the table's identity: only comments,
+    and what may not be NULL.
     """
 
     table: str
@@ -294,17 +312,21 @@ class TableFacts:
 
 
 def columns_text(columns: tuple[str, ...]) -> str:
-    """How many columns, and a digest over them; the first ones of more can be compared with it."""
+    """Return the number of columns, and a digest over them.
+
+    The first ones of more columns can be compared with it.
+    """
     return f"{len(columns)}.{hashlib.sha256(','.join(columns).encode()).hexdigest()[:12]}"
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogRound:
-    """One look at the whole catalog, between the marks C and B that carry ``token``.
+    """One look at the whole catalog, between the watermarks C and B that carry ``token``.
 
-    Tokens of a session's rounds ascend, as texts: one that does not is a copy of a mark that has
-    passed. ``snapshot`` was taken after C and before the look. ``at_us``: this machine's clock when
-    B was about to be written, µs UTC; what B says is not believed beyond it, nor at all without it.
+    Tokens of a session's rounds ascend, as texts: one that does not is a copy of a watermark that
+    has passed. ``snapshot`` was taken after C and before the look. ``at_us``: this machine's clock
+    when B was about to be written, µs UTC; B's clock is not believed beyond it, nor at all without
+    it.
     """
 
     token: str
@@ -315,14 +337,15 @@ class CatalogRound:
 
 @dataclass(frozen=True, slots=True)
 class ChunkOrder:
-    """One chunk to read: between the marks L and H that carry ``token``.
+    """One chunk to read: between the watermarks L and H that carry ``token``.
 
-    Whole tables and ranges go by ``after_key`` and ``rows_max``; given keys by ``keys``.
-    ``fence``: wait until every transaction older than L has ended, before reading. ``verify``: the
-    rows are to be compared, not merged. ``boundary_only``: only the key of the chunk's last row,
-    the ``rows_max``-th, is wanted; without so many rows the chunk is complete and has none.
-    ``keyless``: the table has no key and is copied in one snapshot, which the chunk without an
-    ``after_key`` takes, and nothing more; those after it say which and how far it was read.
+    Whole tables and ranges go by ``after_key`` and ``rows_max``; given keys by ``keys``. ``fence``:
+    wait until every transaction older than L has ended, before reading. ``verify``: the rows are to
+    be compared, not merged. ``boundary_only``: only the key of the chunk's last row, the
+    ``rows_max``-th, is wanted; without so many rows the chunk is complete and has none.
+    ``keyless``: the table has no key and is copied in one snapshot. The chunk without an
+    ``after_key`` takes the snapshot, and nothing more; later chunks say which one and how far it
+    was read.
     """
 
     token: str
@@ -343,9 +366,11 @@ class ChunkOrder:
 
 @dataclass(frozen=True, slots=True)
 class ChunkRead:
-    """A chunk was read and is being decoded; the next one may begin behind ``last_key``, unless it
-    was the last (``complete``). ``rows`` were read in ``took_s`` seconds (0: not to be told from
-    other waits)."""
+    """A chunk was read and is being decoded.
+
+    The next one may begin behind ``last_key``, unless it was the last (``complete``). ``rows`` were
+    read in ``took_s`` seconds (0: cannot be separated from other waits).
+    """
 
     token: str
     last_key: tuple[str, ...] | None
@@ -358,11 +383,10 @@ class ChunkRead:
 class Chunk:
     """A chunk as read, in key order; ``batch`` holds the columns (and ``_tl_overflow``) only.
 
-    ``missing``: the key columns of asked-for keys that the source no longer has. ``keys_read``: how
-    many of the asked-for keys, from the first on, the chunk covers.
-    ``complete``: nothing lies behind it. ``facts`` were read in the chunk's own transaction.
-    ``pulses``: where visible and logged are one order, the last pulse of each lane that the
-    snapshot shows (`copies`).
+    ``missing``: the key columns of requested keys that the source no longer has. ``keys_read``: how
+    many of the requested keys, from the first on, the chunk covers. ``complete``: nothing lies
+    behind it. ``facts`` were read in the chunk's own transaction. ``pulses``: where visible and
+    logged are one order, the last probe of each lane that the snapshot shows (`copies`).
     """
 
     token: str
@@ -381,8 +405,11 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class ChunkFailed:
-    """A chunk could not be read; ``retry`` when a later try may succeed, ``anew`` when the dump
-    must begin anew, because the snapshot that it was read from is gone."""
+    """A chunk could not be read.
+
+    ``retry``: a later try may succeed. ``anew``: the dump must begin again, because the snapshot
+    that it was read from is gone.
+    """
 
     token: str
     error: str
@@ -393,22 +420,22 @@ class ChunkFailed:
 
 @dataclass(frozen=True, slots=True)
 class MarksWritten:
-    """The source has taken both marks of a chunk: what is written to its log from now on lies
-    behind them."""
+    """The source has both watermarks of a chunk: what is written to its log from now on lies behind
+    them."""
 
     token: str
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Why the chunk under way is not getting on (the fence's blocker, a lock), or None."""
+    """The reason why the chunk in progress is held up (the fence's blocker, a lock), or None."""
 
     token: str
     reason: str | None
 
 
 Told = ChunkRead | Chunk | ChunkFailed | MarksWritten | Waiting
-"""What the dumper tells of a chunk that it was ordered to read."""
+"""The dumper's reports about a chunk that it was ordered to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,12 +467,11 @@ Arrival = RequestArrived | CommandArrived | RequestRefused
 """A message of the queue."""
 
 Applies = Callable[[str, StepKind], bool]
-"""Whether the settings say of a table that the worker is to follow a step that no target can take,
-by a dump."""
+"""Returns whether the worker is to follow a step of a table that no target can take, by a dump."""
 
 
 def never(table: str, kind: StepKind) -> bool:
-    """They do not."""
+    """Return False: no step is followed."""
     return False
 
 

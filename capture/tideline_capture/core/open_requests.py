@@ -1,7 +1,8 @@
 """Open requests: accepted, advanced chunk by chunk, ended. Values in, values out.
 
-They stand in full in the open state, and so in each manifest that changes it: what they hold is
-bounded. `OpenRequests.full` says what askers may leave there, `reread_is_full` what the worker may.
+They stand in full in the open state, and so in each manifest that changes it: their size is
+bounded. `OpenRequests.full` bounds what clients may leave there, `reread_is_full` what the worker
+may.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from tideline.contract.request import Answer, DumpRequest, encode_request
 OPEN = ("accepted", "running")
 
 REQUEST_BYTES_MAX = 4 << 20
-"""Of all open requests from the queue, as JSON: their keys are most of it."""
+"""Limit of all open requests from the queue, as JSON: their keys are most of it."""
 DUMPS_MAX = 10_000
-"""Of tables in open requests, and as many more as tables are captured."""
+"""Limit of tables in open requests; as many more are allowed as tables are captured."""
 REREAD_BYTES_MAX = 4 << 20
-"""Of all keys that are to be read again."""
+"""Limit of all keys that are to be read again."""
 _KEY_BYTES = 8
-"""Of a key, and of each of its texts, besides the text: quotes, commas, brackets."""
+"""Overhead of a key, and of each of its texts, besides the text: quotes, commas, brackets."""
 
 Pace = int | Literal["default"] | None
-"""None leaves as it is."""
+"""A change of pace; None leaves a value as it is."""
 
 
 class OpenRequests:
-    """The requests that have not ended, oldest first, and what commands said of all of them.
+    """The requests that have not ended, oldest first, and the commands that apply to all of them.
 
     ``state`` is the open state to begin with.
     """
@@ -64,9 +65,12 @@ class OpenRequests:
         self._sizes[request.request_id] = size_of(request)
 
     def full(self, size: int, tables: int, *, captured: int) -> str | None:
-        """Why a request of ``size`` bytes for so many ``tables`` cannot be accepted now, if so;
-        ``captured`` tables are there. The worker's own requests do not count: no asker can make
-        more of them."""
+        """Return why a request of ``size`` bytes for so many ``tables`` cannot be accepted now, if
+        so.
+
+        ``captured`` tables are there. The worker's own requests do not count: no client can make
+        more of them.
+        """
         others = [one for one, item in self._open.items() if not _is_own(item)]
         asked = sum(map(self._sizes.__getitem__, others))
         if asked and asked + size > REQUEST_BYTES_MAX:
@@ -77,17 +81,17 @@ class OpenRequests:
         return None
 
     def reread_is_full(self, table: str, keys: Sequence[tuple[str, ...]], *, keys_max: int) -> bool:
-        """Whether ``keys`` of ``table`` are too many, or too much, to be put on re-read lists."""
+        """Return whether ``keys`` of ``table`` are too many, or too large, for re-read lists."""
         if self.reread_keys(table) + len(keys) > keys_max:
             return True
         listed = sum(self._sizes[one] for one, item in self._open.items() if _is_reread(item))
         return listed + _bytes_of(keys) > REREAD_BYTES_MAX
 
     def due(self) -> Iterator[tuple[OpenRequest, TableDump]]:
-        """The dumps that are open and not paused, those to go on with first: by priority, then
-        repairs of given keys before everything else, then by age.
+        """Return the dumps that are open and not paused, in the order in which to continue them.
 
-        The re-read list of a busy table may never be empty for long: it takes turns with the rest.
+        By priority, then repairs of given keys before everything else, then by age. The re-read
+        list of a busy table may never be empty for long: it takes turns with the rest.
         """
         for item in sorted(self._open.values(), key=self._rank):
             for dump in item.dumps:
@@ -98,7 +102,7 @@ class OpenRequests:
         return item.paused or self.paused
 
     def took(self, item: OpenRequest) -> None:
-        """A chunk of ``item`` is being read."""
+        """Note that a chunk of ``item`` is being read."""
         self._reread_last = _is_reread(item)
 
     def _rank(self, item: OpenRequest) -> tuple[int, int]:
@@ -108,8 +112,10 @@ class OpenRequests:
         return -item.request.priority, kind
 
     def pause(self, chosen: Iterable[str] | None, *, paused: bool) -> None:
-        """Order no more chunks of these requests (None: of any), or go on. What goes on for all was
-        paused for all: single ones stay paused."""
+        """Pause these requests (None: all), or resume them.
+
+        Resuming all ends a pause of all: requests that were paused singly stay paused.
+        """
         if chosen is None:
             self.paused = paused
         for request_id in chosen or ():
@@ -129,11 +135,12 @@ class OpenRequests:
             )
 
     def rows_max(self, item: OpenRequest, otherwise: int) -> int:
-        """The rows of its next chunk: what a command said of it, of all, what its asker said."""
+        """Return the rows of its next chunk: by a command for it, by one for all, else by its
+        client."""
         return item.chunk_rows or self.chunk_rows or item.request.chunk_rows or otherwise
 
     def delay_s(self, request_id: str, otherwise_ms: int) -> float:
-        """The pause between two of its chunks, by the same rule."""
+        """Return the pause between two of its chunks, by the same rule."""
         item = self._open.get(request_id)
         said = [self.delay_ms]
         if item is not None:
@@ -141,7 +148,7 @@ class OpenRequests:
         return next((one for one in said if one is not None), otherwise_ms) / 1000
 
     def fail(self, request_id: str, error: str) -> list[str]:
-        """End the dumps of a request that are open with ``error``; their tables."""
+        """End the open dumps of a request with ``error``; return their tables."""
         item = self._open[request_id]
         dumps = tuple(
             replace(dump, state="failed", error=error) if dump.state in OPEN else dump
@@ -151,7 +158,7 @@ class OpenRequests:
         return [dump.table for dump in item.dumps if dump.state in OPEN]
 
     def dump(self, request_id: str, table: str) -> TableDump | None:
-        """The dump of ``table`` in an open request, if it has not ended."""
+        """Return the dump of ``table`` in an open request, if it has not ended."""
         at = self._at.get(request_id, _NOWHERE).get(table)
         if at is None:
             return None
@@ -159,24 +166,25 @@ class OpenRequests:
         return dump if dump.state in OPEN else None
 
     def _of(self, table: str) -> Iterator[tuple[OpenRequest, TableDump]]:
-        """The dumps of ``table`` that are open, oldest first."""
+        """Return the open dumps of ``table``, oldest first."""
         for request_id in list(self._open):
             dump = self.dump(request_id, table)
             if dump is not None:
                 yield self._open[request_id], dump
 
     def keys_asked(self, request_id: str) -> tuple[tuple[str, ...], ...]:
-        """The keys that an open request names, of which it reads some chunk by chunk."""
+        """Return the keys that an open request names, of which it reads some chunk by chunk."""
         item = self._open.get(request_id)
         return (item.request.keys if item else None) or ()
 
     def verifies(self, request_id: str) -> bool:
-        """Whether an open request reads only to compare."""
+        """Return whether an open request reads only to compare."""
         item = self._open.get(request_id)
         return item is not None and item.request.verifies
 
     def dumping(self, table: str) -> bool:
-        """Whether a dump of ``table`` is under way, so that it may miss a row that moves now."""
+        """Return whether a dump of ``table`` is in progress, so that it may miss a row that moves
+        now."""
         return any(
             not item.request.verifies and (dump.state == "running" or item.request.keys is not None)
             for item, dump in self._of(table)
@@ -198,7 +206,7 @@ class OpenRequests:
         return new_id
 
     def reread_keys(self, table: str) -> int:
-        """How many keys the table's re-read list has, done or not."""
+        """Return how many keys the table's re-read list has, done or not."""
         return sum(
             len(item.request.keys or ())
             for item in self._open.values()
@@ -215,7 +223,7 @@ class OpenRequests:
             self._open[request_id] = replace(item, dumps=dumps)
 
     def restart(self, table: str) -> bool:
-        """Restart every open whole-table dump of ``table``; whether there was one."""
+        """Restart every open whole-table dump of ``table``; return whether there was one."""
         found = False
         for item, _ in self._of(table):
             if item.request.whole:
@@ -224,14 +232,15 @@ class OpenRequests:
         return found
 
     def dumps_all(self, table: str, *, asked_since: int | None = None) -> bool:
-        """Whether a dump of the whole ``table`` is open (that was asked for after a sequence)."""
+        """Return whether a dump of the whole ``table`` is open (that was requested after a
+        sequence)."""
         return any(
             item.request.whole and item.asked_seq >= (asked_since or 0)
             for item, _ in self._of(table)
         )
 
     def awaits_dump(self, table: str, why: SnapshotReason | None = None) -> bool:
-        """Whether a dump of the whole ``table`` (for the reason ``why``) is open and has not
+        """Return whether a dump of the whole ``table`` (for the reason ``why``) is open and has not
         begun."""
         return any(
             item.request.whole and why in (None, item.request.why) and dump.first_low_seq is None
@@ -239,7 +248,7 @@ class OpenRequests:
         )
 
     def fail_table(self, table: str, error: str) -> bool:
-        """End every open dump of ``table`` with ``error``; whether there was one."""
+        """End every open dump of ``table`` with ``error``; return whether there was one."""
         found = False
         for item, dump in self._of(table):
             self.update(item.request.request_id, replace(dump, state="failed", error=error))
@@ -247,7 +256,7 @@ class OpenRequests:
         return found
 
     def take_ended(self) -> list[Answer]:
-        """Requests whose dumps all ended; they are open no more."""
+        """Remove and return the requests whose dumps all ended."""
         answers = []
         for item in self.open:
             if any(dump.state in OPEN for dump in item.dumps):
@@ -263,12 +272,12 @@ _NOWHERE: Mapping[str, int] = {}
 
 
 def _places(dumps: Iterable[TableDump]) -> dict[str, int]:
-    """Where the dump of each table stands among those of its request."""
+    """Return where the dump of each table stands among those of its request."""
     return {dump.table: place for place, dump in enumerate(dumps)}
 
 
 def size_of(request: DumpRequest) -> int:
-    """The bytes of ``request`` as JSON."""
+    """Return the bytes of ``request`` as JSON."""
     return len(encode_request(request))
 
 
@@ -277,7 +286,7 @@ def _bytes_of(keys: Iterable[tuple[str, ...]]) -> int:
 
 
 def reads_keys(request: DumpRequest, dump: TableDump) -> bool:
-    """Whether the dump reads the keys that were given now: at once, or after a range."""
+    """Return whether the dump reads the keys that were given now: at once, or after a range."""
     return request.keys is not None and (not request.ranged or dump.phase == "keys")
 
 

@@ -1,6 +1,6 @@
-"""The segment that is being filled, when it closes, and what is handed over then.
+"""The open segment, when it closes, and what is handed over then.
 
-It closes only between transactions; inside one, rows are spilled instead.
+It closes only between transactions; inside one, rows are flushed instead.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from tideline_capture.core.events import CoreLimits, Rows
 
 @dataclass(frozen=True, slots=True)
 class CheckRows:
-    """A chunk that was read to verify. ``check`` lacks what the upload adds: key, bytes, digest.
-    ``rows`` holds the table's columns (and ``_tl_overflow``), ``missing`` the key columns of
-    asked-for keys that have no row."""
+    """A verification chunk.
+
+    ``check`` lacks what the upload adds: key, bytes, digest. ``rows`` holds the table's columns
+    (and ``_tl_overflow``), ``missing`` the key columns of requested keys that have no row.
+    """
 
     check: Check
     schema: TableSchema
@@ -31,13 +33,13 @@ class CheckRows:
 
     @property
     def bytes(self) -> int:
-        """In memory."""
+        """The size in memory."""
         return int(self.rows.nbytes) + (0 if self.missing is None else int(self.missing.nbytes))
 
 
 @dataclass(slots=True)
 class OpenSegment:
-    """What happened since the last manifest; mutable, owned by the core's state alone."""
+    """The events since the last manifest; mutable, owned by the core's state alone."""
 
     first_seq: int
     opened_at: float | None = None
@@ -59,7 +61,7 @@ class OpenSegment:
 
     @property
     def bytes(self) -> int:
-        """What is held in memory."""
+        """The size in memory."""
         return self.row_bytes + self.check_bytes
 
     def add(self, rows: Rows) -> None:
@@ -67,12 +69,12 @@ class OpenSegment:
         self.row_bytes += rows.batch.nbytes
 
     def check(self, chunk: CheckRows) -> None:
-        """Add a chunk that was read to verify."""
+        """Add a verification chunk."""
         self.checks.append(chunk)
         self.check_bytes += chunk.bytes
 
     def has_content(self) -> bool:
-        """Whether a reader of the chain would miss something without this segment, the open state
+        """Return whether a reader would miss something without this segment, the open state
         aside."""
         return bool(
             self.rows
@@ -87,7 +89,7 @@ class OpenSegment:
         )
 
     def spill(self) -> Spill:
-        """Hand over the rows alone. What was read to verify stays: only a manifest names it."""
+        """Hand over the rows alone. Verification chunks stay: only a manifest names them."""
         self.spilled = True
         spill = Spill(tuple(self.rows), tuple(self.schemas))
         self.rows.clear()
@@ -126,10 +128,10 @@ class Spill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A closed segment: its parts (with those spilled before) and one manifest commit it.
+    """A closed segment: its parts (with those flushed before) and one manifest commit it.
 
-    What has the name of a field of `Manifest` is that field's value, but for ``checks``, which are
-    still to be uploaded. ``state_changed`` obliges the manifest to hold ``state`` in full.
+    A field with the name of a field of `Manifest` is that field's value, but for ``checks``, which
+    are still to be uploaded. ``state_changed`` obliges the manifest to hold ``state`` in full.
     ``schemas`` and ``descriptions`` are to be written before, ``messages`` are the queue's entries
     to acknowledge once the manifest is durable.
     """
@@ -173,7 +175,7 @@ def roll(
     in_transaction: bool,
     moved_at: float | None,
 ) -> Roll:
-    """What to do with ``segment`` at ``now`` (monotonic seconds).
+    """Decide what to do with ``segment`` at ``now`` (monotonic seconds).
 
     ``has_content``: a reader of the chain would miss something without it. ``moved_at``: since when
     the position has moved without a manifest that says so; an empty segment carries it on once per
@@ -195,6 +197,6 @@ def roll(
 def flush_due(
     segment: OpenSegment, limits: CoreLimits, *, now: float, buffered_since: float | None
 ) -> bool:
-    """Whether what is buffered should be decoded now, because the segment is about to close."""
+    """Return whether to decode the buffered rows now, because the segment is about to close."""
     begun = [moment for moment in (segment.opened_at, buffered_since) if moment is not None]
     return bool(begun) and (segment.urgent or now - min(begun) >= limits.flush_interval_s)

@@ -1,11 +1,10 @@
-"""Up to when, by the source's clock, the chain lacks nothing: what heartbeats say, and who is
-believed.
+"""The source's time through which the chain is complete, by trusted heartbeats.
 
 A heartbeat's clock was read before it was written, so all that had been committed by then is before
-it in the log. But a clock may be wrong: one that jumps forward and back again would have said of
-hours to come that nothing of them is missing. So of two clocks the earlier one is believed, the
-source's and, as it was when the heartbeat was about to be written, this machine's. The next
-heartbeat may take back what the one before it said.
+it in the log. But a clock may be wrong: one that jumps forward and back again would have claimed
+completeness for hours to come. So of two clocks the earlier one is believed, the source's and, as
+it was when the heartbeat was about to be written, this machine's. The next heartbeat may take back
+what the one before it said.
 
 Only heartbeats that this session wrote are believed, each once. What is read again from before the
 session is thereby complete through the time at which the chain stood, until its first heartbeat
@@ -18,19 +17,20 @@ from tideline_capture.core.events import CatalogRound, Mark
 
 
 class SourceClock:
-    """``time_us`` is that time, µs UTC; None: not known yet."""
+    """The clock; ``time_us`` is that time, µs UTC; None: not known yet."""
 
     def __init__(self, time_us: int | None) -> None:
         self.time_us = time_us
         self._written: dict[str, int] = {}
 
     def on_round(self, observed: CatalogRound) -> None:
-        """The heartbeat that ends the round is about to be written."""
+        """Note that the heartbeat that ends the round is about to be written."""
         if observed.at_us is not None:
             self._written[observed.token] = observed.at_us
 
     def on_heartbeat(self, mark: Mark) -> None:
-        """It came through the log; those before it that did not will not."""
+        """Take a heartbeat that came through the log; those before it that did not come will
+        not."""
         if mark.token not in self._written:
             return
         while (first := next(iter(self._written))) != mark.token:

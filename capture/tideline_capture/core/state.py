@@ -1,7 +1,7 @@
-"""What the deciders of the core share; they change it by its verbs, and by those of its requests.
+"""State that the core's deciders share; they change it by its verbs, and by those of its requests.
 
-Whether it changed since the last segment is never noted by hand: what a manifest would hold now is
-compared with what the last one was given.
+Changes since the last segment are never noted by hand: what a manifest would hold now is compared
+with what the last one was given.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from tideline_capture.core.source_clock import SourceClock
 
 CATALOG = "catalog"
 VALUE = "value"
-"""What must change for a parked table to be captured again (`TableState.cause`)."""
+"""The cause of a table that is parked until one of its values changes (`TableState.cause`)."""
 
 
 class CoreState:
-    """The open state, the segment that is being filled, and the place in the log.
+    """The open state, the open segment, and the position in the log.
 
     ``schemas`` are those that the open state names, by fingerprint.
     """
@@ -80,7 +80,7 @@ class CoreState:
         return self.last_seq + 1
 
     def mint(self, count: int = 1) -> int:
-        """The first of ``count`` new sequences; the only place that makes any."""
+        """Return the first of ``count`` new sequences; the only place that makes any."""
         if count < 0 or self.last_seq + count > SEQUENCE_MAX:
             raise InvariantBroken(f"cannot mint {count} sequences after {self.last_seq}")
         first = self.next_seq
@@ -88,7 +88,7 @@ class CoreState:
         return first
 
     def resume(self, position: SourcePosition) -> None:
-        """The log is read from ``position`` on, which its source chose."""
+        """Read the log from ``position`` on, which its source chose."""
         self.position = self._resumed_at = position
 
     # -- tables --------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class CoreState:
 
     @property
     def schemas(self) -> Mapping[str, TableSchema]:
-        """By fingerprint."""
+        """The schemas by fingerprint."""
         return MappingProxyType(self._schemas)
 
     def set_table(self, table: str, state: TableState) -> None:
@@ -108,28 +108,30 @@ class CoreState:
             self._touched.add(table)
 
     def change_table(self, table: str, **changes: Any) -> None:
-        """Change these fields of what is known of ``table``."""
+        """Change these fields of the state of ``table``."""
         self.set_table(table, replace(self._tables.get(table, TableState()), **changes))
 
     def learn(self, schema: TableSchema) -> None:
-        """``schema`` is in force: it is written before the segment."""
+        """Note that ``schema`` is in force: it is written before the segment."""
         self._schemas[schema.fingerprint] = schema
         self.segment.schemas.append(schema)
 
     def captures(self, table: str) -> bool:
-        """Whether rows of ``table`` go into segments."""
+        """Return whether rows of ``table`` go into segments."""
         return table in self._tables and self.parked(table) is None
 
     def cased(self, table: str) -> str:
-        """The name of a table as its source has it: a log may hold it in the letters of a
-        statement. ``table`` itself where that is one, or several would do."""
+        """Return the name of a table in the source's letter case: a statement may use another.
+
+        Returns ``table`` itself where that is one, or several would do.
+        """
         if table in self._tables:
             return table
         alike = [name for name in self._tables if name.lower() == table.lower()]
         return alike[0] if len(alike) == 1 else table
 
     def parked(self, table: str) -> str | None:
-        """The cause for which ``table`` is parked, None when it is not.
+        """Return the cause for which ``table`` is parked, None when it is not.
 
         A blocked table that is parked stays blocked: its target must not pass the schema event.
         """
@@ -137,26 +139,29 @@ class CoreState:
         return None if state is None else state.cause
 
     def keyless(self, table: str) -> bool:
-        """Whether the rows of ``table`` are distinguished by nothing but themselves."""
+        """Return whether ``table`` has no key, so that only the whole row identifies a row."""
         schema = self.schema(table)
         return schema is not None and not schema.key
 
     def schema(self, table: str) -> TableSchema | None:
-        """The schema in force for ``table``."""
+        """Return the schema in force for ``table``."""
         state = self._tables.get(table)
         return self._schemas.get(state.schema) if state and state.schema else None
 
     @property
     def begun(self) -> Mapping[str, CapturedFrom]:
-        """Tables that a statement gave their name and whose columns are not known yet."""
+        """The tables that a statement gave their name and whose columns are not known yet."""
         return MappingProxyType(self._begun)
 
     def begin(self, table: str, begun: CapturedFrom) -> None:
         self._begun[table] = begun
 
     def forget_begun(self, table: str) -> None:
-        """The name is another table's now, or rows of it were not taken: what comes later is not
-        all of them. Nothing where it has not begun."""
+        """Forget that ``table`` has begun, if it has.
+
+        The name is another table's now, or rows of it were not taken: later ones are not all of
+        them.
+        """
         self._begun.pop(table, None)
 
     @property
@@ -165,7 +170,8 @@ class CoreState:
         return MappingProxyType(self._held)
 
     def hold(self, xid: str, position: SourcePosition | None) -> None:
-        """An XA transaction was prepared, with its rows at ``position``; None: it ended."""
+        """Note that an XA transaction was prepared, with its rows at ``position``; None: it
+        ended."""
         if position is None:
             self._held.pop(xid, None)
         else:
@@ -191,7 +197,7 @@ class CoreState:
         self.segment.descriptions.append(description)
 
     def verify(self, chunk: CheckRows) -> None:
-        """Add a chunk that was read to verify."""
+        """Add a verification chunk."""
         self.segment.check(chunk)
         self.segment.schemas.append(chunk.schema)
 
@@ -208,7 +214,7 @@ class CoreState:
             self.segment.accepted.append(accepted)
 
     def acknowledge(self, message_id: str, *, urgent: bool = False) -> None:
-        """An entry of the queue is done with once the segment is durable."""
+        """Acknowledge an entry of the queue once the segment is durable."""
         self.segment.messages.append(message_id)
         self.segment.urgent |= urgent
 
@@ -217,7 +223,7 @@ class CoreState:
         self.acknowledge(message_id, urgent=True)
 
     def finish(self, answer: Answer) -> None:
-        """A command was carried out."""
+        """Note that a command was carried out."""
         self.recent.remember(answer)
         self.segment.finished.append(answer)
         self.segment.urgent = True
@@ -254,8 +260,8 @@ class CoreState:
 
     @property
     def changed(self) -> bool:
-        """Whether the open state, or where the log is read from, differs from what the last segment
-        was sealed with."""
+        """Say whether the open state or the log's start position differs from the last
+        segment's."""
         now, before = self.requests, self._sealed
         return (
             any(self._tables[one] != before.tables.get(one) for one in self._touched)
@@ -269,7 +275,7 @@ class CoreState:
         )
 
     def has_content(self) -> bool:
-        """Whether a reader of the chain would miss something without the open segment."""
+        """Say whether a reader of the chain would miss something without the open segment."""
         return self.segment.has_content() or self.changed
 
     def seal(self) -> Segment:
@@ -289,7 +295,7 @@ class CoreState:
         return sealed
 
     def durable(self, manifest: Manifest) -> None:
-        """``manifest``, and with it all that was sealed before it, is durable."""
+        """Note that ``manifest``, and with it all that was sealed before it, is durable."""
         self.durable_number = manifest.manifest_number
         self.recent.durable(manifest.finished)
         # The manifest's maker has numbered the answers in what was written, too.

@@ -1,8 +1,8 @@
 """The state machine that joins log, windows, dumps, catalog and requests into segments.
 
-One thread drives it. What the log says comes through `on_batch`, what other threads found through
-the other ``on_…`` methods; `next_order`, `seal` and `spill` say what to do next. Everything that
-must survive is in the segment handed out: a core that is built from the chain's tail goes on from
+One thread drives it. Log batches come through `on_batch`, other threads' results through the other
+``on_…`` methods; `next_order`, `seal` and `spill` return what to do next. Everything that must
+survive is in the segment handed out: a core that is built from the chain's tail continues from
 there.
 
 The worker decides nothing. It knows which decider an event is for, and hands on the effects that
@@ -57,7 +57,7 @@ from tideline_capture.core.tables.states import TableStates
 
 
 class Worker:
-    """The core. ``token`` makes a fresh mark token."""
+    """The core. ``token`` makes a fresh watermark token."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Worker:
         self.in_transaction = False
         self.last_change_at: float | None = None
         self.strange_marks = 0
-        """Of the log behind our own first mark: what was made to look like one, and is none."""
+        """Entries of the log behind our own first watermark that look like one, and are none."""
         self._heard_own = False
         self._moved_at: float | None = None
         tables, notes = TableStates(self.state), LogNotes()
@@ -87,7 +87,7 @@ class Worker:
         self._forget_copies()
 
     def _forget_copies(self) -> None:
-        """A table without a key is copied in one snapshot, which ended with the session before."""
+        """Forget copies in progress: their snapshots ended with the session before."""
         for item in self.state.requests.open:
             for dump in item.dumps:
                 if dump.first_low_seq is not None and self.state.keyless(dump.table):
@@ -96,7 +96,7 @@ class Worker:
     # -- effects -------------------------------------------------------------------------------
 
     def run(self, deciding: Deciding[Decision]) -> Decision:
-        """Let a decider decide; each of its effects is carried out before it goes on."""
+        """Let a decider decide; each of its effects is carried out before it continues."""
         while True:
             try:
                 effect = next(deciding)
@@ -138,7 +138,7 @@ class Worker:
     # -- what the log says ---------------------------------------------------------------------
 
     def on_batch(self, batch: LogBatch, *, now: float, since: float | None = None) -> None:
-        """Take what was read; its rows were sequenced from ``state.next_seq``.
+        """Take a log batch; its rows were sequenced from ``state.next_seq``.
 
         ``since``: when the oldest of it was received; the segment's age counts from there.
         """
@@ -209,11 +209,11 @@ class Worker:
     # -- requests ------------------------------------------------------------------------------
 
     def begin_turn(self) -> None:
-        """Go on with requests that were left."""
+        """Continue with requests that were left."""
         self.run(self.intake.begin_turn())
 
     def on_arrival(self, arrived: Arrival) -> Answer | None:
-        """A message of the queue; an answer is returned when it need not wait for a manifest."""
+        """Take a message of the queue; return an answer when it need not wait for a manifest."""
         if isinstance(arrived, RequestArrived):
             return self.run(self.intake.on_request(arrived))
         if isinstance(arrived, CommandArrived):
@@ -222,7 +222,8 @@ class Worker:
         return None
 
     def answers(self, *, now: float) -> list[Answer]:
-        """How every open request stands at ``now``; only durable steps may be reported as such."""
+        """Return the state of every open request at ``now``; only durable steps may be reported as
+        such."""
         return [
             answer_of(item, self.dumps.circumstances(item, now=now))
             for item in self.state.requests.open
@@ -234,7 +235,7 @@ class Worker:
         self.dumps.on_chunk(told, now=now)
 
     def on_catalog(self, observed: CatalogRound) -> None:
-        """A look at the catalog, whose last mark will be written after this."""
+        """Take a look at the catalog, whose last watermark will be written after this."""
         self.state.clock.on_round(observed)
         self.dumps.expect_marks_before(observed.token)
         self.catalog.on_round(observed)
@@ -248,7 +249,8 @@ class Worker:
     # -- what to do next -----------------------------------------------------------------------
 
     def next_order(self, *, now: float) -> ChunkOrder | None:
-        """The next chunk to read; None while one is under way, or nothing is to be dumped."""
+        """Return the next chunk to read; None while one is in progress, or nothing is to be
+        dumped."""
         self.run(self.dumps.settle(now=now))
         return self.dumps.orders.next(now=now)
 
@@ -257,7 +259,7 @@ class Worker:
         return flush_due(self.state.segment, limits, now=now, buffered_since=buffered_since)
 
     def spill(self, *, now: float) -> Spill | None:
-        """Rows to upload before their transaction has ended."""
+        """Return rows to upload before their transaction has ended."""
         return self.state.segment.spill() if self._roll(now) is Roll.SPILL else None
 
     def seal(self, *, now: float, force: bool = False) -> Segment | None:
@@ -269,8 +271,11 @@ class Worker:
         return self.state.seal()
 
     def idle(self) -> bool:
-        """Nothing is open: no request, nothing in the segment that a reader would miss, no table
-        that is still to be looked at."""
+        """Say whether nothing is open.
+
+        No request, nothing in the segment that a reader would miss, no table that is still to be
+        looked at.
+        """
         open_work = len(self.state.requests) or self.state.has_content()
         return self.catalog.caught_up and not open_work
 

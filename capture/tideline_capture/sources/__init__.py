@@ -1,1 +1,1 @@
-"""Log sources. Only the registry knows of concrete ones."""
+"""Log sources. Only the registry knows the concrete ones."""

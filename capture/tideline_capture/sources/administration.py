@@ -1,4 +1,4 @@
-"""What a source's owner is told and asked before, and after, it is captured."""
+"""Administration of a source: setup statements, assessment of tables, and removal."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tideline.contract.schema import TableId, TableSchema
 class AssessedTable:
     """A table that the settings' patterns name, as capture will take it.
 
-    ``schema`` is what its parts will have; None where nothing of it is captured, for ``problem``,
-    which ``hint`` cures (None: nothing does). ``rows`` and ``bytes`` are the server's own
-    estimates; None where it has none. ``left_out``: columns that its log does not hold.
+    ``schema`` is the one that its parts will have; None where nothing of it is captured, because of
+    ``problem``, which ``hint`` cures (None: nothing does). ``rows`` and ``bytes`` are the server's
+    own estimates; None where it has none. ``left_out``: columns that its log does not hold.
     """
 
     table: TableId
@@ -29,11 +29,11 @@ class AssessedTable:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Something that a pipeline left behind: ``name`` is the step's, the same in every run,
-    ``what`` says what is there.
+    """Something that a pipeline left behind at the source.
 
-    ``remove`` takes it away, and does nothing where it is gone meanwhile. It raises Unavailable,
-    or Misconfigured with the statement for an administrator in the hint.
+    ``name`` is the step's, the same in every run; ``what`` describes what is there. ``remove``
+    takes it away, and does nothing where it is already gone. It raises Unavailable, or
+    Misconfigured with the statement for an administrator in the hint.
     """
 
     name: str
@@ -42,19 +42,21 @@ class Removal:
 
 
 class Administration(Protocol):
-    """One database, as those who set a pipeline up and take it down see it. Making one asks the
+    """One database, as seen by those who set a pipeline up and take it down. Creating one asks the
     server nothing."""
 
     def setup_sql(self) -> str:
-        """The statements that an owner runs once; no password in them, and no connection is needed.
-        Raises Misconfigured for settings that name no user."""
+        """Return the statements that an owner runs once; they hold no password and need no
+        connection. Raises Misconfigured for settings that name no user."""
 
     def assess(self) -> Sequence[AssessedTable]:
-        """Every table that the patterns name, in the order of their names. Reads the catalog and
-        changes nothing. Raises Unavailable and Misconfigured, as connecting does."""
+        """Return every table that the patterns name, in the order of their names. Reads the catalog
+        and changes nothing. Raises Unavailable and Misconfigured, as connecting does."""
 
     def removals(self, incarnation: str | None) -> Sequence[Removal]:
-        """What the pipeline has made at the source and is still there, in the order that it goes.
-        ``incarnation`` is that of its chain, None when there is none (any more): what can only be
-        told by it is left out then. Raises as `assess` does, and Misconfigured for something that
-        is in use, or another's."""
+        """Return what the pipeline made at the source and is still there, in the order of removal.
+
+        ``incarnation`` is that of its chain, None when there is none (any more): what can be
+        identified only by it is left out then. Raises as `assess` does, and Misconfigured for
+        something that is in use, or another's.
+        """

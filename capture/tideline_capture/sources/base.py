@@ -1,7 +1,7 @@
-"""What the runtime asks of a source. One Protocol per role; a source brings one of each.
+"""The interface between the runtime and a source: one Protocol per role.
 
-All methods may raise `Unavailable` (the runtime starts the session anew from what is durable) and
-`SourceLost`. Each object is used by one thread only, but for what says otherwise.
+All methods may raise `Unavailable` (the runtime restarts the session from what is durable) and
+`SourceLost`. Each object is used by one thread only, unless its method says otherwise.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class LogReader(Protocol):
 
     @property
     def must_take(self) -> bool:
-        """Whether what was read last has to be taken before more is read."""
+        """Return whether what was read last has to be taken before more is read."""
 
     @property
     def at_commit(self) -> bool:
-        """Whether what was read last ended a transaction."""
+        """Return whether what was read last ended a transaction."""
 
     def poll(self, messages_max: int, *, until_commit: bool) -> int:
-        """Buffer what has arrived, without waiting; the number of messages, 0 when there is none.
+        """Buffer what has arrived, without waiting, and return the number of messages (0: none).
 
         ``until_commit``: stop at the next transaction's end.
         """
@@ -49,7 +49,7 @@ class LogReader(Protocol):
         """Decode everything buffered; rows are numbered from ``next_seq``."""
 
     def confirm(self, position: SourcePosition) -> None:
-        """Everything up to ``position`` is durable: the source may forget it."""
+        """Confirm that everything up to ``position`` is durable: the source may forget it."""
 
     def wait(self, timeout_s: float) -> None:
         """Return when something arrives, or after ``timeout_s``."""
@@ -64,77 +64,81 @@ class FetchedChunk(Protocol):
     def read(self) -> ChunkRead: ...
 
     def decode(self) -> Chunk:
-        """Decode it; needs no connection, and may run in any thread."""
+        """Decode the chunk; needs no connection, and may run in any thread."""
 
 
 class ChunkReader(Protocol):
-    """Writes marks and reads chunks, on connections of its own."""
+    """Writes watermarks and reads chunks, on its own connections."""
 
     def fetch(
         self, order: ChunkOrder, on_waiting: Callable[[str | None], None]
     ) -> FetchedChunk | ChunkFailed:
-        """Write the low mark, then read the chunk. ``on_waiting`` is told what holds it up."""
+        """Write the low watermark, then read the chunk. ``on_waiting`` is called with what delays
+        it."""
 
     def write_high(self, order: ChunkOrder) -> None:
-        """Write the high mark; the decoded chunk must have reached the core before. Called in
+        """Write the high watermark; the decoded chunk must have reached the core before. Called in
         another thread than `fetch`, perhaps at the same time."""
 
     def close(self) -> None: ...
 
 
 class SourceWatch(Protocol):
-    """Looks at the catalog between two marks, and writes the heartbeat that ends each round."""
+    """Looks at the catalog between two watermarks, and writes the heartbeat that ends each
+    round."""
 
     def round(self, register: Callable[[CatalogRound], None]) -> None:
-        """One round; ``register`` is called before its last mark is written."""
+        """Run one round; ``register`` is called before its last watermark is written."""
 
     def snapshot(self) -> Snapshot: ...
 
     def load(self, position: SourcePosition, source_time_us: int | None) -> SourceLoad:
-        """How busy the source is. Its log is needed from ``position`` on, of about that time (µs
-        since 1970, the source's clock)."""
+        """Return how busy the source is. Its log is needed from ``position`` on, of about that time
+        (µs since 1970, the source's clock)."""
 
     def close(self) -> None: ...
 
 
 class ChainTail(NamedTuple):
-    """The end of the pipeline's chain, None of an empty one; or that it is not ``known``, since the
-    store does not answer."""
+    """The end of the pipeline's chain, None for an empty one. Not ``known`` where the store does
+    not answer."""
 
     known: bool
     manifest: Manifest | None
 
 
 class Preflight(Protocol):
-    """What stands between a source and its capture: looked at, and prepared."""
+    """Checks a source before capture, and prepares it."""
 
     def check(self, chain_end: Callable[[], ChainTail]) -> list[Finding]:
-        """Everything about the source, its log and its tables that capture needs or lacks, each
-        with its fix. Changes nothing. ``chain_end`` may be read at any moment, as a worker may run
-        meanwhile. Raises Unavailable and Misconfigured where no session comes about, or it ends.
+        """Return everything about the source, its log and its tables that capture needs or lacks,
+        each with its fix.
+
+        Changes nothing. ``chain_end`` may be read at any moment, as a worker may run concurrently.
+        Raises Unavailable and Misconfigured where no session can be opened, or where it ends.
         """
 
     def check_url(self) -> list[Finding]:
-        """Warnings about the url alone, for when no session has come about to look at."""
+        """Return warnings about the url alone, for when no session could be opened."""
 
     def resume(self, tail: Manifest, on_waiting: Callable[[str], None]) -> SourcePosition:
-        """Where to go on after ``tail``. Raises SourceLost naming the gap, Misconfigured with the
-        fixing statement.
+        """Return the position from which capture continues after ``tail``. Raises SourceLost naming
+        the gap, Misconfigured with the fixing statement.
 
-        At the first start it makes what the log needs, in steps: as long as the answer is another
-        position than the tail's, that one is made durable and asked about again. ``on_waiting`` is
-        told what holds a step up, and ends it by raising.
+        At the first start it creates what the log needs, in steps: as long as the answer differs
+        from the tail's position, that answer is made durable and passed in again. ``on_waiting`` is
+        called with what delays a step, and ends the step by raising.
         """
 
 
 class Source(Preflight, Protocol):
-    """One database, as the runtime sees it. ``key`` makes the session's marks, and tells them from
-    all others; each session has one of its own."""
+    """One database, as the runtime sees it. ``key`` makes the session's watermarks and
+    distinguishes them from all others; each session has its own key."""
 
     def identity(self) -> SourceIdentity: ...
 
     def begin(self) -> SourcePosition:
-        """A position before everything; `resume` finds the real start."""
+        """Return a position before everything; `resume` finds the real start."""
 
     def log_reader(
         self,
@@ -151,5 +155,5 @@ class Source(Preflight, Protocol):
     def watch(self, key: MarkKey) -> SourceWatch: ...
 
     def keep_copies(self, tokens: Collection[str]) -> None:
-        """The snapshots that chunks with ``tokens`` took (`ChunkOrder.keyless`) are still to be
-        read from. One that this was not said of for `streams.IDLE_S` may be ended."""
+        """Keep the snapshots that chunks with ``tokens`` took (`ChunkOrder.keyless`): they are
+        still to be read from. A snapshot not named here for `streams.IDLE_S` may be ended."""

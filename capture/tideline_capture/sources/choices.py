@@ -1,7 +1,7 @@
-"""What the settings say of a table's identity, as the sources need it.
+"""Key configuration: how the settings identify a table's rows, as the sources need it.
 
-A table's rows are told apart by the key that the source declares, by the columns that the settings
-name, or, where the settings allow it, by nothing but themselves: then the log must hold the row
+A table's rows are identified by the key that the source declares, by the columns that the settings
+name, or, where the settings allow it, only by their whole content: then the log must hold the row
 before each update and delete, and equal rows are only counted.
 """
 
@@ -19,10 +19,13 @@ from tideline.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class KeyChoice:
-    """``key``: columns that tell rows apart, whatever the source declares; () for its own key.
-    ``keyless``: without any key the table is captured all the same; ``counted``: and its equal rows
-    are counted, so that a copy of it must be exact. ``image``: rows of the log come with the row
-    before, as far as the log has it."""
+    """The key configuration of one table.
+
+    ``key``: columns that identify rows, whatever the source declares; () for its own key.
+    ``keyless``: a table without any key is still captured; ``counted``: its equal rows are counted,
+    so a copy of it must be exact. ``image``: rows of the log come with the row before, as far as
+    the log has it.
+    """
 
     key: tuple[str, ...] = ()
     keyless: bool = False
@@ -30,7 +33,7 @@ class KeyChoice:
     counted: bool = False
 
     def key_of(self, declared: tuple[str, ...]) -> tuple[str, ...]:
-        """The key of a table that declares this one."""
+        """Return the key of a table that declares this one."""
         return self.key or declared
 
 
@@ -38,12 +41,12 @@ Choices = Callable[[TableId], KeyChoice]
 
 
 def no_choice(table: TableId) -> KeyChoice:
-    """What holds for every table unless the settings say otherwise."""
+    """Return the default for every table, unless the settings say otherwise."""
     return KeyChoice()
 
 
 def choices_of(settings: Settings) -> Choices:
-    """What ``settings`` say."""
+    """Return the key configuration of each table in ``settings``."""
 
     @functools.lru_cache(maxsize=4096)
     def of(table: TableId) -> KeyChoice:
@@ -56,7 +59,7 @@ def choices_of(settings: Settings) -> Choices:
 
 
 def ways_on(table: TableId) -> str:
-    """What the settings can say of a table that has no key."""
+    """Return a hint with the settings available for a table that has no key."""
     section = f"[tables.{toml_text(str(table))}]"
     return (
         f'or set in {section} one of: key = ["…"], columns with a unique index that are never NULL;'

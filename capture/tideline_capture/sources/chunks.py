@@ -1,9 +1,10 @@
-"""Reads chunks between two marks: the order of the steps, which is the same at every source.
+"""Reads chunks between two watermarks: the order of the steps, which is the same at every source.
 
-The order is a chunk's correctness. The low mark is written and committed before anything is read;
-then a transaction takes hold of the table, takes its snapshot and looks at the catalog, so that the
-rows are those of the columns that it says; only when the core has the decoded rows is the high mark
-written. What makes a snapshot show all that the log has before the low mark is each source's own.
+The order makes a chunk correct. The low watermark is written and committed before anything is read.
+Then a transaction takes hold of the table, takes its snapshot and looks at the catalog, so that the
+rows have the columns that the catalog shows. The high watermark is written only when the core has
+the decoded rows. How a snapshot is made to show all that the log has before the low watermark
+differs by source.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _COPY_GONE = "the snapshot that the table was copied from is gone"
 
 
 class ChunkTable(Protocol):
-    """What the catalog said of a chunk's table, in the chunk's own transaction."""
+    """The catalog's description of a chunk's table, read in the chunk's own transaction."""
 
     @property
     def facts(self) -> TableFacts: ...
@@ -54,7 +55,7 @@ class SentRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TypedChunk:
-    """A chunk's rows as its table's columns. ``missing``: the asked-for keys without a row."""
+    """A chunk's rows as its table's columns. ``missing``: the requested keys without a row."""
 
     batch: pa.RecordBatch
     missing: pa.RecordBatch | None = None
@@ -62,7 +63,7 @@ class TypedChunk:
 
 @dataclass(frozen=True, slots=True)
 class SourceChunk:
-    """A `FetchedChunk` of any source. ``order`` is what was really asked for, ``rows`` how many
+    """A `FetchedChunk` of any source. ``order`` is what was actually requested, ``rows`` how many
     were read; ``convert`` types them, and is None where nothing was read."""
 
     order: ChunkOrder
@@ -107,14 +108,14 @@ def _no_rows(facts: TableFacts) -> pa.RecordBatch:
 
 
 class TableCopy(Protocol):
-    """An open snapshot of one table without a key, on a connection of its own."""
+    """An open snapshot of one table without a key, on a separate connection."""
 
     def opened(self, order: ChunkOrder) -> SourceChunk:
-        """The first chunk: no rows, but the snapshot (`opened_copy`)."""
+        """Return the first chunk: no rows, but the snapshot (`opened_copy`)."""
 
     def read(self, order: ChunkOrder) -> SourceChunk:
-        """The rows behind ``order.after_key``: the token of the chunk that took the snapshot, and
-        how far it was read."""
+        """Return the rows behind ``order.after_key``: the token of the chunk that took the
+        snapshot, and how far it was read."""
 
     def close(self) -> None: ...
 
@@ -126,15 +127,16 @@ def opened_copy(
     begin: tuple[str, ...],
     pulses: tuple[tuple[str, int], ...] | None = None,
 ) -> SourceChunk:
-    """The first chunk of a copy that is read from ``begin`` on. A table that has a key by now, or
-    cannot be captured any more, is not copied: the core learns that from the catalog's word."""
+    """Return the first chunk of a copy that is read from ``begin`` on. A table that has a key by
+    now, or can no longer be captured, is not copied: the core learns that from the catalog's
+    description."""
     schema = table.facts.schema
     complete = schema is None or bool(schema.key)
     return SourceChunk(order, table, snapshot, 0, (order.token, *begin), complete, None, pulses)
 
 
 def is_last(asked: ChunkOrder, rows: SentRows) -> bool:
-    """Whether nothing of what was asked for lies behind ``rows``."""
+    """Return whether nothing of what was requested lies behind ``rows``."""
     if asked.boundary_only:
         return not len(rows)
     return asked.keys is not None or (len(rows) < asked.rows_max and not rows.cut)
@@ -150,7 +152,7 @@ class MarkedChunkReader(ABC, Generic[TableT, CopyT]):
     without a key; None where such tables are not read."""
 
     errors: ClassVar[type[Exception]]
-    """What the driver raises for a statement that fails."""
+    """The driver's exception for a statement that fails."""
 
     def __init__(self, copies: Streams[CopyT] | None, on_point: OnPoint) -> None:
         self.on_point = on_point
@@ -159,7 +161,7 @@ class MarkedChunkReader(ABC, Generic[TableT, CopyT]):
 
     @abstractmethod
     def write_mark(self, kind: MarkKind, token: str) -> None:
-        """Write a mark, in a transaction of its own."""
+        """Write a watermark, in its own transaction."""
 
     @abstractmethod
     def read(self, order: ChunkOrder) -> SourceChunk | ChunkFailed:
@@ -169,7 +171,7 @@ class MarkedChunkReader(ABC, Generic[TableT, CopyT]):
     def send(
         self, order: ChunkOrder, table: TableT, schema: TableSchema, snapshot: Snapshot
     ) -> SourceChunk | ChunkFailed:
-        """The rows of a table that has a key, `within_bytes`. ``schema`` is the table's."""
+        """Return the rows of a table that has a key, `within_bytes`. ``schema`` is the table's."""
 
     @abstractmethod
     def begin_copy(self, order: ChunkOrder) -> CopyT | ChunkFailed:
@@ -179,12 +181,13 @@ class MarkedChunkReader(ABC, Generic[TableT, CopyT]):
     def refused(
         self, order: ChunkOrder, error: Exception, on_waiting: Callable[[str | None], None]
     ) -> ChunkFailed:
-        """What a failed statement means for the chunk's request. The server's text may hold values:
-        it is left out. Raises Unavailable when it is the connection that failed."""
+        """Translate a failed statement into the failure of the chunk's request. The server's
+        text may hold values: it is left out. Raises Unavailable when it is the connection that
+        failed."""
 
     def pass_fence(self, on_waiting: Callable[[str | None], None]) -> str | None:
-        """Wait until transactions older than the low mark have ended; what stood in the way too
-        long, or None. Nothing to do where the log's order is that of visibility."""
+        """Wait until transactions older than the low watermark have ended; return what blocked that
+        for too long, or None. Does nothing where the log's order is that of visibility."""
         return None
 
     def fetch(
@@ -214,10 +217,10 @@ class MarkedChunkReader(ABC, Generic[TableT, CopyT]):
     def select(
         self, order: ChunkOrder, table: TableT, snapshot: Snapshot
     ) -> SourceChunk | ChunkFailed:
-        """The chunk of a table that the transaction has hold of."""
+        """Return the chunk of a table that the transaction has hold of."""
         schema = table.facts.schema
         if schema is None or not schema.key:
-            # What the catalog says is all that matters: the core restarts the dump, or parks it.
+            # Only what the catalog says matters: the core restarts the dump, or parks it.
             return SourceChunk(order, table, snapshot, 0, None, True, None)
         if order.time is not None and order.time.column not in schema.column_names:
             error = f"{order.table} has no column {order.time.column!r}"
@@ -231,11 +234,11 @@ class MarkedChunkReader(ABC, Generic[TableT, CopyT]):
         first_guess: Callable[[], int],
         keys_max: int | None = None,
     ) -> tuple[ChunkOrder, RowsT]:
-        """The rows that ``ask`` gets, with what was really asked for.
+        """Return the rows that ``ask`` gets, with what was actually requested.
 
-        What lies above the chunk's bytes is read and sent in vain, so about as many rows are asked
-        for as were kept the last time; ``first_guess`` is for the first. Given keys have no order
-        to go on in: fewer of them are read then (``keys_max`` at most), and all of their rows.
+        Rows above the chunk's bytes are read and sent in vain, so about as many rows are requested
+        as were kept the last time; ``first_guess`` is for the first time. Given keys have no order
+        to continue in: fewer of them are read then (``keys_max`` at most), and all of their rows.
         """
         fit = self._rows_fit.get(order.table) or first_guess()
         asked = order if order.boundary_only else replace(order, rows_max=min(order.rows_max, fit))
@@ -252,7 +255,7 @@ class MarkedChunkReader(ABC, Generic[TableT, CopyT]):
         return asked, rows
 
     def _copy(self, order: ChunkOrder, copies: Streams[CopyT]) -> SourceChunk | ChunkFailed:
-        """A chunk of a table without a key: take a snapshot, or read on in it."""
+        """Return a chunk of a table without a key: take a snapshot, or read on in it."""
         if order.after_key is not None:
             token = order.after_key[0]
             found: CopyT | ChunkFailed | None = copies.take(order.table, token)

@@ -1,7 +1,7 @@
-"""Typed columns of a log's rows, put together in the shape of a part: for every source alike.
+"""Typed columns of a log's rows, assembled in the shape of a part, for every source alike.
 
 No row object is ever built. A source turns its messages into one Arrow array per column; what is
-common to all of them, Tideline's own columns and the counts over them, is added here.
+common to all sources, Tideline's own columns and the counts over them, is added here.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Decoded:
     """Rows in log order, as `arrow_types.part_schema` describes them.
 
     The optional columns are there only when some row needs them. ``key_overflow`` names the key
-    columns of which some value (an old key's included) is not known or not held in its type: such a
-    table cannot be merged by key. ``unchanged_rows``, ``before_rows`` and ``overflow_rows`` count
+    columns of which some value (including an old key's) is not known or not held in its type: such
+    a table cannot be merged by key. ``unchanged_rows``, ``before_rows`` and ``overflow_rows`` count
     rows whose optional column is not NULL, ``image_rows`` those with the row before.
     """
 
@@ -47,7 +47,7 @@ class Decoded:
 
 
 class TypedColumns:
-    """Columns as they become typed, with what did not fit by column name."""
+    """Columns as they become typed, with the values that did not fit by column name."""
 
     def __init__(self) -> None:
         self.arrays: list[pa.Array] = []
@@ -82,7 +82,7 @@ class TypedRows:
 def assemble(
     rows: TypedRows, schema: TableSchema, *, seq: Int64Array, tx: Int64Array, ts: Int64Array
 ) -> Decoded:
-    """The rows as a record batch of ``schema``.
+    """Return the rows as a record batch of ``schema``.
 
     ``seq``, ``tx`` and ``ts`` (commit time, µs since 1970 UTC) have one number per row.
     """
@@ -125,8 +125,8 @@ def assemble(
 
 
 def _unknown_keys(rows: TypedRows, schema: TableSchema) -> tuple[str, ...]:
-    """Key columns of which some value is not there: it is NULL, does not fit its type, was not
-    carried, or belongs to an old row that was logged by other columns than the key's."""
+    """Return the key columns of which some value is not there: it is NULL, does not fit its type,
+    was not carried, or belongs to an old row that was logged by other columns than the key's."""
     if not schema.key:
         changed = rows.operations != INSERT
         known = changed.sum() == (0 if rows.imaged is None else rows.imaged.sum())
@@ -140,7 +140,7 @@ def _unknown_keys(rows: TypedRows, schema: TableSchema) -> tuple[str, ...]:
 
 
 def _operations(codes: npt.NDArray[np.uint8]) -> pa.StringArray:
-    """``c``, ``u`` and ``d`` as strings: one byte each, so the offsets are 0, 1, 2 …"""
+    """Return ``c``, ``u`` and ``d`` as strings: one byte each, so the offsets are 0, 1, 2 …"""
     offsets = np.arange(len(codes) + 1, dtype=np.int32)
     codes = np.ascontiguousarray(codes)
     return pa.Array.from_buffers(

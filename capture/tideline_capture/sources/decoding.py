@@ -1,9 +1,10 @@
-"""The one boundary around decoders of a log: what cannot be decoded is CorruptData, with its place.
+"""The one boundary around log decoders: bytes that cannot be decoded raise CorruptData with a
+place.
 
 A log is bytes of another program, over a network and off a disk. Decoders check what they rely on
-by name; whatever else broken bytes lead them to, an index beyond an end, a text that is none, comes
-out of them as an error of Python or its libraries. Here it becomes one that an operator can act on.
-What has a name of its own keeps it: a server that is away, a gap, an invariant of ours.
+by name. Any other effect of broken bytes, an index beyond an end, an invalid text, leaves them as
+an error of Python or its libraries. Here it becomes an error that an operator can act on. Errors
+that already have a name keep it: an unavailable server, a gap, an invariant of ours.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pyarrow as pa
 from tideline.contract.errors import CorruptData
 
 _UNREADABLE = (LookupError, ValueError, ArithmeticError, struct.error, pa.ArrowException)
-"""What decoders raise for bytes that they were not made for; UnicodeDecodeError is a ValueError."""
+"""The exceptions of decoders for unexpected bytes; UnicodeDecodeError is a ValueError."""
 _HINT = (
     "read that place with the server's own tools, and compare it with the log of another server; if"
     " it is whole there, this is a mistake of this program"
@@ -26,7 +27,8 @@ _HINT = (
 
 @contextmanager
 def decoding(place: Callable[[], str]) -> Iterator[None]:
-    """Have errors within say ``place``: where in the log they came up, such as a file and offset.
+    """Make errors of the block name ``place``: where in the log they arose, such as a file and
+    offset.
 
     The error that became CorruptData stays its cause, so that a traceback shows the line.
     """

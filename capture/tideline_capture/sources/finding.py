@@ -14,7 +14,7 @@ Level = Literal["ok", "warning", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``fix`` is the statement or setting that makes the finding go away; None when none does.
+    """One finding. ``fix`` is the statement or setting that makes it go away; None when none does.
 
     An ``error`` keeps capture from starting; a ``warning`` does not, though single tables may be
     left out because of it. ``name`` is the check's, the same in every run.
@@ -28,8 +28,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class SecuredSession:
-    """How a connection to a source is secured: ``here``, it does not leave this machine;
-    ``encrypted``; ``verified``, the server has proven who it is."""
+    """The security of a connection to a source: ``here``, it does not leave this machine;
+    ``encrypted``; ``verified``, the server has proven its identity."""
 
     here: bool
     encrypted: bool
@@ -37,7 +37,7 @@ class SecuredSession:
 
 
 def check_session(session: SecuredSession, *, mode: str, verifies: str) -> Iterator[Finding]:
-    """A warning for a session with another machine that somebody could read or stand in for.
+    """Yield a warning for a session with another machine that others could read or impersonate.
     ``mode`` is the name of the url's key, ``verifies`` the value of it that verifies."""
     if session.here or (session.encrypted and session.verified):
         return
@@ -50,7 +50,7 @@ def check_session(session: SecuredSession, *, mode: str, verifies: str) -> Itera
 
 
 def check_clocks(source_us: int) -> Finding:
-    """The source's clock (µs UTC) by this machine's."""
+    """Return a finding about the source's clock (µs UTC) compared with this machine's."""
     words = apart(source_us, time.time_ns() // 1000)
     if words is None:
         return ok("clocks", "the source's clock and this machine's agree")

@@ -1,12 +1,13 @@
-"""What shows that a mark in the source's log is this session's.
+"""Signatures that prove a watermark in the source's log to be this session's.
 
-Whoever may write a message to the log, or to the table of marks, may write one that looks like
-ours, and who sees our statements knows what a mark looks like. So each carries a signature of what
-it says, made with a secret that a session mints and keeps in its memory: it is in no statement,
-log, error, manifest or message. A signature is of one mark only, and the core counts each mark
-once: a copy says nothing that was not said.
+Anyone who may write a message to the log, or to the watermark table, may write one that looks like
+ours, and anyone who sees our statements knows what a watermark looks like. So each carries a
+signature of its content, made with a secret that a session creates and keeps in its memory: it is
+in no statement, log, error, manifest or message. A signature is valid for one watermark only, and
+the core counts each watermark once: a copy adds nothing.
 
-Marks of sessions before this one have no valid signature, and need none: nothing waits for them.
+Watermarks of sessions before this one have no valid signature, and need none: nothing waits for
+them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tideline_capture.core.events import Mark, MarkKind
 _SECRET_BYTES = 32
 _SIGNATURE_BYTES = 15
 SIGNATURE_CHARS = 20
-"""120 bits: as much as the table of marks has room for behind the longest token."""
+"""120 bits: as much as the watermark table has room for behind the longest token."""
 CLOCK_MAX_US = 253_402_300_800_000_000
 """The end of the year 9999: nothing that reads a clock knows a later time."""
 
@@ -33,13 +34,13 @@ _CLOCK = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 def round_token() -> str:
-    """The token of a round of the catalog: greater, as a text, than those of the rounds that this
-    process began before it."""
+    """Return the token of a round of the catalog: greater, as a text, than those of the rounds that
+    this process began before it."""
     return f"{time.monotonic_ns():020d}.{secrets.token_hex(8)}"
 
 
 class MarkKey:
-    """Makes and judges the marks of one session of the chain ``incarnation``. Thread-safe."""
+    """Makes and judges the watermarks of one session of the chain ``incarnation``. Thread-safe."""
 
     __slots__ = ("_secret", "incarnation")
 
@@ -48,12 +49,13 @@ class MarkKey:
         self._secret = secrets.token_bytes(_SECRET_BYTES)
 
     def sign(self, kind: MarkKind, token: str, clock_us: int) -> str:
-        """`SIGNATURE_CHARS` letters, digits, ``-`` and ``_`` that only this session can make."""
+        """Return `SIGNATURE_CHARS` letters, digits, ``-`` and ``_`` that only this session can
+        make."""
         return self._signed(f"{kind.value} {token} {clock_us}")
 
     def opened(self, kind: str, token: str, clock_us: str, signature: str) -> Mark | None:
-        """The mark of which the log says this, in text; None if this session did not write it.
-        Whatever is given: nothing is raised."""
+        """Return the watermark that the log holds as this text; None if this session did not write
+        it. Never raises, whatever is given."""
         if kind not in _KINDS or not _TOKEN.fullmatch(token) or not _CLOCK.fullmatch(clock_us):
             return None
         made = self._signed(f"{kind} {token} {clock_us}")

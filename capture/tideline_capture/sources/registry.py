@@ -1,7 +1,7 @@
-"""Makes the source that the settings name; the one place that loads the code of a concrete one.
+"""Makes the source that the settings name; the one place that loads a concrete source's code.
 
-Which kinds there are is a table in `tideline.settings.source_kinds`. The code of a kind is imported
-when a url asks for it, so that an install without one database's driver can capture the other.
+The table of kinds is in `tideline.settings.source_kinds`. The code of a kind is imported when a url
+asks for it, so that an install without one database's driver can capture the other.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ class SourceFactory(Protocol):
     """The module ``factory`` of a source's package. Neither function asks the server anything."""
 
     def source(self, settings: Settings, on_point: OnPoint) -> Source:
-        """The source as worker and doctor see it."""
+        """Return the source as worker and doctor see it."""
 
     def administration(self, settings: Settings) -> Administration:
-        """The source as those who set a pipeline up and take it down see it."""
+        """Return the source as seen by those who set a pipeline up and take it down."""
 
 
 def source_of(settings: Settings, *, on_point: OnPoint = pass_by) -> Source:
-    """The source of ``settings``. Raises Misconfigured where its driver is not installed."""
+    """Return the source of ``settings``. Raises Misconfigured where its driver is not installed."""
     return _factory(SOURCE_KINDS[settings.source.kind]).source(settings, on_point)
 
 
 def administration_of(settings: Settings) -> Administration:
-    """The administration of ``settings``' source. Raises as `source_of` does."""
+    """Return the administration of ``settings``' source. Raises as `source_of` does."""
     return _factory(SOURCE_KINDS[settings.source.kind]).administration(settings)
 
 

@@ -1,4 +1,4 @@
-"""Rounds over a source's catalog, each between two of our marks."""
+"""Rounds over a source's catalog, each between two of our watermarks."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ class CatalogRounds(ABC):
 
     @abstractmethod
     def write_mark(self, kind: MarkKind, token: str) -> None:
-        """Write a mark, in a transaction of its own. Raises as the others do."""
+        """Write a watermark, in its own transaction. Raises as the others do."""
 
     @abstractmethod
     def look(self) -> tuple[Snapshot, Sequence[TableFacts]]:
-        """A snapshot, and what the catalog says after it of all tables that the settings name.
-        Raises Unavailable, and Misconfigured where marks do not come in the log."""
+        """Return a snapshot, and the catalog's description, read after it, of all tables that the
+        settings name. Raises Unavailable, and Misconfigured where watermarks do not arrive in the
+        log."""
 
     def round(self, register: Callable[[CatalogRound], None]) -> None:
         """See `SourceWatch.round`."""

@@ -1,4 +1,4 @@
-"""What the owner of a source runs once, so that a pipeline's role can capture it."""
+"""Shell patterns in the statements that a source's owner runs once before capture."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 
 def signs(pattern: str) -> Iterator[tuple[str, str]]:
-    """The signs of a shell pattern: ``any`` (``*``), ``one`` (``?``), ``set`` (what stands in
-    brackets, with ``^`` in front where it is negated) and ``text`` (a character as it is)."""
+    """Yield the signs of a shell pattern: ``any`` (``*``), ``one`` (``?``), ``set`` (the content of
+    the brackets, with ``^`` in front where it is negated) and ``text`` (a character as it is)."""
     at = 0
     while at < len(pattern):
         sign, at = pattern[at], at + 1
@@ -23,7 +23,7 @@ def signs(pattern: str) -> Iterator[tuple[str, str]]:
 
 
 def _end_of_set(pattern: str, at: int) -> int | None:
-    """Where the set that begins at ``at`` closes; a ``]`` that comes first belongs to it."""
+    """Return where the set that begins at ``at`` closes; a ``]`` that comes first belongs to it."""
     first = at + 1 if pattern[at : at + 1] == "!" else at
     end = pattern.find("]", first + 1)
     return None if end < 0 else end

@@ -1,4 +1,4 @@
-"""Connections whose other end may be gone without a word, whichever driver made them."""
+"""Connections whose other end may disappear silently, whichever driver made them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ KEEPALIVE_IDLE_S = 30
 KEEPALIVE_INTERVAL_S = 10
 KEEPALIVE_COUNT = 3
 UNACKNOWLEDGED_MAX_S = 60
-"""An idle connection's other end is asked for after half a minute, and given up after three silent
-answers; what was sent and not acknowledged for a minute counts as lost."""
+"""Probe an idle connection's other end after half a minute, and give it up after three silent
+answers. What was sent and not acknowledged for a minute counts as lost."""
 
 _OPTIONS = {
     "TCP_KEEPIDLE": KEEPALIVE_IDLE_S,
@@ -36,21 +36,21 @@ def watch(sock: Any) -> None:
 
 
 def end(descriptor: int) -> None:
-    """End the connection behind ``descriptor``: whoever waits for it, in whatever thread, gets an
-    error. The descriptor stays its owner's, to be closed there."""
+    """End the connection behind ``descriptor``: any thread that waits for it gets an error. The
+    descriptor stays its owner's, to be closed there."""
     with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as sock:
         _shut(sock)
 
 
 def stays_here(descriptor: int) -> bool:
-    """Whether what goes through the connection behind ``descriptor`` does not leave this machine,
-    as far as this machine can see: a tunnel begins here, too."""
+    """Return whether the connection behind ``descriptor`` does not leave this machine, as far as
+    this machine can see: a tunnel begins here, too."""
     with socket.socket(fileno=os.dup(descriptor)) as sock:
         if sock.family == socket.AF_UNIX:
             return True
         try:
             address = ip_address(sock.getpeername()[0].partition("%")[0])
-        except OSError:  # It has ended meanwhile, and the next statement says so.
+        except OSError:  # It has ended in the meantime, and the next statement reports so.
             return False
     mapped = getattr(address, "ipv4_mapped", None)  # ::ffff:127.0.0.1
     return bool((mapped or address).is_loopback)
@@ -64,7 +64,7 @@ def answered(descriptor: int, within_s: float) -> Iterator[None]:
     acknowledges everything."""
     try:
         sock = socket.socket(fileno=os.dup(descriptor))
-    except OSError:  # It has ended already, and what is asked there will say so.
+    except OSError:  # It has ended already, and the next statement there will report so.
         yield
         return
     with sock:
@@ -83,7 +83,7 @@ def _shut(sock: socket.socket) -> None:
 
 
 class Opened:
-    """The connections that a source has made, as long as somebody has them; thread-safe."""
+    """The connections that a source has made, as long as they are in use; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -94,7 +94,7 @@ class Opened:
             self._connections.add(connection)
 
     def take(self) -> list[Any]:
-        """All of them, which are forgotten."""
+        """Return all of them, and forget them."""
         with self._lock:
             taken = list(self._connections)
             self._connections.clear()

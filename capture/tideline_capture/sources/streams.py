@@ -1,9 +1,9 @@
 """Snapshots that tables without a key are copied from, kept open from chunk to chunk.
 
 A dump's chunks are read by whichever dumper is free, so the snapshots belong to the source and not
-to one of them. One that is still wanted is kept, however long its dump waits for its next chunk.
-One that nobody wants (its dump is paused, or over) is ended: it keeps the server from cleaning up,
-and the dump begins anew with another.
+to one dumper. A snapshot that is still wanted is kept, however long its dump waits for its next
+chunk. One that is no longer wanted (its dump is paused, or over) is ended: it keeps the server from
+cleaning up, and the dump restarts with another.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from typing import Generic, Protocol, TypeVar
 
 IDLE_S = 300.0
-"""How long a snapshot outlives the last word that it is wanted."""
+"""The time for which a snapshot is kept after the last report that it is wanted."""
 
 
 class Closable(Protocol):
@@ -43,7 +43,7 @@ class Streams(Generic[S]):
             self._open[table] = token, stream, self._timer(table, token, self._idle_s)
 
     def take(self, table: str, token: str) -> S | None:
-        """The stream to read on from, or None when it is gone. It is to be given back by `put`."""
+        """Return the stream to read on from, or None when it is gone. `put` gives it back."""
         with self._lock:
             found = self._open.get(table)
             if found is None or found[0] != token:
@@ -63,7 +63,8 @@ class Streams(Generic[S]):
         found[1].close()
 
     def keep(self, tokens: Collection[str]) -> None:
-        """The streams of ``tokens`` are wanted; to be said again before they have been idle."""
+        """Keep the streams of ``tokens``: they are wanted; call again before they have been
+        idle."""
         now = self._clock()
         with self._lock:
             kept = {one: at for one, at in self._wanted_at.items() if now - at < self._idle_s}

@@ -1,1 +1,1 @@
-"""The commands' options and help; what a command does is in a module of its own."""
+"""The commands' options and help; the work of each command is in a separate module."""

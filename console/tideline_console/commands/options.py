@@ -1,4 +1,4 @@
-"""Options that many commands have, and the settings that they are run with."""
+"""Options shared by many commands, and the settings that commands run with."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
 def as_one(name: str, kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command an option for each field of ``kind``, a dataclass, and the command all of them
-    as one argument ``name``."""
+    """Give a command an option for each field of ``kind``, a dataclass, passed to it as one
+    argument ``name``."""
     hints = get_type_hints(kind, include_extras=True)
     made = [
         inspect.Parameter(field.name, _KEYWORD, default=field.default, annotation=hints[field.name])
@@ -54,7 +54,7 @@ def as_one(name: str, kind: type[Any]) -> Callable[[Callable[..., None]], Callab
 def with_parameters(
     command: Callable[..., None], parameters: Sequence[inspect.Parameter]
 ) -> Callable[..., None]:
-    """Have ``command`` show ``parameters``, from which the program makes arguments and options."""
+    """Set the signature of ``command`` to ``parameters``, which become arguments and options."""
     keywords = [one.replace(kind=_KEYWORD) for one in parameters]
     command.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in keywords}
@@ -62,7 +62,7 @@ def with_parameters(
 
 
 def settings_at(config: Path | None) -> Settings:
-    """The settings in the file, all errors together."""
+    """Read the settings in the file; report all errors together."""
     from tideline.settings import load_settings
 
     return load_settings(config)

@@ -1,4 +1,4 @@
-"""The pipeline itself: whether it can run, its worker, how it stands."""
+"""Commands for the pipeline itself: its checks, its worker and its status."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def doctor(
         ),
     ] = False,
 ) -> None:
-    """Check source, store, queue and warehouse; every finding names what fixes it.
+    """Check source, store, queue and warehouse; every finding names its fix.
 
     Exits with 0 when capture may start, with --airflow when the DAGs may run.
     """

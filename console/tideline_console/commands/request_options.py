@@ -18,13 +18,13 @@ KEY = "KEY"
 _CSV = "CSV: the first key columns or all."
 _FILE = "CSV, a key per line (or JSON lines, *.jsonl); - is standard input."
 SHORT = {"sample_percent": "--sample"}
-"""Shorter names, which are read too."""
+"""Shorter names that are accepted too."""
 
 
 def request_options(purpose: Purpose) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command, which takes them as keywords, the options of requests of ``purpose``.
+    """Give a command the options of requests of ``purpose``, as keywords.
 
-    A number arrives as such, keys as a path, ranges as tuples of texts: see
+    Numbers are passed as numbers, keys as a path, ranges as tuples of texts: see
     `tideline_console.requests`.
     """
 

@@ -1,4 +1,4 @@
-"""Requests to the worker: dumps, verifications, and commands to those that run."""
+"""Requests to the worker: dumps, verifications, and commands to running requests."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def verify(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
     **options: Any,
 ) -> None:
-    """Prove tables equal to their source, or name the keys that differ; pauses nothing.
+    """Prove tables equal to their source, or name the keys that differ, without any pause.
 
     Exits with 0 when all are equal, with 1 when one differs, with 2 when one could not be proven.
     """
@@ -70,17 +70,17 @@ Every = Annotated[bool, typer.Option("--all", help="All requests.")]
 
 
 def pause(requests: Requests = None, config: Config = None, every: Every = False) -> None:
-    """Begin no more chunks of requests, until they are resumed."""
+    """Start no more chunks of requests until they are resumed."""
     _steer("pause", requests, config, every=every)
 
 
 def resume(requests: Requests = None, config: Config = None, every: Every = False) -> None:
-    """Go on with requests that were paused."""
+    """Continue paused requests."""
     _steer("resume", requests, config, every=every)
 
 
 def cancel(requests: Requests = None, config: Config = None, every: Every = False) -> None:
-    """End requests; what was read so far is kept."""
+    """End requests; rows read so far are kept."""
     _steer("cancel", requests, config, every=every)
 
 

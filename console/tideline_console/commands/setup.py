@@ -1,4 +1,4 @@
-"""Before a pipeline runs, and after it has: its settings, what it will make, what it leaves."""
+"""Commands for before and after a pipeline runs: settings, assessment and removal."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def assess(
     config: Config = None,
     form: Annotated[str, typer.Option("--format", help="text, json or csv.")] = "text",
 ) -> None:
-    """List what each table and column becomes, what cannot be captured and why, and what it costs
-    the source; runs nothing."""
+    """List each table's and column's warehouse form, what cannot be captured and why, and the load
+    on the source; runs nothing."""
     settings = settings_at(config)
     from tideline.contract.errors import Misconfigured
     from tideline_console.assess import FORMATS, run
@@ -58,7 +58,7 @@ def delete_pipeline(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
 ) -> None:
-    """List what the pipeline has left behind; with --yes remove it, step by step.
+    """List what the pipeline has created; with --yes remove it, step by step.
 
     It may be killed at any step and run again. Exits with 2 when a step was refused.
     """

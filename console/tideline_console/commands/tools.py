@@ -1,4 +1,4 @@
-"""Commands that need no pipeline: what one would cost."""
+"""Commands that need no pipeline: the cost of one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def cost(
     ] = 0.023,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
-    """Compute requests and bytes per day at the object store: of the pipeline at hand, or as given.
+    """Compute requests and bytes per day at the object store, for this pipeline or given figures.
 
     The prices are those that S3 Standard listed in us-east-1 in 2025, in dollars.
     """

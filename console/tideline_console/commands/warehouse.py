@@ -1,4 +1,4 @@
-"""What is done to the warehouse's tables, and to the parts that they are made of."""
+"""Commands for the warehouse's tables, and for the parts that they are made of."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def plan(
 
 
 def merge(tables: Tables = None, config: Config = None) -> None:
-    """Plan and run one Spark merge of what is new."""
+    """Plan and run one Spark merge of all new changes."""
     settings = settings_at(config)
     from tideline_console.merge import run
 
@@ -31,7 +31,7 @@ def merge(tables: Tables = None, config: Config = None) -> None:
 
 
 def maintain(tables: Tables = None, config: Config = None) -> None:
-    """Rewrite small and worn files of warehouse tables where it pays; remove old ones."""
+    """Rewrite small and fragmented files of warehouse tables where it pays; remove old ones."""
     settings = settings_at(config)
     from tideline_console.maintain import run
 
@@ -46,7 +46,7 @@ def rebuild(
 ) -> None:
     """Build a table again from the chain, check it against the live one, and swap them.
 
-    The live table is read and merged meanwhile. A rebuild that was killed goes on.
+    The live table stays readable and mergeable. A killed rebuild continues when run again.
     """
     settings = settings_at(config)
     from tideline_console.rebuild import run
@@ -60,7 +60,7 @@ def garbage(
         bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")
     ] = False,
 ) -> None:
-    """Remove parts that nobody needs any more; the active worker does so by itself."""
+    """Remove parts that are no longer needed; the active worker does so by itself."""
     settings = settings_at(config)
     from tideline_console.garbage import run
 

@@ -1,6 +1,6 @@
-"""``tideline status``: read the chain, the queue and the warehouse, and say how things are.
+"""``tideline status``: reads the chain, the queue and the warehouse, and reports their state.
 
-The source is not asked, so that this works while it is down.
+The source is not queried, so that this works while it is down.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def run(settings: Settings, *, as_json: bool, as_metrics: bool = False) -> None:
 
 
 def read_watch(settings: Settings) -> FreshnessWatch:
-    """What is asked of freshness, and the merge runs in the window."""
+    """Read the freshness objectives, and the merge runs in the window."""
     since_us = time.time_ns() // 1_000 - round(settings.slo.window_s * 1_000_000)
     runs, reached_us = recent_runs(settings, since_us, settings.slo.runs_max)
 
@@ -57,7 +57,7 @@ def read_watch(settings: Settings) -> FreshnessWatch:
 
 
 def read_status(settings: Settings, watch: FreshnessWatch | None = None) -> Status:
-    """The status now. Raises what the store raises; queue and warehouse may be away."""
+    """Read the status now. Raises what the store raises; queue and warehouse may be unavailable."""
     watch = read_watch(settings) if watch is None else watch
     merged, warehouse_error = _merged(settings)
     heard, control_error = _heard(settings)
@@ -93,7 +93,7 @@ def _merged(settings: Settings) -> tuple[dict[str, MergeProgress], str | None]:
 def _over(
     settings: Settings, state: OpenState, merged: Mapping[str, MergeProgress]
 ) -> dict[str, MergeProgress]:
-    """``merged``, knowing which targets were removed when there was nothing more to come."""
+    """Mark in ``merged`` the targets that were removed when nothing more was to come."""
     gone = {
         name: table
         for name, table in state.tables.items()
@@ -104,7 +104,7 @@ def _over(
 
 
 def _began_us(chain: Chain) -> int | None:
-    """When the pipeline's first manifest was written."""
+    """Return the time at which the pipeline's first manifest was written."""
     first = chain.read(1)
     return None if first is None else first.manifest.written_at_us
 

@@ -20,18 +20,18 @@ STATUS_VERSION = 1
 
 
 class WorkerState(StrEnum):
-    """Whether anybody reads the log; ``unknown`` when neither Redis nor the chain can tell."""
+    """The state of the log's reader; ``unknown`` when neither Redis nor the chain shows it."""
 
     LIVE = "live"
     PASSIVE = "passive"
     SILENT = "silent"
-    """The one that read the log has said nothing for longer than it may, and none waits."""
+    """The reader of the log has been silent for longer than allowed, and no worker waits."""
     STOPPED = "stopped"
     UNKNOWN = "unknown"
 
 
 class TableStage(StrEnum):
-    """What is the matter with a table; a dump that is under way comes first, then why it is due."""
+    """The stage of a table; a running dump comes first, then the reason for a due one."""
 
     LIVE = "live"
     DUMPING = "dumping"
@@ -41,10 +41,10 @@ class TableStage(StrEnum):
 
 
 class Through(msgspec.Struct, frozen=True):
-    """How far something is: a manifest, a sequence, and the source's clock, µs since 1970 UTC.
+    """A position: a manifest, a sequence, and the source's clock, µs since 1970 UTC.
 
     ``source_time_us`` is the clock in the newest heartbeat with nothing left out before it: all
-    that was committed by then is contained.
+    changes committed by then are contained.
     """
 
     seq: int
@@ -53,7 +53,7 @@ class Through(msgspec.Struct, frozen=True):
 
 
 class EarlierRows(StrEnum):
-    """What became of the rows that a table had before its changes were captured."""
+    """The state of the rows that a table had before its changes were captured."""
 
     NONE = "none"
     """The log has the table's creation: there were none."""
@@ -63,8 +63,8 @@ class EarlierRows(StrEnum):
 
 
 class Beginning(msgspec.Struct, frozen=True):
-    """From which sequence on the changes of a table are captured, and the source's clock there, µs
-    since 1970 UTC (None: not known); and what of the rows from before."""
+    """The first sequence of a table's captured changes, the source's clock there, µs since 1970
+    UTC (None: unknown), and the state of earlier rows."""
 
     seq: int
     source_time_us: int | None
@@ -72,9 +72,9 @@ class Beginning(msgspec.Struct, frozen=True):
 
 
 class ChainStatus(msgspec.Struct, frozen=True):
-    """The chain's end. ``lag_s``: how old, by this machine's clock, what is captured is.
-    ``clocks_apart`` says in words that the source's clock is ahead of this machine's by more than
-    minutes, None when it is not."""
+    """The chain's end. ``lag_s``: the age of what is captured, by this machine's clock.
+    ``clocks_apart`` reports that the source's clock is more than minutes ahead of this machine's;
+    None when it is not."""
 
     manifest_number: int
     incarnation: str
@@ -93,16 +93,16 @@ class TableStatus(msgspec.Struct, frozen=True):
     """One table. ``since_seq``, ``reason`` and ``hint`` belong to every state but ``live``.
 
     ``merged`` is None when nothing of it was merged yet; when ``up_to_date``, so that nothing
-    captured waits to be merged, it moves with the chain. ``lag_s``: how old, by this machine's
-    clock, the warehouse's table is. ``complete_through_us``: the source's clock up to which the
+    captured waits to be merged, it moves with the chain. ``lag_s``: the age of the warehouse's
+    table, by this machine's clock. ``complete_through_us``: the source's clock up to which the
     warehouse's table lacks nothing, None while it is in doubt. ``late``: why it is further behind
-    than the objective allows, None when it is not. ``slo``: how far the objective was kept.
+    than the objective allows, None when it is not. ``slo``: how far the objective was met.
     ``verified``: up to where `tideline verify` last proved every row, None before it did.
-    ``mode``: how the warehouse's table is kept, None when that is not known; ``mode_wanted``: what
-    the settings say where that is another, which `tideline rebuild` switches to.
-    ``deletion_vectors``: whether a reader of the table has to know them; ``…_wanted`` likewise.
+    ``mode``: the warehouse table's mode, None when unknown; ``mode_wanted``: the mode in the
+    settings where it differs, which `tideline rebuild` switches to.
+    ``deletion_vectors``: whether readers of the table must support them; ``…_wanted`` likewise.
     ``target``: the address of the table's directory, as every reader of Delta names it.
-    ``captured_from``: where its capture began, None when the chain does not tell.
+    ``captured_from``: where its capture began, None when the chain lacks it.
     """
 
     table: str
@@ -130,9 +130,9 @@ class TableStatus(msgspec.Struct, frozen=True):
 class Status(msgspec.Struct, frozen=True):
     """The document. ``chain`` is None before a worker ran for the first time.
 
-    ``dumps`` have not ended, ``ended`` have lately (newest last). ``paused``: all dumps are, those
-    that are asked for later included. ``slo`` is that of all tables together. ``control_error``
-    and ``warehouse_error`` say why what they would tell is missing. Answers leave out what has no
+    ``dumps`` have not ended, ``ended`` have recently (newest last). ``paused``: all dumps are,
+    including those requested later. ``slo`` is that of all tables together. ``control_error`` and
+    ``warehouse_error`` give the reason for missing information. Answers leave out what has no
     value; elsewhere it is null.
     """
 
@@ -153,7 +153,7 @@ class Status(msgspec.Struct, frozen=True):
 
 
 def json_schema() -> bytes:
-    """The document's JSON Schema, kept as ``docs/schemas/status.v1.json``."""
+    """Return the document's JSON Schema, kept as ``docs/schemas/status.v1.json``."""
     schema: dict[str, Any] = {"$schema": DIALECT, **msgspec.json.schema(Status)}
     root = schema["$defs"][Status.__name__]
     root["properties"]["version"] = {"const": STATUS_VERSION}

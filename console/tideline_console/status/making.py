@@ -1,8 +1,8 @@
-"""Puts a status together.
+"""Makes a status from the chain, Redis and the warehouse.
 
-The chain is the record: it says what is captured, parked, unproven, asked for. Redis only adds
-what a worker says of itself and how far a dump is right now; the warehouse says what is merged.
-Each of the three may be away, and the document says which.
+The chain records what is captured, parked, unproven and requested. Redis only adds the workers'
+reports and the present progress of dumps; the warehouse has what is merged. Each of the three may
+be unavailable, and the document names it.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def make_status(
     takeover_after_s: float,
     now_us: int,
 ) -> Status:
-    """The document from what was read; ``workers`` is None when Redis did not answer.
+    """Make the document from what was read; ``workers`` is None when Redis did not answer.
 
-    How late the tables are is for `watch` to add. ``merged`` was read before ``tail`` and
-    ``state``, so that it claims no more than they do.
+    `watch` adds how late the tables are. ``merged`` was read before ``tail`` and ``state``, so that
+    it claims no more than they do.
     ``now_us`` is this machine's clock.
     """
     return Status(
@@ -72,11 +72,11 @@ def make_status(
 def judged(
     heard: Iterable[Heard], tail: Manifest | None, heartbeat_s: float
 ) -> tuple[WorkerStatus, ...]:
-    """What is to be held of the workers' last words, which were read before ``tail``.
+    """Judge the workers' last reports, which were read before ``tail``.
 
-    The chain alone decides who is live: whoever wrote its end, unless it says there that it stops;
-    then it is left out. Who has neither said anything nor extended the chain for longer than
-    ``heartbeat_s`` is silent, whatever its last word was.
+    The chain alone decides which worker is live: the one that wrote its end, unless it stops there;
+    then it is left out. A worker that has neither reported nor extended the chain for longer than
+    ``heartbeat_s`` is silent, whatever its last report was.
     """
     stopped = None if tail is None or not tail.released else tail.writer
     silent_after_s = max(heartbeat_s, WORDS_S)
@@ -107,8 +107,8 @@ def worker_state(
     takeover_after_s: float,
     now_us: int,
 ) -> WorkerState:
-    """Whether anybody reads the log: what the ``workers`` say, as `judged`, else whether the chain
-    still grows."""
+    """Return the state of the log's reader from the ``workers``, as `judged`, or else from whether
+    the chain still grows."""
     states = {worker.state for worker in workers or ()}
     if "live" in states:
         return WorkerState.LIVE
@@ -131,7 +131,7 @@ def worker_state(
 
 
 def dumps_under_way(state: OpenState, workers: Sequence[WorkerStatus]) -> tuple[Answer, ...]:
-    """The open requests, each as the live worker last told of it, else as the chain has it."""
+    """Return the open requests, each as the live worker last reported it, else from the chain."""
     ended = {answer.request_id for answer in state.recent}
     told = {
         dump.request_id: dump
@@ -141,7 +141,7 @@ def dumps_under_way(state: OpenState, workers: Sequence[WorkerStatus]) -> tuple[
         if dump.request_id not in ended
     }
     known = {answer.request_id: answer for answer in open_answers(state)}
-    # What the chain has not yet: accepted a moment ago, by a manifest newer than the tail read.
+    # The chain may lack a request accepted a moment ago, by a manifest newer than the tail read.
     return tuple((known | told).values())
 
 
@@ -223,8 +223,8 @@ _Stage = tuple[TableStage, int | None, str | None, str | None]
 
 
 def _stage(found: TableState, merged: MergeProgress | None) -> _Stage:
-    """The table's state with since when, why and what to do: the source's side first, then the
-    warehouse's."""
+    """Return the table's state with its start, reason and remedy: the source's side first, then
+    the warehouse's."""
     if found.condition is not TableCondition.LIVE or merged is None:
         return TableStage(found.condition.value), found.since_seq, found.reason, found.hint
     if merged.problem is not None:
@@ -237,7 +237,7 @@ def _stage(found: TableState, merged: MergeProgress | None) -> _Stage:
 
 
 def _waits_for_nothing(found: TableState, merged: MergeProgress | None) -> bool:
-    """A table that was parked before anything of it was captured has nothing to wait for."""
+    """Return whether the table was parked before any capture, and so has nothing to wait for."""
     if merged is None or merged.manifest == 0:
         over = merged is not None and merged.over
         return over or (found.condition is TableCondition.PARKED and found.last_data_manifest == 0)
@@ -265,15 +265,15 @@ def _merged_through(
 
 
 def _ahead(at_us: int | None, now_us: int) -> str | None:
-    """That the source's clock is ahead of this machine's; that it is behind is a lag like any."""
+    """Report a source clock ahead of this machine's; one behind it is only a lag."""
     return None if at_us is None or at_us < now_us else apart(at_us, now_us)
 
 
 def _come(at_us: int | None, now_us: int) -> int | None:
-    """A time that has come: of a later one nobody knows what is missing."""
+    """Return ``at_us`` unless it is in the future, for which missing changes are unknown."""
     return None if _ahead(at_us, now_us) else at_us
 
 
 def _age_s(at_us: int | None, now_us: int) -> float | None:
-    """Seconds since ``at_us``; clocks that differ may make it negative, which is shown as 0."""
+    """Return the seconds since ``at_us``; clock differences may make it negative, shown as 0."""
     return None if at_us is None else round(max(0, now_us - at_us) / 1_000_000, 3)

@@ -1,7 +1,7 @@
 """``tideline status --metrics``: the tables' freshness in Prometheus' text format.
 
-For a textfile collector or a push gateway, at whatever pace that is run: merges are jobs that come
-and go, and nobody would be there to be scraped. ``docs/METRICS.md`` lists what is in it.
+For a textfile collector or a push gateway, run at any interval: merges are short-lived jobs that
+cannot be scraped. ``docs/METRICS.md`` lists the metrics.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tideline_console.status.document import Status
 
 
 def metrics(status: Status, watch: FreshnessWatch) -> str:
-    """Of ``status`` and of the merge runs in the window. What is not known has no sample."""
+    """Return the metrics of ``status`` and of the window's merge runs; unknowns have no sample."""
     registry = CollectorRegistry()
 
     def gauge(name: str, text: str, *labels: str) -> Gauge:

@@ -1,4 +1,4 @@
-"""The status as people read it."""
+"""Prints the status for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tideline_console.status.document import EarlierRows, Status, TableStage, Ta
 from tideline_console.tables import moment, print_table, vectors_differ
 
 ENDED_SHOWN = 10
-"""Of the requests that ended; the document has all that the chain remembers."""
+"""The number of ended requests to print; the document has all that the chain remembers."""
 
 
 def print_status(status: Status) -> None:
@@ -115,7 +115,7 @@ def _print_tables(tables: tuple[TableStatus, ...]) -> None:
 
 
 def _print_beginnings(status: Status) -> None:
-    """Of tables that no dump makes whole: from where on what is captured."""
+    """Print where capture began for tables that no dump completes."""
     for one in status.tables:
         begun = one.captured_from
         if begun is None or begun.earlier_rows is EarlierRows.DUMPED:
@@ -132,7 +132,7 @@ def _print_beginnings(status: Status) -> None:
 
 
 def _place(target: str) -> tuple[str, str]:
-    """The warehouse, and the table's folder in it."""
+    """Return the warehouse, and the table's folder in it."""
     warehouse, schema, name = target.rsplit("/", 2)
     return warehouse, f"{schema}/{name}"
 
@@ -152,7 +152,7 @@ def _print_freshness(status: Status) -> None:
 
 
 def _why_late(table: TableStatus, late: Lateness) -> str:
-    """Why, unless it was just said of the table's state."""
+    """Return the reason, unless it was just printed with the table's state."""
     if table.state is not TableStage.LIVE and table.reason and table.reason in late.reason:
         return f"it is {table.state.value}, as said above"
     return late.reason if late.hint is None else f"{late.reason}; {late.hint}"

@@ -1,7 +1,7 @@
-"""Makes a status of what was read: with how late each table is and how far the objective was kept.
+"""Makes a status with each table's lateness and how far its objective was met.
 
-Invariant: no part of it says what another one denies. Whatever is said of a table, a worker or a
-time follows from one rule, and the others build on what that says.
+Invariant: its parts do not contradict each other. Each statement about a table, a worker or a time
+follows from one rule, and other statements build on it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from tideline_console.status.making import judged, make_status
 
 @dataclass(frozen=True, slots=True)
 class StatusInputs:
-    """What a status is made of. ``merged`` and ``heard`` were read before the chain's ``tail`` and
-    ``state``, and are None when warehouse or queue could not be asked. ``began_us``: when the first
-    manifest was written. ``now_us``: this machine's clock, behind all reading."""
+    """The inputs of a status. ``merged`` and ``heard`` were read before the chain's ``tail`` and
+    ``state``, and are None when warehouse or queue were unavailable. ``began_us``: when the first
+    manifest was written. ``now_us``: this machine's clock after all reading."""
 
     tail: Manifest | None
     state: OpenState
@@ -43,7 +43,7 @@ class StatusInputs:
 
 @dataclass(frozen=True, slots=True)
 class SilenceLimits:
-    """After what silence a worker is silent, and its chain abandoned."""
+    """The time limits after which a worker is silent, and its chain abandoned."""
 
     heartbeat_s: float
     takeover_after_s: float
@@ -52,7 +52,7 @@ class SilenceLimits:
 def status_of(
     pipeline: str, read: StatusInputs, watch: FreshnessWatch, limits: SilenceLimits
 ) -> Status:
-    """The whole status, but for why something is missing."""
+    """Make the whole status, except the reasons for missing parts."""
     heard, tail = read.heard, read.tail
     workers = None if heard is None else judged(heard, tail, limits.heartbeat_s)
     status = make_status(
@@ -79,9 +79,9 @@ def watched(
     merged: Mapping[str, MergeProgress] | None,
     watch: FreshnessWatch,
 ) -> Status:
-    """``status``, made of the same ``chain`` and ``state``, with lateness and budgets.
+    """Add lateness and budgets to ``status``, made from the same ``chain`` and ``state``.
 
-    ``merged`` is None when the warehouse could not be asked: then no table is called late.
+    ``merged`` is None when the warehouse was unavailable: then no table is called late.
     ``watch.objective_of("")`` is the objective of the pipeline.
     """
     budgets = kept_by_table(watch, [one.table for one in status.tables])
@@ -108,5 +108,5 @@ def _table(one: TableStatus, state: OpenState, merged: Mapping[str, MergeProgres
 
 
 def objectives(percent: float, within_s: float) -> Objective:
-    """An objective as the settings give it."""
+    """Make an objective from its settings."""
     return Objective(percent, round(within_s * 1_000_000))

@@ -1,1 +1,1 @@
-"""Table formats: the verbs that jobs use of a target, and a folder for each format."""
+"""Table formats: the operations that jobs use on a target, and a folder for each format."""

@@ -1,8 +1,8 @@
-"""The border to a table format: what jobs ask of a target, and what they know of it then.
+"""The interface to a table format: the operations that jobs use on a target, and their results.
 
 A commit of ours carries the app id and the number of the manifest that it brings the target to, and
-a `Stamp`. Data and number move in that one commit; a commit whose number is not above the one that
-the table has applied is skipped, and says so.
+a `Stamp`. Data and number move in that one commit. A commit whose number is not above the table's
+applied one is skipped, and reports that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tideline_spark.formats.state import RowCounts, TableWords, TargetSnapshot, 
 from tideline_spark.formats.statements import RowMerge, RowUpdate
 
 Shaped = tuple[str, str | None, types.StructField | None]
-"""A column afterwards: its name; the column that it is now, or None and what is to be made."""
+"""A column after a change: its name, and its present name, or None and the column to make."""
 
 
 class TargetSchema(Protocol):
@@ -34,7 +34,7 @@ class TargetSchema(Protocol):
         widening: bool,
         added: Sequence[types.StructField],
     ) -> None:
-        """Switch on what later commits need; each costs older readers something, and stays.
+        """Enable table features that later commits need; each excludes older readers, and stays.
 
         ``mapping``: columns are renamed, dropped or emptied; ``widening``: they get wider types.
         """
@@ -47,9 +47,9 @@ class TargetSchema(Protocol):
     def reshape(
         self, columns: Sequence[Shaped], properties: Mapping[str, str], stamp: Stamp
     ) -> None:
-        """Make ``columns`` the table's, in this order, and set ``properties``; one commit.
+        """Make ``columns`` the table's, in this order, and set ``properties``, in one commit.
 
-        Another commit since the table was read that changes columns or properties is a conflict.
+        A commit since the table was read that changes columns or properties is a conflict.
         """
         ...
 
@@ -59,39 +59,39 @@ class TargetSchema(Protocol):
 
 
 class TargetDescription(Protocol):
-    """What a target says of itself."""
+    """The description of a target: comments and NOT NULL columns."""
 
     def words(self) -> TableWords:
-        """As the newest version has it."""
+        """Return the newest version's description."""
         ...
 
     def rewrite(self, change: Callable[[TableWords], TableWords]) -> bool:
-        """Have the table say what ``change`` makes of what it says now; whether that is another.
+        """Apply ``change`` to the table's description; return whether that changed it.
 
-        One commit, by which another one since that changes columns or properties is a conflict. One
-        that has brought rows since is not: then no column stays NOT NULL that was not before, and
-        what the table is to say is left to be decided again.
+        One commit. A commit since that changes columns or properties is a conflict. One that
+        brought rows is not: then only columns that were NOT NULL before stay so, and the
+        description is left to be decided again.
         """
         ...
 
     def without_null(self, columns: Collection[str]) -> frozenset[str]:
-        """Those of ``columns`` that no row holds NULL in."""
+        """Return those of ``columns`` in which no row holds NULL."""
         ...
 
 
 class TargetFiles(Protocol):
-    """The files of a target. They set the session's settings: it is to be the target's own."""
+    """The files of a target. Sets the session's settings: the session must be the target's own."""
 
     def measure(self, thresholds: Thresholds) -> Files:
-        """The newest version's files."""
+        """Measure the newest version's files."""
         ...
 
     def rewrite(self, thresholds: Thresholds, decision: Decision) -> None:
-        """Rewrite files as decided; every commit of it changes no data."""
+        """Rewrite files as decided; no commit of it changes data."""
         ...
 
     def vacuum(self, hours: float) -> int:
-        """Remove files that no version needs that is younger than ``hours``; how many.
+        """Remove files that no version younger than ``hours`` needs; return how many.
 
         Raises Misconfigured below `VACUUM_HOURS_MIN`.
         """
@@ -99,10 +99,10 @@ class TargetFiles(Protocol):
 
 
 class Target(Protocol):
-    """One table by its address, through a Spark session of its own; made and used in one thread.
+    """One table by its address, through its own Spark session; made and used in one thread.
 
-    What another writer's commit refuses is a failure of Spark's that the format's ``conflicts``
-    name (`failures.is_conflict`).
+    A conflict with another writer's commit is a Spark failure that the format's ``conflicts`` name
+    (`failures.is_conflict`).
     """
 
     @property
@@ -115,23 +115,23 @@ class Target(Protocol):
     def files(self) -> TargetFiles: ...
 
     def look(self) -> TargetVersion:
-        """The table's newest version."""
+        """Look up the table's newest version."""
         ...
 
     def snapshot(self) -> TargetSnapshot:
-        """The newest version of the table, with all that is known of it."""
+        """Return the newest version of the table, read in full."""
         ...
 
     def newest(self) -> int:
-        """The table's version now, -1 where no table is."""
+        """Return the table's present version, -1 without a table."""
         ...
 
     def rows(self, version: int | None = None) -> DataFrame:
-        """The rows of ``version``, or of the newest one."""
+        """Return the rows of ``version``, or of the newest one."""
         ...
 
     def commits(self, version: int) -> Iterator[TableCommit]:
-        """Commits from ``version`` back, as far as the log and `COMMITS_MAX` reach.
+        """Yield commits from ``version`` back, as far as the log and `COMMITS_MAX` reach.
 
         Raises CorruptData for a damaged one.
         """
@@ -151,63 +151,62 @@ class Target(Protocol):
     ) -> RowCounts | None:
         """Make the table, or replace it if the plan says so, from the rows of ``view``; one commit.
 
-        None when the commit was skipped as applied before. Raises Misconfigured where something
-        else lies at the table's place.
+        None when the commit was skipped as already applied. Raises Misconfigured where something
+        else lies at the table's path.
         """
         ...
 
     def merge(self, rows: RowMerge, stamp: Stamp, *, still: bool = False) -> RowCounts | None:
-        """Run one merge as one commit; None when it was skipped as applied before.
+        """Run one merge as one commit; None when it was skipped as already applied.
 
-        ``still``: however often its source is read, it is the same, so that it needs no copy.
+        ``still``: repeated reads of its source give the same rows, so that it needs no copy.
         """
         ...
 
     def overwrite(self, rows: DataFrame, covered: str, stamp: Stamp) -> RowCounts | None:
-        """Put ``rows`` in the place of all rows that ``covered`` is true of; one commit, or None
-        when it was skipped as applied before. Rows that had to be written again beside them may
-        be counted, too.
+        """Replace all rows that satisfy ``covered`` with ``rows``, in one commit; None when it was
+        skipped as already applied. The counts may include other rows that had to be rewritten.
         """
         ...
 
     def replace(
         self, view: str, properties: Mapping[str, str], stamp: Stamp, partitions: Sequence[str]
     ) -> int | None:
-        """Put the rows of ``view``, and ``properties``, in the place of all that the table has; one
-        commit. Returns its version, or None when it was skipped as applied before.
+        """Replace all that the table has with the rows of ``view`` and ``properties``, in one
+        commit. Returns its version, or None when it was skipped as already applied.
         """
         ...
 
     def properties_after_swap(
         self, live: Mapping[str, str], rebuilt: Mapping[str, str]
     ) -> dict[str, str]:
-        """The live table's properties once the rebuilt one's rows are in it, but for our own: what
-        others have set on it, and what the format needs for the new rows."""
+        """Return the live table's properties for the rebuilt one's rows, except our own: those that
+        others have set on it, and those that the format needs for the new rows."""
         ...
 
     def repair(self, rows: RowMerge, stamp: Stamp) -> None:
-        """Run a merge whose commit is known as ours and moves no number."""
+        """Run a merge whose commit is marked as ours and moves no number."""
         ...
 
     def set_property(self, name: str, value: str | None) -> None:
-        """Set or (None) remove a property, in a commit that says nothing else."""
+        """Set or (None) remove a property, in a commit of nothing else."""
         ...
 
     def admit_readers(self) -> bool:
-        """Stop asking readers for features that the table does not use any more; whether it did.
+        """Drop reader features that the table no longer uses; return whether there were any.
 
-        Nothing is read or written but the log.
+        Only the log is read and written.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TableFormat:
-    """One table format. ``open`` makes a target of a path, as Spark takes it.
+    """One table format. ``open`` makes a target of a Spark path.
 
-    ``conflicts``: names by which a failure of Spark's says that another writer was faster;
-    ``null_refused``: that a row has no value in a column that is NOT NULL. ``settings`` are the
-    Spark session's; ``java_names``: packages that are looked up often (`session.remember`).
+    ``conflicts``: names of Spark failures meaning that another writer was faster;
+    ``null_refused``: meaning that a row has NULL in a NOT NULL column. ``settings`` are the Spark
+    session's; ``java_names``: packages that are looked up often (`session.remember`).
     ``check`` raises Misconfigured for a session that lacks what the format needs.
     """
 

@@ -16,6 +16,6 @@ FORMATS: dict[str, TableFormat] = {
 
 
 def open_target(session: SparkSession, url: str, kind: str | None = None) -> Target:
-    """The table at ``url``, of format ``kind``, through ``session``, which is to be its own."""
+    """Open the table at ``url``, of format ``kind``, through ``session``, which must be its own."""
     # Addresses are percent-encoded, Hadoop's paths are not.
     return FORMATS[kind or DEFAULT_FORMAT].open(session, unquote(url))

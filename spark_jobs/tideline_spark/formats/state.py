@@ -1,4 +1,4 @@
-"""What jobs know of a target: a version of it, what a commit did, what the table says of itself."""
+"""The state of a target as jobs see it: its versions, commits' row counts and description."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tideline.contract.target_properties import (
 
 
 class RowCounts(NamedTuple):
-    """What a commit did, in rows."""
+    """The row counts of a commit."""
 
     inserted: int = 0
     updated: int = 0
@@ -30,8 +30,8 @@ class RowCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TargetSnapshot:
-    """A table as its log describes it now; ``version`` is -1 where no table is. ``applied``: the
-    manifest applied, by app id."""
+    """A table as its log describes it now; ``version`` is -1 without a table. ``applied``: the
+    applied manifest, by app id."""
 
     version: int
     applied: Mapping[str, int]
@@ -44,20 +44,20 @@ class TargetSnapshot:
 
     @property
     def mode(self) -> Mode:
-        """How the table is kept."""
+        """The table's mode."""
         return mode_of_properties(self.properties)
 
     @property
     def build(self) -> int:
-        """Which rebuild made the table; 0 for none."""
+        """The number of the rebuild that made the table; 0 for none."""
         return build_of_properties(self.properties)
 
 
 class TargetVersion(ABC):
-    """The version that was the newest one when it was looked up; ``number`` is -1 without a table.
+    """The version that was newest when it was looked up; ``number`` is -1 without a table.
 
-    It is read as far as it is asked for: `snapshot` may go through the whole log. ``read`` reads
-    commits from a version back.
+    It is read on demand: `snapshot` may go through the whole log. ``read`` reads commits from a
+    version back.
     """
 
     def __init__(self, number: int, read: Callable[[int], Iterator[TableCommit]]) -> None:
@@ -67,19 +67,19 @@ class TargetVersion(ABC):
 
     @abstractmethod
     def stored_bytes(self) -> int:
-        """The size of its files, 0 without a table."""
+        """The size of its files in bytes, 0 without a table."""
 
     @property
     @abstractmethod
     def properties(self) -> Mapping[str, str]:
-        """Those of a table that exists."""
+        """The properties of a table that exists."""
 
     @abstractmethod
     def snapshot(self) -> TargetSnapshot:
-        """All that a merge begins from."""
+        """Return the full state that a merge begins from."""
 
     def commits(self) -> Iterator[TableCommit]:
-        """Its commits, newest first, as far as the log has them; each is read once."""
+        """Yield its commits, newest first, as far as the log has them; each is read once."""
         at = 0
         while True:
             if at == len(self._read):
@@ -91,18 +91,18 @@ class TargetVersion(ABC):
             at += 1
 
     def commits_from(self, commit: TableCommit) -> Iterator[TableCommit]:
-        """``commit`` and the older ones."""
+        """Yield ``commit`` and the older ones."""
         return dropwhile(lambda one: one.version > commit.version, self.commits())
 
     def committed_number(self, app_id: str) -> int | None:
-        """The number in the newest commit that carries one of ``app_id``."""
+        """Return the number in the newest commit that carries one of ``app_id``."""
         for commit in self.commits():
             if app_id in commit.numbers:
                 return commit.numbers[app_id]
         return self.snapshot().applied.get(app_id)
 
     def commit_of(self, app_id: str, number: int) -> TableCommit | None:
-        """The commit that set ``app_id`` to ``number``, if the log still has it."""
+        """Return the commit that set ``app_id`` to ``number``, if the log still has it."""
         for commit in self.commits():
             found = commit.numbers.get(app_id)
             if found is not None and found <= number:
@@ -112,8 +112,8 @@ class TargetVersion(ABC):
 
 @dataclass(frozen=True, slots=True)
 class TableWords:
-    """What a table says of itself: comments by column (``""``: the table itself), the columns that
-    are NOT NULL, and what of that is the source's. ``columns`` are all there are."""
+    """A table's description: comments by column (``""``: the table itself), the NOT NULL columns,
+    and the source's share of both. ``columns`` are all columns of the table."""
 
     comments: dict[str, str]
     firm: frozenset[str]
@@ -122,5 +122,5 @@ class TableWords:
 
 
 def undecided(described: Described) -> Described:
-    """``described`` of a table that is to be described again, whatever is said of it."""
+    """Return ``described`` so that the table will be described again in any case."""
     return msgspec.structs.replace(described, fingerprint="")

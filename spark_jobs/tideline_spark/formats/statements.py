@@ -1,4 +1,4 @@
-"""What a merge does with a target's rows, apart from how a table format runs it.
+"""Statements that change a target's rows, independent of the table format that runs them.
 
 Conditions and values are expressions of Spark SQL; rows of the target and of the source are named
 by the aliases `TARGET` and `SOURCE`.
@@ -18,8 +18,8 @@ SOURCE = "_tl_source"
 
 @dataclass(frozen=True, slots=True)
 class RowClause:
-    """What is done with rows that ``when`` is true of (None: all of them): ``values`` by column are
-    written, or (None) the row is deleted."""
+    """The action on rows that satisfy ``when`` (None: all rows): ``values`` by column are written,
+    or (None) the row is deleted."""
 
     when: str | None = None
     values: Mapping[str, str] | None = None
@@ -29,9 +29,9 @@ class RowClause:
 class RowMerge:
     """Brings the rows of the view ``source`` into a target.
 
-    ``on``: which rows are the same. ``matched`` (the first clause that fits a row counts) is for
-    rows of both, ``inserted`` for rows of the source alone, ``unmatched`` for rows of the target
-    alone; a row that no clause fits stays as it is, or away.
+    ``on``: the condition for equal rows. ``matched`` (the first clause that fits a row counts) is
+    for rows of both, ``inserted`` for rows of the source alone, ``unmatched`` for rows of the
+    target alone. A row that no clause fits is left unchanged, or not inserted.
     """
 
     source: str
@@ -41,7 +41,7 @@ class RowMerge:
     unmatched: RowClause | None = None
 
     def sql(self, table: str) -> str:
-        """The MERGE INTO ``table``, which is as SQL names it."""
+        """Return the MERGE INTO ``table``, a name in SQL."""
         lines = [
             f"MERGE INTO {table} AS {TARGET} USING {self.source} AS {SOURCE} ON {self.on}",
             *(f"WHEN MATCHED{_changed(clause)}" for clause in self.matched),
@@ -59,26 +59,26 @@ class RowMerge:
 
 @dataclass(frozen=True, slots=True)
 class RowUpdate:
-    """Writes ``values`` by column into the rows that ``when`` is true of (None: all); columns have
-    no alias."""
+    """Writes ``values`` by column into the rows that satisfy ``when`` (None: all rows); columns
+    have no alias."""
 
     values: Mapping[str, str]
     when: str | None = None
 
     def sql(self, table: str) -> str:
-        """The UPDATE of ``table``, which is as SQL names it."""
+        """Return the UPDATE of ``table``, a name in SQL."""
         listed = ", ".join(f"{quote(name)} = {value}" for name, value in self.values.items())
         where = "" if self.when is None else f" WHERE {self.when}"
         return f"UPDATE {table} SET {listed}{where}"  # noqa: S608  names are quoted
 
 
 def of_target(name: str) -> str:
-    """A column of the target's row."""
+    """Return a column of the target's row."""
     return f"{TARGET}.{quote(name)}"
 
 
 def of_source(name: str) -> str:
-    """A column of the source's row."""
+    """Return a column of the source's row."""
     return f"{SOURCE}.{quote(name)}"
 
 

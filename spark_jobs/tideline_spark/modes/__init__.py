@@ -1,4 +1,4 @@
-"""The modes of keeping a table, by name: what a merge does with the changes that it has read."""
+"""The table modes by name: what a merge does with the changes that it has read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COUNTED = Counted()
 
 
 def mode_of(table: TablePlan) -> TableMode:
-    """How the plan's table is kept; Misconfigured for a mode that this program does not have."""
+    """Return the mode of the plan's table. Raises Misconfigured for an unknown mode."""
     if is_counted(table) and table.mode is Mode.CURRENT:
         return _COUNTED
     mode = None if is_counted(table) and table.mode is not Mode.APPEND else _MODES.get(table.mode)
@@ -39,5 +39,5 @@ def mode_of(table: TablePlan) -> TableMode:
 
 
 def mode_named(mode: Mode) -> TableMode:
-    """A way of keeping tables that have a key."""
+    """Return a mode of tables that have a key."""
     return _MODES[mode]

@@ -1,8 +1,7 @@
 """``append``: the log of changes itself, one row for each, in batches. No row is ever changed.
 
-A batch is what one merge brought: its number is the manifest up to which that went. A merge writes
-the range of sequences that its plan covers, over whatever of it may be there, so that no change is
-there twice.
+A batch holds the changes of one merge; its number is the last manifest of that merge. A merge
+overwrites the range of sequences that its plan covers, so that no change is there twice.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ def _log(work: Work) -> DataFrame:
 
 
 def _before(column: TableColumn, work: Work) -> Column:
-    """A key column before an update or delete is known also where it did not change."""
+    """Return a column's value before the change; a key column has one even if it did not change."""
     name = column.name
     before = F.lit(None).cast(spark_type(column.logical))
     if BEFORE + name in work.changes.columns:

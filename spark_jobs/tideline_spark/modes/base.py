@@ -1,8 +1,8 @@
-"""What a mode of keeping a table has to do, and what it is given for it.
+"""The interface of a table mode, and its inputs.
 
-`table_run` checks the target and the parts, takes the schema's steps and reads the changes; a mode
+`table_run` checks the target and the parts, takes the schema steps and reads the changes; a mode
 makes one commit of them that moves content and number together; `table_run` then reads the number
-back. So whatever a mode does is safe to be killed, repeated or raced, as long as it commits once.
+back. So a mode may be killed, repeated or raced, as long as it commits once.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tideline_spark.formats.state import RowCounts, TargetSnapshot
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One table of a plan, made ready for its commit.
+    """One table of a plan, ready for its commit.
 
-    ``changes`` is what `parts.read_changes` gives. ``table.schema`` has the target's
-    columns, which ``snapshot`` has too (of a table that exists). ``damage`` names changes by others
-    that are not healed. ``before_commit`` is to be called right before the statement that commits.
-    ``stands``: how the target's columns are other than the source's. ``local``: the changes lie in
-    the driver, and are the same whenever they are read.
+    ``changes`` comes from `parts.read_changes`. ``table.schema`` has the target's columns, as
+    ``snapshot`` of an existing table does. ``damage`` names changes by others that are not
+    repaired. ``before_commit`` must be called right before the statement that commits. ``stands``:
+    how the target's columns differ from the source's. ``local``: the changes lie in the driver, and
+    repeated reads give the same rows.
     """
 
     table: TablePlan
@@ -44,12 +44,12 @@ class Work:
 
     @property
     def carried(self) -> tuple[str, ...]:
-        """Columns that only the target has; a row that is written again keeps their values, and no
-        value of them is ever asked for."""
+        """Columns that only the target has; a rewritten row keeps their values, which are never
+        requested."""
         return tuple(name for name, kept in self.stands.kept.items() if kept.carried)
 
     def create(self, view: str, partitions: Sequence[str] = ()) -> RowCounts | None:
-        """Make the target from the rows of ``view``; it says whose it is and how it is kept."""
+        """Make the target from the rows of ``view``, with its owner and mode as properties."""
         table, stamp, stands = self.table, self.stamp, self.stands
         properties = {
             **owner_properties((stamp.pipeline, stamp.incarnation, table.table)),
@@ -61,17 +61,17 @@ class Work:
 
 
 class TableMode(Protocol):
-    """One way of keeping a table. ``pends``: values that no change carries are asked for."""
+    """One table mode. ``pends``: values that no change carries are requested."""
 
     @property
     def pends(self) -> bool: ...
 
     def commit(self, work: Work) -> RowCounts | None:
         """Bring the target from ``a`` to ``b`` in one commit of ``work.stamp``: a new table where
-        ``work.table.create`` says so. None when it was skipped, because another run was first.
+        ``work.table.create`` says so. None when it was skipped because another run was first.
         """
         ...
 
     def live(self) -> Column:
-        """Which rows of the target stand for a row that the source has now."""
+        """Return the condition for target rows that represent a row now in the source."""
         ...

@@ -1,12 +1,12 @@
 """``current`` of a table without a key: equal rows are counted, and n of them stay n.
 
-A row's identity is the row itself: a digest over its columns. What a plan brings adds up, in
-whatever order: an insert is one more of its row, a delete one less, an update both. So a plan must
-be applied exactly once, from exactly its start, which `table_run` sees to. Rows of the target are
-told apart by their sequences: so many of those that are one too many are deleted, by sequence.
+A row's identity is the row itself: a digest over its columns. A plan's changes add up in any order:
+an insert adds one of its row, a delete removes one, an update does both. So a plan must be applied
+exactly once, from exactly its start, which `table_run` ensures. Sequences distinguish the target's
+rows: surplus rows are deleted by sequence.
 
-A finished copy of the whole table (`Copied`) is the state at the plan's floor, and what changed
-since is added to it. Copies that did not end count for nothing.
+A finished copy of the whole table (`Copied`) is the state at the plan's floor, and later changes
+are added to it. Unfinished copies are ignored.
 
 Two rows are equal when all their columns are: NULL is equal to NULL; texts and bytes are compared
 by their bytes; floats by their shortest text, so that 0 and -0 differ and every NaN is one; what
@@ -54,8 +54,8 @@ _GONE = "_tl_gone"
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """What a plan comes to. ``more``: rows to add, with their sequences. ``less``: digests, and how
-    many of such rows the target has too many; ``missing``: how many that is in all."""
+    """A plan's totals. ``more``: rows to add, with their sequences. ``less``: digests, with the
+    number of such rows that the target has too many; ``missing``: their total."""
 
     more: DataFrame
     less: DataFrame
@@ -63,7 +63,7 @@ class _Sums:
 
 
 class Counted:
-    """One MERGE that adds and removes as many of each row as a plan comes to."""
+    """One MERGE that adds and removes as many of each row as the plan's totals say."""
 
     pends = False
 
@@ -93,12 +93,12 @@ class Counted:
 
 
 def is_counted(table: TablePlan) -> bool:
-    """Whether the plan's table has no key that its rows could be told apart by."""
+    """Return whether the plan's table has no key to distinguish its rows."""
     return not table.schema.key
 
 
 def _check_start(table: TablePlan) -> None:
-    """Every update and delete has the row before, and the plan holds the whole of its copy."""
+    """Check that updates and deletes have the row before, and that the plan holds a whole copy."""
     read = [part for part in table.parts if part.last_seq > (table.floor or 0)]
     changed = sum(n for part in read for op, n in part.operations.items() if op in "ud")
     if changed != sum(part.before_image_rows for part in read):
@@ -140,13 +140,13 @@ def _sums(work: Work) -> _Sums:
 
 
 def _identity(work: Work) -> tuple[TableColumn, ...]:
-    """The columns that tell rows apart: those of the source. What a row keeps of a column that the
-    source has no longer, no change can name."""
+    """Return the columns that distinguish rows: the source's. No change can name the value that a
+    row keeps in a column dropped by the source."""
     return tuple(one for one in work.table.schema.columns if one.name not in work.carried)
 
 
 def _counting(changes: DataFrame, table: TablePlan) -> DataFrame:
-    """The changes that count: above the floor, and in no copy that shows them already."""
+    """Return the changes that count: above the floor, and in no copy that already shows them."""
     copied = table.copied
     dumped = col(OP) == "r"
     if table.floor is not None:
@@ -171,7 +171,7 @@ def _check_copy(came: DataFrame, table: TablePlan) -> None:
 
 
 def _before(work: Work, columns: tuple[TableColumn, ...]) -> Column:
-    """The digest of the row before; NULL, which no row has, where it is not known."""
+    """Return the digest of the row before; NULL, which no row has, where it is unknown."""
     names = set(work.changes.columns)
     was = {
         one.name: col(BEFORE + one.name)
@@ -184,7 +184,7 @@ def _before(work: Work, columns: tuple[TableColumn, ...]) -> Column:
 
 
 def digest(columns: tuple[TableColumn, ...], values: dict[str, Column], overflow: Column) -> Column:
-    """What is the same for equal rows alone: sha256 over every column's text, its length before it.
+    """Return a digest equal only for equal rows: sha256 of each column's length-prefixed text.
 
     ``values`` are the row's, by column; ``overflow`` has the texts of those that did not fit.
     """
@@ -201,7 +201,7 @@ def digest(columns: tuple[TableColumn, ...], values: dict[str, Column], overflow
 
 
 def _text(value: Column, kind: Kind) -> Column:
-    """A value as the text that it alone has, whatever the session's time zone."""
+    """Return a value as its unique text, independent of the session's time zone."""
     if kind is Kind.BINARY:
         return F.hex(value)
     if kind is Kind.TIMESTAMP:
@@ -210,7 +210,7 @@ def _text(value: Column, kind: Kind) -> Column:
 
 
 def _surplus(work: Work, sums: _Sums) -> DataFrame:
-    """The sequences of the target's rows that are too many."""
+    """Return the sequences of the target's surplus rows."""
     table, columns = work.table, _identity(work)
     held = work.target.rows()
     now = {one.name: col(one.name) for one in columns}

@@ -46,7 +46,7 @@ class Current:
 
 
 def shape_of(work: Work) -> Shape:
-    """What is known of the changes before they are folded; may run a job."""
+    """Find the properties of the changes before they are folded; may run a job."""
     table = work.table
     return Shape(
         schema=table.schema,
@@ -62,7 +62,7 @@ def shape_of(work: Work) -> Shape:
 def drop_twins(work: Work, folded: DataFrame, shape: Shape) -> None:
     """Delete keys that a damaged target holds twice; this plan's MERGE writes them again.
 
-    A commit of its own that moves no number: killed after it, the plan is run again.
+    A separate commit that moves no number: if the run is killed after it, the plan runs again.
     """
     table = work.table
     if not (work.damage and parts.has_dump(table)):

@@ -1,7 +1,7 @@
-"""``history``: every version of every row, with the sequences and times that it was valid for.
+"""``history``: every version of every row, with the sequences and times of its validity.
 
-A version is known by its key and the sequence that opened it, so that a plan that was applied
-before writes the same versions over themselves.
+A version is identified by its key and the sequence that opened it, so that a plan that was already
+applied overwrites the same versions with themselves.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def _columns(table: TablePlan) -> list[str]:
 
 
 def _open_at(work: Work) -> DataFrame:
-    """The versions that were open where the plan begins, as they were then.
+    """Return the versions that were open where the plan begins, as they were then.
 
-    In a target that stands there these are the open ones; a version that another run of a plan from
-    the same place has closed or opened since is told by its sequences.
+    In a target that stands there these are the open ones; sequences identify a version that another
+    run of a plan from the same start has closed or opened since.
     """
     table = work.table
     start = F.lit(table.a_seq)
@@ -67,8 +67,8 @@ def _open_at(work: Work) -> DataFrame:
 
 
 def _merge(table: TablePlan, came: Mapping[str, int]) -> RowMerge:
-    """The merge. A row that it ends, and that no change touches, was open when the columns in
-    ``came`` got their defaults, and so has them; unless its end was before."""
+    """Return the merge. A row that it ends, and that no change touches, was open when the columns
+    in ``came`` got their defaults, and so has them, unless it ended before."""
     written = [n for n in _columns(table) if n not in (*table.schema.key, FROM_SEQ, FROM)]
     return RowMerge(
         source=_VIEW,

@@ -1,4 +1,4 @@
-"""``soft_deletes``: the source's rows, and those it deleted, with the values they had last."""
+"""``soft_deletes``: the source's rows, and deleted ones with their last values."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def _live_rows(work: Work) -> DataFrame:
 
 
 def _last(versions: DataFrame, table: TablePlan) -> DataFrame:
-    """The newest version of each key in the target's columns.
+    """Return the newest version of each key in the target's columns.
 
-    ``_tl_seq`` of a deleted row is that of what deleted it, as far as the plan knows of sequences.
+    ``_tl_seq`` of a deleted row is that of its deletion, as far as the plan knows the sequence.
     """
-    # By their ends: where a damaged row says that it began is not to be believed.
+    # By their ends: the start of a damaged row cannot be trusted.
     newest = Window.partitionBy(*(col(n) for n in table.schema.key)).orderBy(
         col(TO_SEQ).desc_nulls_first()
     )

@@ -1,4 +1,4 @@
-"""What the modes share that keep rows beyond their end: the versions that a plan makes."""
+"""Computes the versions that a plan makes, for the modes that keep rows beyond their end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RANK = "_tl_rank"
 def versions_of(
     work: Work, open_rows: DataFrame | None, came: Mapping[str, int] | None = None
 ) -> DataFrame:
-    """The versions that the plan makes or ends, of the target's ``open_rows`` (None: none yet).
+    """Return the versions that the plan makes or ends, from the target's ``open_rows`` (or None).
 
     ``open_rows`` have the table's columns, those of `schemas.WAREHOUSE_COLUMNS`, ``_tl_valid_from``
     and ``_tl_valid_from_seq``. ``came`` as in `versions.Story`.
@@ -46,9 +46,9 @@ def versions_of(
 
 
 def _touched(work: Work, changes: DataFrame, open_rows: DataFrame) -> DataFrame:
-    """The open rows of the keys in ``changes``, one per key also where a damaged target has more.
+    """Return the open rows of the keys in ``changes``, one per key even in a damaged target.
 
-    A sequence above what is applied is damage: such a row must not come after the changes.
+    A sequence above the applied one is damage: such a row must not come after the changes.
     """
     table = work.table
     for bound in key_bounds(table):
@@ -68,7 +68,7 @@ def _touched(work: Work, changes: DataFrame, open_rows: DataFrame) -> DataFrame:
 
 
 def _fillable(work: Work, changes: DataFrame, seeds: DataFrame | None) -> tuple[str, ...]:
-    """The columns that a change or an open row lacks; runs a job if there can be any."""
+    """Return the columns that a change or an open row lacks; runs a job if there can be any."""
     if not work.stamp.pending and not work.carried:
         return ()
     lists = changes.select(col(UNCHANGED).alias("names"))
@@ -81,21 +81,21 @@ def _fillable(work: Work, changes: DataFrame, seeds: DataFrame | None) -> tuple[
 
 
 def same_rows(plan: TablePlan, names: Sequence[str]) -> str:
-    """As SQL: that ``names`` are equal, within the bounds of the plan's keys; a plan that ends rows
-    looks at every row of the target anyway."""
+    """Return SQL: ``names`` are equal, within the bounds of the plan's keys; without bounds in a
+    plan that ends rows, which reads every row of the target anyway."""
     same = [f"{of_target(name)} = {of_source(name)}" for name in names]
     return " AND ".join([*same, *([] if plan.ends else key_bounds(plan, f"{TARGET}."))])
 
 
 def first_end(plan: TablePlan, seq: str, what: str) -> str:
-    """As SQL: the sequence (``what`` = ``seq``) or time (``time``) of the end that meets a row last
-    seen at ``seq``; a damaged row, that no change of the plan explains, meets the last one."""
+    """Return SQL: the sequence (``what`` = ``seq``) or time (``time``) of the end of a row last
+    seen at ``seq``; the last end for a damaged row that no change of the plan explains."""
     cases = "".join(f" WHEN {seq} <= {end.upto} THEN {_of(end, what)}" for end in plan.ends)
     return f"CASE{cases} ELSE {_of(plan.ends[-1], what)} END"
 
 
 def ends_row(plan: TablePlan, seq: str) -> str:
-    """As SQL: whether a row that no change of the plan touches is ended by it."""
+    """Return SQL: whether the plan ends a row that none of its changes touches."""
     latest = max(end.upto for end in plan.ends)
     return f"({seq} <= {latest} OR {seq} > {plan.a_seq} OR {seq} IS NULL)"
 

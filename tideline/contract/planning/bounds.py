@@ -16,7 +16,8 @@ _MOMENTS = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ)
 def key_bounds(
     parts: Sequence[Part], schemas: Sequence[TableSchema]
 ) -> tuple[str | None, str | None]:
-    """Smallest and largest first key column over all parts; (None, None) unless every part has it.
+    """Return the least and greatest first key column over all parts; (None, None) unless all have
+    it.
 
     The texts are compared as numbers or as moments, never as text.
     """

@@ -1,7 +1,7 @@
-"""How far a plan goes, and which files it reads for that: parts, or roll-ups of whole blocks.
+"""Limits how far a plan goes, and chooses its files: parts, or roll-ups of whole blocks.
 
 The caps bound what one plan reads. What must not be cut (a dump that heals, a schema event whose
-steps a target has taken) is taken whole whatever they say.
+steps a target has taken) is taken whole even beyond them.
 """
 
 from __future__ import annotations
@@ -52,14 +52,15 @@ def last_within_caps(
 
 
 def _fit(parts: Sequence[Part], count: int, size: int, scope: PlanScope) -> bool:
-    """Whether ``parts`` may be read beside ``count`` others with ``size`` bytes."""
+    """Return whether ``parts`` may be read in addition to ``count`` others with ``size`` bytes."""
     if count + len(parts) > scope.parts_max:
         return False
     return size + sum(part.bytes for part in parts) <= scope.bytes_max
 
 
 def _length(run: Sequence[Manifest], at: int, blocks: Mapping[int, Rolled]) -> int:
-    """How many manifests of ``run`` belong together from ``at`` on: a whole block's, or one."""
+    """Return how many manifests of ``run`` belong together from ``at`` on: a whole block's, or
+    one."""
     block = blocks.get(run[at].manifest_number)
     if block is None or run[-1].manifest_number < block.last_manifest:
         return 1
@@ -67,8 +68,8 @@ def _length(run: Sequence[Manifest], at: int, blocks: Mapping[int, Rolled]) -> i
 
 
 def parts_of(span: Span, manifests: Sequence[Manifest], blocks: Mapping[int, Rolled]) -> list[Part]:
-    """What to read for the table in ``manifests``: files of blocks that lie in them whole, and
-    parts."""
+    """Return what to read for the table in ``manifests``: files of blocks that lie in them whole,
+    and parts."""
     found: list[Part] = []
     at = 0
     while at < len(manifests):

@@ -23,7 +23,7 @@ NEEDS_KEY = (
 
 
 def copies_in(manifests: Sequence[Manifest], table: str) -> Iterator[tuple[int, Floor, Copied]]:
-    """The copies of ``table`` that ended in ``manifests``, with the numbers of these."""
+    """Yield the copies of ``table`` that ended in ``manifests``, with the numbers of these."""
     for manifest in manifests:
         for floor in manifest.floors:
             if floor.table == table and floor.copied is not None:
@@ -57,7 +57,7 @@ def last_whole(
 
 
 def ends_copy(table: str, run: Sequence[Manifest], b: int) -> int:
-    """``b``, or the manifest in which the copy ends that ``b`` would cut."""
+    """Return ``b``, or the manifest in which the copy ends that ``b`` would cut."""
     for number, _, copied in copies_in(run, table):
         if copied.first_manifest < b < number:
             b = number

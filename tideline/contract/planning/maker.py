@@ -1,9 +1,9 @@
-"""Makes the merge plan, purely, from manifests and what is applied.
+"""Makes the merge plan, purely, from manifests and the applied state of targets.
 
 Whole blocks stand for the parts of their manifests where a range covers all of one.
 
 Invariants: a table's ranges (a, b] over successive plans touch without a gap or an overlap; no
-range crosses a missing manifest, or the schema event at which a table is blocked; whatever a range
+range crosses a missing manifest, or the schema event at which a table is blocked; all that a range
 holds of a table, its floors included, is in the plan.
 """
 
@@ -39,7 +39,7 @@ def make_plan(
 ) -> Plan:
     """The plan that brings every table of the scope as far as ``manifests`` go.
 
-    ``manifests`` are in order; what follows a missing number is not used. At least one is given.
+    ``manifests`` are in order; those after a missing number are not used. At least one is given.
     They begin at or before every table's start, its ``clear_until`` counted. ``state`` is the open
     state at ``tail``, the newest manifest there is (None: the last one given). ``schemas`` holds
     every fingerprint that occurs. ``blocks`` are any of those that ``manifests`` cover whole.
@@ -116,7 +116,7 @@ def _schema_at(
     *,
     at_end: bool,
 ) -> TableSchema | None:
-    """The table's schema at the window's end; None while it is not known of there.
+    """The table's schema at the window's end; None while it is not known there.
 
     Without an event in the window every part in it has that schema; with neither, the next event
     knows what was before it, and without a next one the open state does (when ``run`` ends there).
@@ -136,7 +136,7 @@ def _schema_at(
 
 
 def unmergeable(schema: TableSchema, mode: Mode) -> str | None:
-    """Why no warehouse table kept in this mode can have these columns, or None."""
+    """Return why no warehouse table kept in this mode can have these columns, or None."""
     taken = clash(schema) if mode is Mode.APPEND else None
     if taken is not None:
         return (

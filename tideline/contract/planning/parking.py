@@ -1,6 +1,6 @@
-"""Where a table's plan stops because its owner wants to decide (``park``), and what he is told.
+"""Stops a table's plan where its owner wants to decide (``park``), and explains the choice.
 
-Such a table is *blocked*, as one is whose change no target can take: it is captured, and its merges
+Such a table is *blocked*, like one whose change no target can take: it is captured, and its merges
 end before the change. *Parked* are tables of which nothing is captured.
 """
 
@@ -16,8 +16,8 @@ from tideline.contract.steps import ColumnStep, StepKind, at_once
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """How a target reacts to steps: kinds that stop it, kinds that it does not follow, and whether
-    a column that is dropped goes from it too. Other kinds are followed."""
+    """The reaction of a target to steps: kinds that stop it, kinds that it does not follow, and
+    whether it loses dropped columns too. Other kinds are followed."""
 
     parks: frozenset[StepKind] = frozenset()
     ignores: tuple[StepKind, ...] = ()
@@ -40,7 +40,7 @@ class Stop(msgspec.Struct, frozen=True):
 
     @property
     def hint(self) -> str:
-        """The two ways on."""
+        """Return the two ways to continue."""
         return (
             f"set on_change.{self.step.kind.value} to apply or ignore and merge again, or begin"
             f" behind the change: {command('dump', self.table)}, and when that has ended"
@@ -53,7 +53,7 @@ class Stop(msgspec.Struct, frozen=True):
 
 
 def told(step: ColumnStep) -> str:
-    """A step in words."""
+    """Describe a step in words."""
     words = {
         StepKind.ADD: f"column {step.column!r} was added",
         StepKind.DROP: f"column {step.column!r} was dropped",

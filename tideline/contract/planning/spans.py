@@ -1,8 +1,7 @@
-"""Which stretch of the chain each table of a plan may take: where it begins, and what it must not
-reach.
+"""Finds the range of the chain that each table of a plan may take: its beginning, and its limit.
 
 A span is a table's range (a, limit]. It ends before the schema event at which the table is blocked,
-by its worker or by its settings; a table that nothing in the chain can bring on has none, and a
+by its worker or by its settings; a table that nothing in the chain can advance has none, and a
 reason.
 """
 
@@ -30,10 +29,10 @@ _HELD = (TableCondition.PARKED, TableCondition.BLOCKED)
 
 @dataclass(frozen=True, slots=True)
 class Rolled:
-    """What of a block plans may use: by table the ``files`` with all rows that its manifests have.
+    """The usable files of a block: by table the ``files`` with all rows that its manifests have.
 
-    Tables in ``loose`` are read from their parts all the same. ``stripped``: the manifests that are
-    given come without the parts of these tables, because no table needs them.
+    Tables in ``loose`` are still read from their parts. ``stripped``: the manifests that are given
+    come without the parts of these tables, because no table needs them.
     """
 
     first_manifest: int
@@ -61,7 +60,7 @@ class Span:
 
     @property
     def begins(self) -> int:
-        """What has sequences up to this one is not the target's: it begins inside a manifest."""
+        """The sequence after which the target's rows begin: inside a manifest."""
         if not self.create:
             return 0
         return max(
@@ -93,7 +92,7 @@ def spans_of(
     state: OpenState,
     applied: Mapping[str, Applied],
 ) -> tuple[dict[str, Span], dict[str, str]]:
-    """The range of every chosen table that can be merged, and why others are held back."""
+    """Return the range of every chosen table that can be merged, and why others are held back."""
     spans: dict[str, Span] = {}
     held: dict[str, str] = {}
     for name, table in sorted(state.tables.items()):

@@ -1,4 +1,5 @@
-"""What a plan says of one table: its files, the ends and schema changes in its range, its floor."""
+"""Makes a plan's entry for one table: its files, the ends and schema changes in its range, its
+floor."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from tideline.contract.steps import at_once
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What a plan takes of one table: the manifests of its range, and what to read for them."""
+    """The input of one table: the manifests of its range, and the files to read for them."""
 
     manifests: Sequence[Manifest]
     parts: Sequence[Part]
@@ -39,8 +40,7 @@ def table_plan(
 ) -> TablePlan:
     """The plan of one table over ``window``, whose last manifest is its ``b``.
 
-    A generation, and a full dump, begin inside a manifest: what that holds up to there is not of
-    it.
+    A generation, and a full dump, begin inside a manifest: rows up to there do not belong to it.
     """
     state, manifests, begins = span.state, window.manifests, span.begins
     last = manifests[-1]
@@ -101,7 +101,7 @@ def _changes(span: Span, manifests: Sequence[Manifest]) -> tuple[PlannedChange, 
 
 
 def _ends(table: str, manifests: Sequence[Manifest], begins: int) -> tuple[PlannedEnd, ...]:
-    """Where rows of the table end that nothing in the log says of one by one."""
+    """Return where rows of the table end without an event for each of them in the log."""
     ends = [
         PlannedEnd(truncate.seq, truncate.seq - 1, m.through_us)
         for m in manifests
@@ -132,7 +132,7 @@ def complete_through(state: TableState, last: Manifest) -> int | None:
 
 
 def planned_part(part: Part) -> PlannedPart:
-    """What a plan says of ``part``."""
+    """Return a plan's entry for ``part``."""
     return PlannedPart(
         key=part.key,
         schema=part.schema,

@@ -1,4 +1,5 @@
-"""Parses the files of a Delta table's log; Spark jobs read them through Java, the planner not."""
+"""Parses the files of a Delta table's log; Spark jobs read them through Java, the planner does
+not."""
 
 from __future__ import annotations
 
@@ -14,15 +15,15 @@ LOG_FOLDER = "_delta_log"
 DELETION_VECTORS = "delta.enableDeletionVectors"
 """The table property by which files may have deletion vectors."""
 _OTHER_VALUES = frozenset({"DROP COLUMNS", "RENAME COLUMN", "REPLACE COLUMNS"})
-"""Operations that touch no file, and by which rows have other values under a column's name all the
-same. Two columns that were renamed into each other's names look as they did before."""
+"""Operations that touch no file, but after which rows have other values under a column's name. Two
+columns that were renamed into each other's names look as they did before."""
 
 _NOT_A_COMMIT = (
     *(ValueError, TypeError, LookupError, AttributeError, RecursionError),
     CorruptData,
 )
-"""What lines lead to that are no JSON, or not of the shape that Delta's protocol has, or that hold
-a damaged stamp."""
+"""The errors of lines that are no JSON, or not of the shape of Delta's protocol, or that hold a
+damaged stamp."""
 
 
 def commit_file(version: int) -> str:
@@ -31,7 +32,8 @@ def commit_file(version: int) -> str:
 
 
 def parse_commit(version: int, raw: bytes, at_us: int = 0) -> TableCommit:
-    """A commit from its file's lines; CorruptData, with the version, for lines that are none."""
+    """Parse a commit from its file's lines; CorruptData, with the version, for lines that are
+    none."""
     try:
         return _parsed(version, raw, at_us)
     except _NOT_A_COMMIT as error:

@@ -1,8 +1,8 @@
 """Decides whether a request can be served, and by which tables.
 
-A range of keys in which no key can lie has its ends exchanged: nothing would be read, and what is
-compared with nothing is found equal. Only numbers and dates have an order that is known here; of
-texts it is their collation's, which the database has.
+A range of keys that cannot contain a key has its ends swapped: nothing would be read, and a
+comparison with nothing finds no difference. Only numbers and dates have an order that is known
+here; the order of texts is their collation's, which the database has.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Admission:
         self._state = state
 
     def tables_for(self, request: DumpRequest, choice: TableChoice) -> tuple[list[str], str | None]:
-        """The tables to dump, or why the request is refused."""
+        """Return the tables to dump, or why the request is refused."""
         why = request.why
         if why is not None and (why.by_worker or not rereads_pending(request)):
             begins = f"{why.value}:"
@@ -61,7 +61,7 @@ class Admission:
         return tables, error
 
     def _condition(self, table: str, reason: str | None) -> str:
-        """Why nothing is read of a table."""
+        """Return why nothing is read of a table."""
         if not self._state.captures(table):
             return f"is parked: {reason}"
         if self._state.tables[table].condition is TableCondition.BLOCKED:
@@ -69,7 +69,7 @@ class Admission:
         return "has no key to verify it by"
 
     def _wrong_keys(self, request: DumpRequest, table: str) -> str | None:
-        """Why the request's keys cannot be keys of ``table``, if so."""
+        """Return why the request's keys cannot be keys of ``table``, if so."""
         schema = self._state.schema(table)
         wanted = ", ".join(schema.key) if schema else "unknown"
         count = len(schema.key) if schema else 0
@@ -84,8 +84,11 @@ class Admission:
         return None
 
     def _serves(self, request: DumpRequest, table: str) -> bool:
-        """A parked table is not dumped: nothing of it is captured meanwhile. One that a value had
-        parked is taken up again by a dump of the whole table."""
+        """Return whether the request can dump ``table``.
+
+        A parked table is not dumped: nothing of it is captured in the meantime. One that a value
+        had parked is taken up again by a dump of the whole table.
+        """
         state = self._state
         if request.verifies:
             blocked = state.tables[table].condition is TableCondition.BLOCKED
@@ -95,8 +98,10 @@ class Admission:
         return state.captures(table) or (request.whole and state.parked(table) == VALUE)
 
     def _comes_anyway(self, table: str) -> str | None:
-        """Why rows that a merge left pending need not be read again now; if it turns out that they
-        must, they are asked for again."""
+        """Return why rows that a merge left pending need not be read again now.
+
+        If it turns out that they must, they are requested again.
+        """
         for item in self._state.requests.open:
             if any(dump.table == table for dump in item.dumps):
                 if item.request.whole:
@@ -107,7 +112,7 @@ class Admission:
 
 
 def holds_nothing(wanted: KeyRange, schema: TableSchema) -> bool:
-    """Whether it is certain that no key of the table lies in the range."""
+    """Return whether it is certain that no key of the table lies in the range."""
     if wanted.start is None or wanted.end is None:
         return False
     for name, first, last in zip(schema.key, wanted.start, wanted.end, strict=False):
@@ -119,12 +124,12 @@ def holds_nothing(wanted: KeyRange, schema: TableSchema) -> bool:
             return False
         if begin > end:
             return True
-    # As far as both go they are the same: one that goes on lies behind one that does not.
+    # As far as both go they are the same: the longer one lies behind the shorter one.
     return len(wanted.start) >= len(wanted.end)
 
 
 def _value(text: str, logical: LogicalType) -> Decimal | None:
-    """What a bound is, as far as that is known here; dates as their numbers of days."""
+    """Return a bound's value, as far as that is known here; dates as their numbers of days."""
     if logical.kind in _NUMBERS and _NUMBER.fullmatch(text):
         return Decimal(text)
     if logical.kind is Kind.DATE and _DATE.fullmatch(text):

@@ -1,7 +1,7 @@
-"""Which tables a request's patterns mean, found with an amount of work that has a limit.
+"""Finds the tables that a request's patterns mean, with a bounded amount of work.
 
 A name is looked up; only a pattern with a shell's signs is compared with tables, with those of its
-schema if that is a name. Comparisons are counted: the thread that asks also reads the log.
+schema if that is a name. Comparisons are counted: the calling thread also reads the log.
 """
 
 from __future__ import annotations
@@ -14,16 +14,20 @@ from tideline.contract.patterns import check_patterns, matcher, named_schema, na
 from tideline.contract.schema import TableId, parse_table
 
 COMPARISONS_MAX = 50_000
-"""Of one request; its first pattern with a shell's signs may be compared with every table."""
+"""Limit for one request; its first pattern with a shell's signs may be compared with every
+table."""
 _PATTERN_WORK, _CHARACTER_WORK = 200, 10
-"""What it takes to make such a pattern ready, in comparisons: measured."""
+"""The cost of preparing such a pattern, in comparisons: measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableChoice:
-    """``hits`` are the tables that each pattern means, in the order of patterns; ``missing`` is the
-    first pattern that means none. ``work`` counts what was looked up or compared. ``error``: there
-    was too much to compare, or a text is no pattern."""
+    """The tables that patterns mean.
+
+    ``hits`` are the tables of each pattern, in the order of patterns; ``missing`` is the first
+    pattern that means none. ``work`` counts what was looked up or compared. ``error``: there was
+    too much to compare, or a text is no pattern.
+    """
 
     hits: tuple[tuple[str, ...], ...] = ()
     missing: str | None = None
@@ -40,7 +44,7 @@ class TableNames:
         self._schemas: dict[str, dict[str, TableId]] = {}
 
     def update(self, tables: Iterable[str]) -> None:
-        """These are all tables that are known now."""
+        """Replace the known tables by ``tables``."""
         now = dict.fromkeys(tables)
         if now.keys() == self._ids.keys():
             return
@@ -51,7 +55,7 @@ class TableNames:
             self._schemas.setdefault(table.schema, {})[text] = table
 
     def choose(self, patterns: Iterable[str]) -> TableChoice:
-        """The tables that ``patterns`` mean; it ends at the first that means none."""
+        """Return the tables that ``patterns`` mean; stop at the first that means none."""
         distinct = tuple(dict.fromkeys(patterns))
         try:
             check_patterns(distinct)

@@ -1,7 +1,7 @@
 """Carries out commands on open requests.
 
-A command changes the open state and is durable with the manifest that holds it; its answer says
-nothing before that. The same command may come twice: what it did stays done.
+A command changes the open state and is durable with the manifest that holds it; its answer claims
+nothing before that. A command that comes twice has its effect once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ class Commands:
         self._intake = intake
 
     def on_command(self, arrived: CommandArrived) -> Deciding[Answer | None]:
-        """Do it, or refuse it; an answer is returned when it need not wait for a manifest."""
+        """Carry the command out, or refuse it.
+
+        An answer is returned when it need not wait for a manifest.
+        """
         state, command = self._state, arrived.command
         if self._intake.has_refused(arrived.message_id):
             return None
@@ -73,6 +76,6 @@ class Commands:
 
 
 def _is_indispensable(request_id: str) -> bool:
-    """Whether rows would stay wrong without the request."""
+    """Return whether rows would stay wrong without the request."""
     why = reason_of(request_id)
     return why is not None and why.indispensable

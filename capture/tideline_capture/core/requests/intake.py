@@ -1,7 +1,8 @@
-"""Dump requests: what comes from the queue, and what the worker asks of itself.
+"""Dump requests from the queue and from the worker itself.
 
-All of it runs in the thread that reads the log, so what requests cost is counted (`Intake.tired`)
-and goes on in the next turn, and what they leave in the open state is bounded (`requests`).
+All of it runs in the thread that reads the log. So the cost of requests is counted
+(`Intake.tired`), the rest continues in the next turn, and what they leave in the open state is
+bounded (`requests`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _ROUNDS = 2
 _REFUSED_MAX = 1_000
 """Refused messages that are remembered; one that is forgotten and comes again is refused again."""
 WORK_MAX = 50_000
-"""Of a turn, in comparisons; about as much is done once it is reached, as one request takes."""
+"""Limit of a turn, in comparisons. It can be exceeded by about the work of one request."""
 _BYTES_PER_WORK = 20
 _ERROR_CHARACTERS_MAX = 1_000
 _AGAIN = "ask again, with the same id, once one of those that are open has ended"
@@ -40,7 +41,10 @@ table is dumped again."""
 
 
 class Intake:
-    """Accepts, joins and refuses requests. ``token`` makes part of the ids of the worker's own."""
+    """Accepts, joins and refuses requests.
+
+    ``token`` is part of the ids of the worker's own requests.
+    """
 
     def __init__(self, state: CoreState, token: Callable[[], str]) -> None:
         self._state = state
@@ -55,22 +59,24 @@ class Intake:
 
     @property
     def tired(self) -> bool:
-        """Whether no request is to be given to it before the next turn."""
+        """Say whether it takes no more requests before the next turn."""
         return bool(self._due) or self._work >= WORK_MAX
 
     def begin_turn(self) -> Effects:
-        """Go on with what was left."""
+        """Continue with what was left."""
         self._work = 0
         yield from self._go_on()
 
     @property
     def waits(self) -> bool:
-        """Whether a request waits for another look at the catalog."""
+        """Say whether a request waits for another look at the catalog."""
         return bool(self._unknown)
 
     def on_request(self, arrived: RequestArrived) -> Deciding[Answer | None]:
-        """Accept, join, refuse, or let it wait for the catalog; an answer is returned when it need
-        not wait for a manifest."""
+        """Accept, join or refuse a request, or let it wait for the catalog.
+
+        An answer is returned when it need not wait for a manifest.
+        """
         state, request = self._state, arrived.request
         if self.has_refused(arrived.message_id):
             return None
@@ -93,8 +99,11 @@ class Intake:
         return None
 
     def look_again(self, rounds: int) -> Effects:
-        """After a look at the catalog, the worker's ``rounds``-th: a table may have come since it
-        was asked for. One that is not there after a look that began later is unknown."""
+        """Retry waiting requests after a look at the catalog, the worker's ``rounds``-th.
+
+        A table may have come since it was requested. One that a look which began later does not
+        find is unknown.
+        """
         self._rounds = rounds
         due = set(self._due)
         self._due.extend(one for one in self._unknown if one not in due)
@@ -136,7 +145,7 @@ class Intake:
         state.acknowledge(arrived.message_id, urgent=True)
 
     def _refuse_for_now(self, arrived: RequestArrived, error: str) -> None:
-        """For want of room; of the same message that comes again as of any other."""
+        """Refuse for lack of space: a repeated message like any other."""
         refused = RequestRefused(arrived.message_id, arrived.request.request_id, error)
         self.refuse(refused, _AGAIN, again=True)
 
@@ -146,12 +155,14 @@ class Intake:
             self.refuse(refused, "`tideline status` shows the tables that are captured")
 
     def has_refused(self, message_id: str) -> bool:
-        """Whether this very message was refused, and has come again because that is not durable
-        yet. What has been done is known by the ids of requests and commands."""
+        """Return whether this very message was refused, and came again before that was durable.
+
+        What has been done is known by the ids of requests and commands.
+        """
         return message_id in self._refused
 
     def refuse(self, refused: RequestRefused, hint: str, *, again: bool = False) -> None:
-        """Record it, with as much of the error as anybody reads: it may repeat what was asked."""
+        """Record a refusal, with its error cut: that may repeat what was requested."""
         error = refused.error
         if len(error) > _ERROR_CHARACTERS_MAX:
             error = f"{error[:_ERROR_CHARACTERS_MAX]}…"
@@ -161,7 +172,7 @@ class Intake:
         self._state.refuse(answer, refused.message_id)
 
     def snapshot_wanted(self, wanted: SnapshotWanted) -> None:
-        """Accept a whole-table dump that the worker itself asks for."""
+        """Accept a whole-table dump that the worker itself requests."""
         request_id = own_id(wanted.why, self._state.next_seq, self._token()[:8])
         request = DumpRequest(request_id, wanted.tables, requested_by="tideline")
         self._state.accept(request, wanted.tables)

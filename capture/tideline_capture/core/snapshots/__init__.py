@@ -1,1 +1,1 @@
-"""Dumps and verifications: which chunk is read next, and whether its rows may be emitted."""
+"""Dumps and verifications: the next chunk to read, and whether its rows may be emitted."""

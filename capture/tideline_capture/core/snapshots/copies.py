@@ -1,16 +1,16 @@
-"""Where in the log the snapshot stands that a table without a key is copied in.
+"""Finds the log position of the snapshot from which a table without a key is copied.
 
-Such a table is read whole in one snapshot: of its rows none can be set against an event, so each
+Such a table is read whole in one snapshot: none of its rows can be set against an event, so each
 change must be either in the copy or behind it in the log, never both and never neither. The window
-from L to H is opened and closed around the taking of the snapshot alone; the rows are read later,
-from that snapshot, and add up with what the log says in whatever order, since equal rows are only
+from L to H is opened and closed around the taking of the snapshot alone. The rows are read later,
+from that snapshot, and add up with the log's changes in whatever order, since equal rows are only
 counted.
 
 On PostgreSQL the log's order is not that in which transactions become visible. So the snapshot
 itself says of each transaction in the window whether it shows it. On MySQL and MariaDB the orders
-are one; where the snapshot lies between L and H is shown by *pulses*, marks that are written
-without a pause while it is taken. With changes of the table between the last pulse that it shows
-and the first one that it does not, the snapshot is taken again.
+are one; *probes*, watermarks that are written without a pause while the snapshot is taken, show
+where it lies between L and H. If the table changed between the last probe that it shows and the
+first one that it does not, the snapshot is taken again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tideline_capture.core.events import Chunk, Int64Array, Rows
 from tideline_capture.core.visibility import invisible
 
 SEEN_MAX = 100
-"""Ranges that are kept of changes which a snapshot shows, though it does not show all before them;
+"""Limit of the ranges of changes which a snapshot shows, though it does not show all before them;
 with more of them it is taken again."""
 
 _NONE: Int64Array = np.empty(0, np.int64)
@@ -33,7 +33,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """A mark in a window: in the log behind ``seq``, the ``number``-th of its ``lane``."""
+    """A watermark in a window: in the log behind ``seq``, the ``number``-th of its ``lane``."""
 
     lane: str
     number: int
@@ -42,8 +42,10 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPlace:
-    """The copy is the table's state at ``seq``; what it shows beyond that are the changes with
-    sequences in ``seen``, ranges from first to last."""
+    """A copy's place in the log: the table's state at ``seq``, and changes after it that it shows.
+
+    Those have sequences in ``seen``, ranges from first to last.
+    """
 
     seq: int
     seen: Ranges = ()
@@ -52,7 +54,7 @@ class SnapshotPlace:
 def place_of(
     events: Sequence[Rows], chunk: Chunk, *, low_seq: int, high_seq: int, pulses: Sequence[Pulse]
 ) -> SnapshotPlace | None:
-    """Where the snapshot of ``chunk`` stands; None where that is not known: it is taken again.
+    """Find where the snapshot of ``chunk`` stands; None where that is not known: it is taken again.
 
     ``events`` are the table's rows between L (``low_seq`` was the last sequence before it) and H
     (``high_seq``), with ``_tl_seq`` and ``_tl_tx``.
@@ -92,7 +94,7 @@ def _column(events: Sequence[Rows], name: str) -> Int64Array:
 
 
 def _ranges(seqs: Int64Array) -> Ranges:
-    """Ascending numbers as ranges of those that follow one another."""
+    """Return ascending numbers as ranges of consecutive ones."""
     if not len(seqs):
         return ()
     breaks = np.flatnonzero(np.diff(seqs) > 1)

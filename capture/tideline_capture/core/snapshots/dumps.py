@@ -1,7 +1,7 @@
-"""Emits, retries or discards a chunk once its high mark passes.
+"""Emits, retries or discards a chunk once its high watermark passes.
 
-A chunk is emitted at H with sequences minted there; everything that could make its rows older than
-what the log already said leads to reading it again.
+A chunk is emitted at H with sequences minted there. If its rows could be older than what the log
+already contained, it is read again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tideline_capture.core.visibility import UnseenTransactions, VisibleSnapshot
 
 
 class Dumps:
-    """Judges chunks. ``token`` makes a fresh mark token."""
+    """Judges chunks; ``token`` makes a fresh watermark token."""
 
     def __init__(self, state: CoreState, token: Callable[[], str]) -> None:
         self.unseen = UnseenTransactions(state.limits.unseen_transactions_max)
@@ -56,7 +56,7 @@ class Dumps:
     def on_low(self, mark: Mark) -> None:
         reading, state = self.orders.find(mark.token), self._state
         if reading is None or reading.window is not None:
-            return  # A copy of the mark, if anybody's, comes after it and opens nothing.
+            return  # A copy of the watermark, if any, comes after it and opens nothing.
         order = reading.order
         reading.window = ChunkWindow(order, self.unseen.at_low_mark(), state.last_seq)
         reading.window.catalogs = self._catalogs.of(order.table)
@@ -75,8 +75,11 @@ class Dumps:
         state.update_dump(order.request_id, begun)
 
     def saw_rows(self, rows: Rows) -> Effects:
-        """Rows of the log. One that changes its key and does not carry all its values may leave
-        an old key that no chunk has brought yet for a new one that no chunk will: read it again."""
+        """Take rows of the log into account.
+
+        A row that changes its key and does not carry all its values may leave an old key that no
+        chunk has brought yet for a new one that no chunk will: read it again.
+        """
         for window in self.orders.windows:
             window.saw_rows(rows)
         keys = moved_incomplete(rows)
@@ -96,7 +99,7 @@ class Dumps:
     def disturb(self, table: str, what: str) -> None:
         for window in self.orders.windows:
             window.saw_change_of(table, what)
-        # What a snapshot holds of rows that went or changed since cannot be separated from others.
+        # A snapshot's rows that went or changed since cannot be told apart from others.
         if self._state.keyless(table):
             self._state.requests.restart(table)
 
@@ -116,13 +119,14 @@ class Dumps:
         self._visible.apply(self.orders.unmarked)
 
     def expect_marks_before(self, heartbeat: str) -> None:
-        """A heartbeat is about to be written: behind all marks that were."""
+        """Note that a heartbeat is about to be written: behind all watermarks written so far."""
         for reading in self.orders.readings:
             if reading.written and reading.before is None:
                 reading.before = heartbeat
 
     def on_heartbeat(self, mark: Mark) -> None:
-        """High marks that did not come before it will never come: raises Unavailable."""
+        """Raise Unavailable for a high watermark that the heartbeat overtook: it will never
+        come."""
         for reading in self.orders.readings:
             if reading.before == mark.token and reading.high is None:
                 raise Unavailable(
@@ -164,9 +168,11 @@ class Dumps:
 
     @property
     def copies(self) -> frozenset[str]:
-        """The chunks whose snapshots are wanted: those that tables without a key are being copied
-        from, however long the next chunk may be in coming. A paused copy's is not: it may take for
-        ever, and keeps the source from cleaning up."""
+        """The chunks whose snapshots are needed by copies of tables without a key.
+
+        They are kept however late the next chunk may come. A paused copy's snapshot is not: it may
+        take for ever, and keeps the source from cleaning up.
+        """
         state = self._state
         orders = [one.order for one in self.orders.readings if one.order.keyless]
         read = {one.after_key[0] if one.after_key else one.token for one in orders}
@@ -178,7 +184,7 @@ class Dumps:
         return frozenset(read | waiting)
 
     def circumstances(self, item: OpenRequest, *, now: float) -> Circumstances:
-        """What an open request is held up by, and how fast its tables get on."""
+        """Return what holds an open request up, and its tables' rates."""
         return self._pace.circumstances(item, now=now)
 
     # -- judgement -----------------------------------------------------------------------------
@@ -235,8 +241,10 @@ class Dumps:
         *,
         now: float,
     ) -> Effects:
-        """A chunk of a table without a key: the first one finds the place of its snapshot in the
-        log, all others bring that snapshot's rows."""
+        """Judge a chunk of a table without a key.
+
+        The first one finds its snapshot's place in the log, all others bring that snapshot's rows.
+        """
         order = reading.order
         if order.after_key is not None:
             if (yield from self.progress.fits(order, chunk, dump)):
@@ -283,7 +291,7 @@ class Dumps:
             self.orders.hold(order.table, now + self._pace.anew_after_s(order.table))
             return
         moved = reading.window is not None and reading.window.disturbed is not None
-        if failed.retry or moved:  # What was re-created meanwhile may not have been there yet.
+        if failed.retry or moved:  # A table re-created since may not have been there yet.
             self._pace.held_up(order.table, failed.error)
             self._redo()
             self.orders.hold(order.table, now + RETRY_DELAY_S)

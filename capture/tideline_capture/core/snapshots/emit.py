@@ -1,4 +1,4 @@
-"""A chunk's rows in the shape of a part."""
+"""Shapes a chunk's rows as those of a part."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _UNCHANGED = "_tl_unchanged"
 def dump_rows(
     schema: TableSchema, chunk: pa.RecordBatch, settled: Settled, *, first_seq: int, ts_us: int
 ) -> list[Rows]:
-    """The chunk's whole rows, then its partial ones, sequenced from ``first_seq``; op ``r``."""
+    """Return the chunk's whole rows, then its partial ones, sequenced from ``first_seq``; op
+    ``r``."""
     whole = chunk.filter(settled.whole)
     emitted = []
     if whole.num_rows:
@@ -33,7 +34,7 @@ def dump_rows(
 def missing_rows(
     schema: TableSchema, keys: pa.RecordBatch, *, first_seq: int, ts_us: int
 ) -> list[Rows]:
-    """Deletes of asked-for keys that the source no longer has; op ``d``."""
+    """Return deletes of requested keys that the source no longer has; op ``d``."""
     if not keys.num_rows:
         return []
     columns = [
@@ -71,7 +72,7 @@ def _rows(
 def _partial_rows(
     schema: TableSchema, chunk: pa.RecordBatch, settled: Settled, *, first_seq: int, ts_us: int
 ) -> Rows:
-    """Rows that carry only what no event supplied; `_tl_unchanged` lists the other columns."""
+    """Return rows with only what no event supplied; `_tl_unchanged` lists the other columns."""
     indices = pa.array([index for index, _ in settled.partial], pa.int64())
     absent = [frozenset(columns) for _, columns in settled.partial]
     taken = chunk.take(indices)

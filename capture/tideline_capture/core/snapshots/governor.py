@@ -1,9 +1,9 @@
-"""How hard dumps may work the source: the size of chunks, and when none is read.
+"""Limits how hard dumps work the source: the size of chunks, and when none is read.
 
 A chunk is to take a certain time, so its rows follow from how long the table's last ones took: at
-most twice or half as many from one chunk to the next, and never more than were asked for. Above a
-limit on the source's load no chunk is begun until a later look finds it below. A load that is not
-known, or was looked at long ago, throttles nothing: it would never be known when to go on.
+most twice or half as many from one chunk to the next, and never more than requested. Above a limit
+on the source's load no chunk is begun until a later look finds it below. A load that is not known,
+or is outdated, throttles nothing: it would never be known when to resume.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LOAD_VALID_S = 60.0
 
 
 class Governor:
-    """Times are monotonic seconds."""
+    """Sizes and throttles chunks; times are monotonic seconds."""
 
     def __init__(self, limits: CoreLimits) -> None:
         self._limits = limits
@@ -28,8 +28,11 @@ class Governor:
         self._load, self._load_at = load, now
 
     def saw_chunk(self, table: str, rows: int, *, took_s: float, full: bool = True) -> None:
-        """A chunk of ``rows`` of ``table`` was read in that time. One that is not ``full``, a
-        repair of few keys or a table's end, shows what is too many rows, but not what is enough."""
+        """Note a chunk of ``rows`` of ``table`` that was read in ``took_s``.
+
+        One that is not ``full``, a repair of few keys or a table's end, shows when rows are too
+        many, but not when they are enough.
+        """
         target_s = self._limits.chunk_target_ms / 1000
         if not (rows and target_s and took_s):
             return
@@ -40,11 +43,11 @@ class Governor:
         self._rows[table] = max(ROWS_MIN, round(wanted))
 
     def rows_max(self, table: str, asked: int) -> int:
-        """The rows of the table's next chunk, of which ``asked`` is the most."""
+        """Return the rows of the table's next chunk, ``asked`` at most."""
         return min(asked, self._rows.get(table, asked))
 
     def throttled_by(self, *, now: float) -> str | None:
-        """What keeps dumps from going on, in words; None when nothing does."""
+        """Return in words what throttles dumps; None when nothing does."""
         load, limits = self._load, self._limits
         if load is None:
             limited = (

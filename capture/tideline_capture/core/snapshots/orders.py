@@ -1,14 +1,14 @@
-"""Which chunk is read next.
+"""Schedules chunks: decides which one is read next.
 
-Several dumps are under way side by side, and of each several chunks: while one is decoded and waits
-for its high mark to come through the log, the next ones are read ahead. A chunk that is read ahead
-begins behind the keys of one that is not emitted yet, and is worth nothing if that one must be read
-again. So the chunks under way of one dump form a *chain*, from the last key that was emitted on;
-what is not in it any more is dropped when its turn comes.
+Several dumps run concurrently, and of each several chunks: while one is decoded and waits for its
+high watermark to come through the log, the next ones are read ahead. A chunk that is read ahead
+begins behind the keys of one that is not emitted yet, and is useless if that one must be read
+again. So the chunks in flight of one dump form a *chain*, from the last key that was emitted on; a
+chunk that is no longer in it is dropped when its turn comes.
 
-Chunks of one dump are emitted in the order of its keys, in whatever order their high marks come.
-One whose high mark has passed and whose turn has not come keeps its window open: a window may end
-later than its high mark, but never earlier.
+Chunks of one dump are emitted in the order of its keys, in whatever order their high watermarks
+come. A chunk whose high watermark has passed and whose turn has not come keeps its window open: a
+window may end later than its high watermark, but never earlier.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tideline_capture.core.visibility import UnseenTransactions
 
 @dataclass(slots=True)
 class InFlightChunk:
-    """A chunk on its way: ordered; read; decoded; its window open from L on; judged when H has
-    passed and its turn has come.
+    """A chunk in flight: ordered; read; decoded; its window open from L on.
 
-    ``covered``: the tables newly in the publication that its fence, if it has one, serves.
-    ``before``: the heartbeat that was written after its marks, once they are ``written``.
+    It is judged when H has passed and its turn has come. ``covered``: the tables newly in the
+    publication that its fence, if it has one, serves. ``before``: the heartbeat that was written
+    after its watermarks, once they are ``written``.
     """
 
     order: ChunkOrder
@@ -50,7 +50,7 @@ class InFlightChunk:
 
 
 class Orders:
-    """The chunks under way (``readings``, oldest first), and the choice of the next."""
+    """The chunks in flight (``readings``, oldest first), and the choice of the next."""
 
     def __init__(
         self, state: CoreState, unseen: UnseenTransactions, token: Callable[[], str]
@@ -66,11 +66,11 @@ class Orders:
         self._held: dict[str, float] = {}
 
     def next(self, *, now: float) -> ChunkOrder | None:
-        """The next chunk to read, at ``now`` (monotonic seconds).
+        """Return the next chunk to read, at ``now`` (monotonic seconds).
 
-        Nothing is ordered behind a fence, which decides whether the next chunk needs one. When as
-        many dumps are under way as may be, the one that is due next waits for its turn, and what
-        ranks behind it waits too: so a repair comes in at the next chunk. For the same reason
+        Nothing is ordered behind a fence, which decides whether the next chunk needs one. When the
+        limit of concurrent dumps is reached, the one that is due next waits for its turn, and so
+        does everything that ranks behind it: so a repair gets the next chunk. For the same reason
         nothing is read ahead of a table that a dump which ranks higher waits for.
         """
         if any(one.order.fence for one in self.readings):
@@ -101,30 +101,33 @@ class Orders:
 
     @property
     def windows(self) -> list[ChunkWindow]:
-        """Those that are open."""
+        """The open windows."""
         return [one.window for one in self.readings if one.window is not None]
 
     @property
     def unmarked(self) -> frozenset[str]:
-        """The chunks under way whose low marks have not come."""
+        """The chunks in flight whose low watermarks have not come."""
         return frozenset(one.order.token for one in self.readings if one.window is None)
 
     def find(self, token: str) -> InFlightChunk | None:
         return next((one for one in self.readings if one.order.token == token), None)
 
     def end(self, reading: InFlightChunk) -> None:
-        """``reading`` is over."""
+        """Remove ``reading``, which is over."""
         self.readings.remove(reading)
 
     def ready(self) -> Iterator[InFlightChunk]:
-        """The chunks whose turn has come, or will never come; each is ended."""
+        """Yield the chunks whose turn has come, or will never come; each is ended."""
         while (reading := self._first_ready()) is not None:
             self.end(reading)
             yield reading
 
     def pause(self, request_id: str, now: float) -> None:
-        """A chunk of the request ended: the next one comes after the pause that its asker wants,
-        which a command may change meanwhile."""
+        """Note that a chunk of the request ended.
+
+        The next one comes after the pause that its client wants, which a command may change in the
+        meantime.
+        """
         self._read_at[request_id] = now
 
     def hold(self, table: str, until: float) -> None:
@@ -135,31 +138,34 @@ class Orders:
         self._held.pop(table, None)
 
     def redo(self) -> None:
-        """A chunk must be read again; after some of these it is read behind a fence."""
+        """Note that a chunk must be read again; after some of these it is read behind a fence."""
         self._redos += 1
 
     def emitted(self) -> None:
         self._redos = 0
 
     def joined(self, table: str) -> None:
-        """``table`` joined the publication: transactions older than that are never streamed, so
-        its first chunk waits until they have ended. One fence serves all that joined before it."""
+        """Note that ``table`` joined the publication.
+
+        Transactions older than that are never streamed, so its first chunk waits until they have
+        ended. One fence serves all that joined before it.
+        """
         self._fresh.add(table)
 
     def fenced(self, reading: InFlightChunk) -> None:
-        """The fence of ``reading`` has been passed."""
+        """Note that the fence of ``reading`` has been passed."""
         self._fresh -= reading.covered
 
     def unfenced(self, table: str) -> bool:
-        """Whether ``table`` still needs a fence."""
+        """Return whether ``table`` still needs a fence."""
         return table in self._fresh
 
     def delay_s(self, request_id: str) -> float:
-        """The pause that its asker wants between two chunks."""
+        """Return the pause that its client wants between two chunks."""
         return self._state.requests.delay_s(request_id, self._state.limits.delay_ms)
 
     def _dumps_being_read(self) -> int:
-        """Dumps of which a chunk is under way, and the last one has not been read."""
+        """Count the dumps with a chunk in flight, whose last one has not been read."""
         newest = {(one.order.request_id, one.order.table): one for one in self.readings}
         return sum(one.read is None or not one.read.complete for one in newest.values())
 
@@ -170,8 +176,11 @@ class Orders:
         return held or (read_at is not None and read_at + self.delay_s(request_id) > now)
 
     def _is_copied(self, item: OpenRequest, dump: TableDump) -> bool:
-        """Whether another dump copies a table without a key: what copies hold is distinguished by
-        where it stands in the log alone, so one ends before the next one begins."""
+        """Return whether another dump copies a table without a key.
+
+        Only the place in the log distinguishes what copies hold, so one ends before the next one
+        begins.
+        """
         return (
             dump.first_low_seq is None
             and self._state.keyless(dump.table)
@@ -196,7 +205,7 @@ class Orders:
         return None
 
     def _chain(self, request_id: str, dump: TableDump) -> list[InFlightChunk]:
-        """The chunks under way of a dump, each behind the one before it."""
+        """Return the chunks in flight of a dump, each behind the one before it."""
         rest = [
             one
             for one in self.readings
@@ -220,11 +229,14 @@ class Orders:
             behind = read.last_key
 
     def _read_ahead(self, item: OpenRequest, dump: TableDump) -> InFlightChunk | None:
-        """The chunk behind those under way: nothing where a pause is wanted, or a list of keys is
-        read, of which it is not known before how far a chunk comes."""
+        """Return a new chunk behind those in flight, if one may be read ahead.
+
+        None where a pause is wanted, or a list of keys is read: how far such a chunk comes is not
+        known before.
+        """
         chain = self._chain(item.request.request_id, dump)
         if not chain:
-            return self._make(item, dump)  # What is under way began elsewhere, and is dropped.
+            return self._make(item, dump)  # What is in flight began elsewhere, and is dropped.
         last = chain[-1]
         ends = last.read is None or last.read.complete or last.order.keys is not None
         if (
@@ -274,16 +286,21 @@ class Orders:
 
 
 def stale(order: ChunkOrder, dump: TableDump, behind: tuple[str, ...] | None = None) -> bool:
-    """Whether the chunk does not follow what was emitted (or the key ``behind``): the one before it
-    is to be read again, or the dump restarted."""
+    """Return whether the chunk does not follow what was emitted (or the key ``behind``).
+
+    Then the one before it is to be read again, or the dump was restarted.
+    """
     if order.keys is not None:
         return False
     return dump.phase == "keys" or order.after_key != (behind or dump.last_key)
 
 
 def outlived(reading: InFlightChunk, dump: TableDump) -> bool:
-    """Whether the chunk's window was opened before the dump (re)started: though it may follow what
-    was emitted again, events of its window that its rows left to the log lie behind the floor."""
+    """Return whether the chunk's window was opened before the dump (re)started.
+
+    Though it may follow what was emitted again, events of its window that its rows left to the log
+    lie below the delete-before sequence.
+    """
     window, order = reading.window, reading.order
     parts = order.keyless or order.verify or order.keys or order.time or order.key_range
     if window is None or dump.first_low_seq is None or parts:

@@ -1,4 +1,4 @@
-"""How dumps get on: how fast, what holds them up, and when they are tried again."""
+"""Tracks the progress of dumps: rates, obstacles, and times of retries."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tideline_capture.core.snapshots.orders import Orders
 from tideline_capture.core.state import CoreState
 
 RETRY_DELAY_S = 1.0
-"""Between a chunk that could not be read (a lock, a fence) and the table's next try; other tables
-go on meanwhile."""
+"""The delay between a chunk that could not be read (a lock, a fence) and the table's next try;
+other tables continue in the meantime."""
 ANEW_DELAY_MAX_S = 60.0
-"""A copy that must begin again and again waits longer each time, up to this."""
+"""The longest delay of a copy that must restart again and again; it grows up to this."""
 RATE_CHUNKS_MAX = 20
 RATE_WINDOW_S = 120.0
 
 
 class DumpPace:
-    """Keeps what is known of the way on of dumps. Times are monotonic seconds."""
+    """Tracks the progress of dumps. Times are monotonic seconds."""
 
     def __init__(self, state: CoreState, orders: Orders) -> None:
         self._state = state
@@ -30,30 +30,30 @@ class DumpPace:
         self._rates = Rates()
 
     def held_up(self, table: str, reason: str) -> None:
-        """Chunks of ``table`` cannot be read, or not be used, for now."""
+        """Note that chunks of ``table`` cannot be read, or not be used, for now."""
         self._trouble[table] = reason
 
     def goes_on(self, table: str) -> None:
         self._trouble.pop(table, None)
 
     def anew_after_s(self, table: str) -> float:
-        """How long a copy that restarts waits before that: longer each time, until one ends."""
+        """Return the delay before a copy restarts: longer each time, until one ends."""
         tries = self._anew.get(table, 0)
         self._anew[table] = tries + 1
         return min(ANEW_DELAY_MAX_S, RETRY_DELAY_S * 2.0 ** min(tries, 16))
 
     def note(self, order: ChunkOrder, rows: int, *, now: float) -> None:
-        """A chunk of ``rows`` was emitted."""
+        """Note that a chunk of ``rows`` was emitted."""
         self._rates.note(order.request_id, order.table, rows, now=now)
 
     def ended(self, order: ChunkOrder) -> None:
-        """A dump ended, with its last chunk."""
+        """Note that a dump ended, with its last chunk."""
         self._anew.pop(order.table, None)
         if order.request_id not in self._state.requests:
             self._rates.forget(order.request_id)
 
     def circumstances(self, item: OpenRequest, *, now: float) -> Circumstances:
-        """What an open request is held up by, and how fast its tables get on."""
+        """Return what holds an open request up, and its tables' rates."""
         readings, request_id = self._orders.readings, item.request.request_id
         waits = {one.order.table: one.waiting for one in readings if one.waiting is not None}
         rates = {
@@ -77,18 +77,20 @@ class Rates:
         """(when, rows) of the last chunks."""
 
     def note(self, request_id: str, table: str, rows: int, *, now: float) -> None:
-        """A chunk of ``rows`` was emitted."""
+        """Note that a chunk of ``rows`` was emitted."""
         recent = self._recent.setdefault((request_id, table), deque(maxlen=RATE_CHUNKS_MAX))
         recent.append((now, rows))
 
     def forget(self, request_id: str) -> None:
-        """The request ended."""
+        """Forget a request that ended."""
         for key in [key for key in self._recent if key[0] == request_id]:
             del self._recent[key]
 
     def of(self, request_id: str, table: str, *, now: float) -> float | None:
-        """The rate over the last chunks, None before there are two of them. A dump that stands
-        still slows down in this figure too."""
+        """Return the rate over the last chunks, None before there are two of them.
+
+        It also falls while a dump makes no progress.
+        """
         recent = self._recent.get((request_id, table), ())
         chunks = [one for one in recent if now - one[0] < RATE_WINDOW_S]
         if len(chunks) < 2:

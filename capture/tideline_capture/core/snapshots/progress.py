@@ -1,4 +1,4 @@
-"""Appends the rows of a chunk that counts to the open segment, and advances its dump."""
+"""Appends the rows of a valid chunk to the open segment, and advances its dump."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tideline_capture.core.state import CATALOG, VALUE, CoreState
 
 
 class DumpProgress:
-    """Moves dumps on, chunk by chunk."""
+    """Advances dumps, chunk by chunk."""
 
     def __init__(self, state: CoreState) -> None:
         self._state = state
         self._begun_with: dict[tuple[str, str], str] = {}
 
     def columns_followed(self, facts: TableFacts) -> None:
-        """It is known which columns a table had before these: what dumps began with is that too."""
+        """Note which columns a table had before, also in the identities that dumps began with."""
         for (request_id, table), catalog in self._begun_with.items():
             if table == facts.table:
                 identity = CatalogIdentity.parse(catalog).with_columns_of(facts.identity)
                 self._begun_with[request_id, table] = identity.text
 
     def fits(self, order: ChunkOrder, chunk: Chunk, dump: TableDump) -> Deciding[bool]:
-        """Whether the chunk belongs to the dump as it was begun; if not, what follows is done."""
+        """Return whether the chunk belongs to the dump as it was begun; if not, do what follows."""
         state, facts, table = self._state, chunk.facts, order.table
         if facts.problem is not None or facts.schema is None:
             yield Unfit(table, facts.problem or "it has no schema", facts.hint, CATALOG)
@@ -47,12 +47,12 @@ class DumpProgress:
             state.fail_table(table, "the table is parked")
             return False
         yield SchemaRead(facts.schema, facts)
-        # Adopting can have restarted this dump: its low mark was before the schema event.
+        # Adopting can have restarted this dump: its low watermark was before the schema event.
         now = state.requests.dump(order.request_id, table)
         return now is not None and now.first_low_seq is not None
 
     def emit(self, order: ChunkOrder, window: ChunkWindow, chunk: Chunk, mark: Mark) -> None:
-        """Mint sequences for what the window left of its rows, and add them to the segment."""
+        """Mint sequences for the rows that the window left, and add them to the segment."""
         schema = self._state.schema(order.table)
         if schema is None:
             raise InvariantBroken(f"a chunk of {order.table}, which has no schema")
@@ -68,7 +68,7 @@ class DumpProgress:
             self._state.emit(part)
 
     def advance(self, order: ChunkOrder, chunk: Chunk, dump: TableDump) -> Deciding[bool]:
-        """``chunk`` was emitted; whether it was the dump's last."""
+        """Advance past ``chunk``, which was emitted; return whether it was the dump's last."""
         asked = chunk.batch.num_rows if order.keys is None else chunk.keys_read
         if order.boundary_only and not chunk.complete:
             asked = order.rows_max

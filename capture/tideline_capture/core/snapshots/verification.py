@@ -1,8 +1,8 @@
-"""Judges a chunk that was read to be compared, once its high mark passes.
+"""Judges a verification chunk once its high watermark passes.
 
-Such a chunk is read like a dump's, between two marks and by the same rules of visibility. But its
-rows get no sequences: they are what the source had between two sequences, which a comparison
-takes into account. So nothing here may change what the chain says of a table: a chunk that does not
+Such a chunk is read like a dump's, between two watermarks and by the same rules of visibility. But
+its rows get no sequences: they are the source's rows between two sequences, which a comparison
+takes into account. So nothing here may change the chain's state of a table: a chunk that does not
 fit ends its request or is read again, and never parks, proves or dumps a table.
 """
 
@@ -20,13 +20,15 @@ from tideline_capture.core.segment import CheckRows
 from tideline_capture.core.state import CoreState
 
 SCHEMA_TRIES_MAX = 60
-"""How often a chunk is read again because the log has not shown yet the columns that it has."""
+"""Limit of rereads of a chunk while the log has not yet shown its columns."""
 _ALL = 100
 
 
 def sampled(request: DumpRequest, table: str, after_key: tuple[str, ...] | None) -> bool:
-    """Whether the rows of the chunk behind ``after_key`` are to be read: decided by the request's
-    id and the chunk's beginning alone, so that a successor decides alike."""
+    """Return whether the rows of the chunk behind ``after_key`` are to be read.
+
+    Decided by the request's id and the chunk's beginning alone, so that a successor decides alike.
+    """
     if request.sample_percent is None:
         return True
     text = "\0".join([request.request_id, table, *(after_key or ())])
@@ -34,15 +36,17 @@ def sampled(request: DumpRequest, table: str, after_key: tuple[str, ...] | None)
 
 
 class ChunkVerification:
-    """Judges chunks that were read to verify, and hands their rows on."""
+    """Judges verification chunks, and hands their rows on."""
 
     def __init__(self, state: CoreState) -> None:
         self._state = state
         self._waits: dict[tuple[str, str], int] = {}
 
     def fits(self, order: ChunkOrder, chunk: Chunk, dump: TableDump) -> bool | None:
-        """Whether the chunk can be compared. None: it is to be read again; False: what follows is
-        done."""
+        """Return whether the chunk can be compared.
+
+        None: it is to be read again; False: what follows is done.
+        """
         facts, table = chunk.facts, order.table
         reason = facts.problem
         if reason is None and facts.schema is None:
@@ -72,7 +76,7 @@ class ChunkVerification:
         return False
 
     def keep(self, order: ChunkOrder, low_seq: int, chunk: Chunk, dump: TableDump) -> None:
-        """Hand the chunk's rows to the segment that is being filled."""
+        """Hand the chunk's rows to the open segment."""
         schema = self._state.schema(order.table)
         if schema is None:
             raise InvariantBroken(f"a chunk of {order.table}, which has no schema")

@@ -1,13 +1,13 @@
-"""The window of a chunk: what the log says of a table between the marks L and H.
+"""The window of a chunk: the log's events of a table between the watermarks L and H.
 
 Between L and H the log's events win over the chunk's rows: their keys, old and new, are collected,
 and at H the chunk's other rows are emitted. One thing a dropped row may still give: a column whose
 value no event supplied (unchanged TOAST). Such a row is emitted at H as a *partial* row that
-carries just those columns, if the key is live at H, did not move, and no event since L supplied
-the column.
+carries just those columns, if the key is live at H, did not move, and no event since L supplied the
+column.
 
-Keys are compared by the source's own text of them. That is exact here, because an event carries
-the very text of the row version it replaced.
+Keys are compared by the source's own text of them. That is exact here, because an event carries the
+very text of the row version it replaced.
 """
 
 from __future__ import annotations
@@ -24,17 +24,20 @@ from tideline_capture.core.snapshots.copies import Pulse
 from tideline_capture.core.state import CoreState
 
 ROWS_MAX = 500_000
-"""Changes of its table that a window keeps the keys of; with more (one huge transaction, whose
-commit lies between the marks) the chunk is read again after them."""
+"""Limit of the changes of its table whose keys a window keeps. With more (one huge transaction,
+whose commit lies between the watermarks) the chunk is read again after them."""
 _BEFORE = "_tl_before_"
 _UNCHANGED = "_tl_unchanged"
 
 
 @dataclass(slots=True)
 class ChunkWindow:
-    """Open from L to H. ``disturbed`` says why the chunk must be read again, if it must.
-    ``passed``: the number of each lane's last pulse. ``catalogs``: what the table was, by the last
-    looks at the catalog before L."""
+    """A window, open from L to H.
+
+    ``disturbed`` says why the chunk must be read again, if it must. ``passed``: the number of each
+    lane's last probe. ``catalogs``: the table's identities, by the last looks at the catalog before
+    L.
+    """
 
     order: ChunkOrder
     unseen: Int64Array
@@ -51,7 +54,7 @@ class ChunkWindow:
             return
         if self.order.keyless and self.order.after_key is not None:
             return  # It is read from a snapshot whose place is known.
-        if self.order.verify:  # Who compares knows of every key what the log says of it since L.
+        if self.order.verify:  # A comparison needs the log's events of every key since L.
             return
         self.rows += rows.batch.num_rows
         if self.rows > ROWS_MAX:
@@ -61,7 +64,10 @@ class ChunkWindow:
             self.events.append(_keys_only(rows))
 
     def pass_by(self, pulse: Pulse) -> None:
-        """The numbers of a lane ascend; where one comes again, a stranger writes to our rows."""
+        """Take a probe.
+
+        The numbers of a lane ascend; where one comes again, another user writes to our rows.
+        """
         if pulse.number <= self.passed.get(pulse.lane, 0):
             self.saw_strange_mark()
             return
@@ -69,7 +75,7 @@ class ChunkWindow:
         self.pulses.append(pulse)
 
     def saw_strange_mark(self) -> None:
-        """What a snapshot shows of our rows may be of another session then."""
+        """Note a watermark of another session: a snapshot may show that instead of our probes."""
         if self.pulses:
             self.disturbed = "somebody else writes to the table of marks"
 
@@ -79,14 +85,12 @@ class ChunkWindow:
 
 
 class ChunkCatalogs:
-    """What chunks saw of their tables last: whether a table changed in a chunk's window without a
-    word in the log.
+    """The tables' identities that chunks saw last, to find changes without an event in a window.
 
     A change of the catalog can change rows that no event reports (PostgreSQL's ALTER TABLE, which
-    does not stand in its log). What a chunk read is then newer than such a change, and the rows
-    that the log had in its window may be older: the chunk, which leaves these rows out because the
-    log knows better, must be read again. That a change came before the low mark is known from an
-    earlier look.
+    is not in its log). A chunk is then newer than such a change, and the rows that the log had in
+    its window may be older: the chunk, which leaves these rows out because the log's are newer,
+    must be read again. An earlier look shows that a change came before the low watermark.
     """
 
     def __init__(self, state: CoreState) -> None:
@@ -94,29 +98,34 @@ class ChunkCatalogs:
         self._seen: dict[str, str] = {}
 
     def of(self, table: str) -> frozenset[str]:
-        """What the table was at the last looks, of a chunk and of a round, that lie before this
-        place of the log."""
+        """Return the table's identities at the last looks before this place of the log.
+
+        One is of a chunk, the other of a round.
+        """
         state = self._state.tables.get(table)
         looks = (self._seen.get(table), state.catalog if state is not None else None)
         return frozenset(look for look in looks if look is not None)
 
     def differs(self, window: ChunkWindow, facts: TableFacts) -> bool:
-        """Whether rows of the window may be older than a change that the chunk saw."""
+        """Return whether rows of the window may be older than a change that the chunk saw."""
         self._seen[facts.table] = facts.catalog
         return bool(window.events) and facts.catalog not in window.catalogs
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A chunk's rows, divided: ``whole`` are emitted as they are; each of ``partial`` is
-    (row index, columns it does not carry)."""
+    """A chunk's rows, divided.
+
+    ``whole`` are emitted as they are; each of ``partial`` is (row index, columns it does not
+    carry).
+    """
 
     whole: pa.BooleanArray
     partial: tuple[tuple[int, tuple[str, ...]], ...]
 
 
 def settle(window: ChunkWindow, schema: TableSchema, chunk: pa.RecordBatch) -> Settled:
-    """Divide ``chunk``'s rows by what the window's events say of their keys."""
+    """Divide ``chunk``'s rows by the window's events of their keys."""
     touched = _touched_keys(window.events, schema.key)
     if touched is None or not chunk.num_rows:
         return Settled(pa.array([True] * chunk.num_rows, pa.bool_()), ())
@@ -135,7 +144,7 @@ def settle(window: ChunkWindow, schema: TableSchema, chunk: pa.RecordBatch) -> S
 
 
 def untouched(window: ChunkWindow, schema: TableSchema, keys: pa.RecordBatch) -> pa.RecordBatch:
-    """Those rows of ``keys`` (key columns) that no event of the window named."""
+    """Return those rows of ``keys`` (key columns) that no event of the window named."""
     touched = _touched_keys(window.events, schema.key)
     if touched is None or not keys.num_rows:
         return keys
@@ -143,7 +152,7 @@ def untouched(window: ChunkWindow, schema: TableSchema, keys: pa.RecordBatch) ->
 
 
 def key_text(batch: pa.RecordBatch, key: Sequence[str], prefix: str = "") -> pa.Array:
-    """One text per row that is equal exactly when all key columns are."""
+    """Return one text per row that is equal exactly when all key columns are."""
     columns = [_as_text(batch.column(prefix + name)) for name in key]
     if len(columns) == 1:
         return columns[0]
@@ -153,7 +162,8 @@ def key_text(batch: pa.RecordBatch, key: Sequence[str], prefix: str = "") -> pa.
 
 
 def moved_incomplete(rows: Rows) -> list[tuple[str, ...]]:
-    """The new keys, as text that the source reads, of rows that moved without all their values."""
+    """Return the new keys, as text that the source reads, of rows that moved without all their
+    values."""
     if not rows.before_rows or not rows.unchanged_rows:
         return []
     key = rows.schema.key
@@ -164,7 +174,7 @@ def moved_incomplete(rows: Rows) -> list[tuple[str, ...]]:
 
 
 def _keys_only(rows: Rows) -> Rows:
-    """What `settle` needs of ``rows``, so that a window does not hold a huge transaction."""
+    """Reduce ``rows`` to what `settle` needs, so that a window does not hold a huge transaction."""
     if not rows.schema.key:
         return replace(rows, batch=rows.batch.select(["_tl_seq", "_tl_tx"]))
     wanted = {"_tl_op", _UNCHANGED, *rows.schema.key}
@@ -198,13 +208,13 @@ def _touched_keys(events: list[Rows], key: tuple[str, ...]) -> pa.Array | None:
 
 
 def _before_keys(batch: pa.RecordBatch, key: tuple[str, ...]) -> pa.Array:
-    """The old keys of rows that moved; other rows are left out."""
+    """Return the old keys of rows that moved; other rows are left out."""
     moved = batch.filter(pc.is_valid(batch.column(_BEFORE + key[0])))
     return key_text(moved, key, _BEFORE)
 
 
 def _supplied_gaps(events: list[Rows], schema: TableSchema) -> dict[str, frozenset[str]]:
-    """Per live, unmoved key: the columns that no event of the window supplied.
+    """Return per live, unmoved key the columns that no event of the window supplied.
 
     Only events with unsupplied columns matter, so windows without any cost nothing.
     """

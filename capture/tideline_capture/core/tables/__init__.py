@@ -1,1 +1,1 @@
-"""What is captured: table states, schemas, conditions, and the rounds over the catalog."""
+"""Captured tables: their states, schemas, conditions, and the rounds over the catalog."""

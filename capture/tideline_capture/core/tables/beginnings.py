@@ -1,9 +1,9 @@
-"""Where the capture of tables begins: at a statement of the log, or at a look at the catalog.
+"""Begins the capture of tables, at a statement of the log or at a look at the catalog.
 
-A log that has DDL says itself when a table is made, and holds all of its rows from there on. They
-are taken from the first one on, with the columns that the log describes; the next look at the
-catalog only adds to that. A table that was made there, and so was empty, lacks nothing: it needs
-no dump. Of any other one rows may be there from before.
+A log that has DDL shows when a table is made, and holds all of its rows from there on. They are
+taken from the first one on, with the columns that the log describes; the next look at the catalog
+only adds to that. A table that was made there, and so was empty, lacks nothing: it needs no dump.
+Any other table may have rows from before.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Beginnings:
         self._notes = notes
 
     def stated(self, seen: StatementSeen) -> None:
-        """A statement of the log was carried out: which names are those of other tables now."""
+        """Take a DDL statement of the log: note which names are those of other tables now."""
         ended = {name.lower() for name in seen.ended}
         schema = None if seen.schema is None else seen.schema.lower()
         for name in list(self._state.begun):
@@ -44,8 +44,11 @@ class Beginnings:
                 self._state.begin(one.table, self._from(one))
 
     def described(self, seen: SchemaSeen) -> Effects:
-        """The log describes a table that is not captured. One that has begun in the log is taken
-        from here on, and so is one that the catalog was asked for and has just so."""
+        """Take the log's description of a table that is not captured.
+
+        One that has begun in the log is taken from here on, and so is one that the settings begin,
+        if the catalog shows just these columns.
+        """
         table = seen.schema.table
         state = self._state.tables.get(table)
         if not self._is_awaited(table):
@@ -60,8 +63,10 @@ class Beginnings:
             yield from self._begin(seen, begun)
 
     def first_seen(self, table: str) -> bool:
-        """A look at the catalog has a table that nothing was known of, and whose schema is in force
-        now; whether it is to be dumped."""
+        """Note a table that the catalog shows first, with its schema now in force.
+
+        Returns whether it is to be dumped.
+        """
         state = self._state
         begun = state.begun.get(table) or self.here()
         state.forget_begun(table)
@@ -74,11 +79,11 @@ class Beginnings:
         return state.limits.initial_dump and not begun.created
 
     def here(self) -> CapturedFrom:
-        """A beginning at this place of the log, a mark that carries the source's clock."""
+        """Return a beginning here in the log, at a watermark that carries the source's clock."""
         return CapturedFrom(self._state.next_seq, self._state.clock.time_us)
 
     def _is_awaited(self, table: str) -> bool:
-        """Whether nothing of the table is captured, and nothing but its absence was the cause."""
+        """Return whether nothing of the table is captured, only because it was absent."""
         state = self._state.tables.get(table)
         return state is None or state.gone or (state.cause is not None and state.schema is None)
 
@@ -98,7 +103,8 @@ class Beginnings:
             yield SnapshotWanted((table,), SnapshotReason.INITIAL)
 
     def _come_back(self, table: str, begun: CapturedFrom) -> Effects:
-        """What was gone is made again: another table, whose target restarts."""
+        """Restart a table that was gone and is made again: it is another table, with a new
+        target."""
         self._state.forget_begun(table)
         yield Joined(table)
         yield from self._conditions.unpark(table, begun)

@@ -1,8 +1,8 @@
 """Blocked tables: the target cannot take the table's schema, and only a dump restarts it.
 
 Restarting a target throws its rows away, which must never come by surprise. So a dump does it only
-if it was asked for after the change came: by a user, or by the worker where the settings say that
-such changes are to be applied. Other dumps end as what they were asked for.
+if it was requested after the change came: by a user, or by the worker where the settings say that
+such changes are to be applied. Other dumps end as what they were requested for.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class Blocks:
         self._tables = tables
 
     def block(self, table: str, seq: int, reason: str, by: tuple[StepKind, ...]) -> Effects:
-        """The target cannot pass the schema event at ``seq``, for steps of the kinds ``by``."""
+        """Block ``table``: the target cannot pass the schema event at ``seq``, for steps ``by``."""
         self._tables.block(table, since=seq, reason=reason, by=by)
         self._settle_open(table)
         self._state.end()
         yield from self.restart(table)
 
     def restart(self, table: str) -> Effects:
-        """Ask for the dump that a blocked table waits for, where the settings say so."""
+        """Request the dump that a blocked table waits for, where the settings say so."""
         state = self._state.tables[table]
         if state.condition is not TableCondition.BLOCKED or state.cause is not None:
             return
@@ -55,14 +55,16 @@ class Blocks:
             yield SnapshotWanted((table,), SnapshotReason.RESTART)
 
     def cancelled(self, request_id: str, tables: Iterable[str]) -> None:
-        """Note that a request was cancelled that dumped ``tables``. If it was to restart their
-        targets, these are to be left as they are, whatever the settings say: until the next change,
-        they stay blocked until a user asks for a dump."""
+        """Note that a request was cancelled that dumped ``tables``.
+
+        If it was to restart their targets, these are to be left as they are, whatever the settings
+        say: until the next change, they stay blocked until a user requests a dump.
+        """
         for table in tables if reason_of(request_id) is SnapshotReason.RESTART else ():
             self._state.change_table(table, left_blocked=True)
 
     def begin_again(self, table: str, reason: str) -> Effects:
-        """Another table has taken the place of one that was gone: its target restarts."""
+        """Restart the target of a table that has taken the place of one that was gone."""
         form = self._state.tables[table].schema or ""
         verdict = Verdict.INCOMPATIBLE.value
         seq = self._state.mint()
@@ -70,16 +72,19 @@ class Blocks:
         yield from self.block(table, seq, reason, ())
 
     def _follows(self, table: str, state: TableState) -> bool:
-        """Whether the settings say to restart its target for all that it cannot take."""
+        """Return whether the settings allow its target's restart for all steps that it cannot
+        take."""
         limits = self._state.limits
         if not state.blocked_by:
             return limits.dump_unproven
         return all(limits.applies(table, kind) for kind in state.blocked_by)
 
     def _settle_open(self, table: str) -> None:
-        """Settle the open dumps of a table that was just blocked: those that restart its target
-        begin again, those of the worker's own that were to prove it, or to restart it for an
-        earlier change, end; others go on, and restart nothing."""
+        """Settle the open dumps of a table that was just blocked.
+
+        Those that restart its target begin again. Those of the worker's own that were to prove it,
+        or to restart it for an earlier change, end. Others continue, and restart nothing.
+        """
         state = self._state.tables[table]
         for item in self._state.requests.open:
             for dump in item.dumps:
@@ -94,8 +99,10 @@ class Blocks:
 
 
 def unblocks(item: OpenRequest, state: TableState) -> bool:
-    """Whether the end of a dump of the whole of a blocked table restarts its target. Before the
-    first dump has ended there is nothing to lose."""
+    """Return whether the end of a dump of the whole of a blocked table restarts its target.
+
+    Before the first dump has ended there is nothing to lose.
+    """
     if item.request.why in _PROVING:
         return False
     if item.request.why is SnapshotReason.INITIAL and state.complete_seq is None:
@@ -105,10 +112,10 @@ def unblocks(item: OpenRequest, state: TableState) -> bool:
 
 
 def parted_by(steps: tuple[ColumnStep, ...]) -> tuple[StepKind, ...]:
-    """The kinds of ``steps`` that no target can take."""
+    """Return the kinds of ``steps`` that no target can take."""
     return tuple(kind for kind in PARTING if any(step.kind is kind for step in steps))
 
 
 def _last(state: TableState) -> int | None:
-    """The last change that the target cannot pass."""
+    """Return the last change that the target cannot pass."""
     return state.since_seq if state.blocked_seq is None else state.blocked_seq

@@ -1,9 +1,9 @@
-"""Rounds over the source's catalog: new tables, lost ones, and changes that no row event reports.
+"""Catalog rounds: find new tables, lost ones, and changes that no row event reports.
 
-A round reads the catalog between two of our marks, C and B. Tables whose schema the log changed,
-that it truncated, or that a statement in it named, between those marks are left for the next round:
-what was read may be older or newer than what the log says. So are tables that a transaction changed
-whose commit the log had before C, but which was not visible yet to the round.
+A round reads the catalog between two of our watermarks, C and B. Tables whose schema the log
+changed, that it truncated, or that a statement in it named, between those watermarks are left for
+the next round: what was read may be older or newer than the log. So are tables that a transaction
+changed whose commit the log had before C, but which was not visible yet to the round.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class SeenRounds:
         notes: LogNotes,
     ) -> None:
         self.seen_token: str | None = None
-        """The token of the newest mark B that came back through the log."""
+        """The token of the newest watermark B that came back through the log."""
         self.counted = 0
-        """Rounds of this worker whose marks came through the log."""
+        """Rounds of this worker whose watermarks came through the log."""
         self.caught_up = False
-        """Whether the newest round left no table for the next one."""
+        """True if the newest round left no table for the next one."""
         self._state = state
         self._tables = tables
         self._conditions = conditions
@@ -53,7 +53,7 @@ class SeenRounds:
         self._rounds: dict[str, CatalogRound] = {}
 
     def on_round(self, observed: CatalogRound) -> None:
-        """A round's result; it counts when its mark B comes through the log.
+        """Take a round's result; it counts when its watermark B comes through the log.
 
         While the log is far behind, the rounds that come through first are kept.
         """
@@ -62,7 +62,7 @@ class SeenRounds:
 
     def on_low(self, mark: Mark) -> None:
         if mark.token <= self._newest:
-            return  # A copy of the mark: what it would forget has moved since the round began.
+            return  # A copy of the watermark: what it would forget has moved since the round began.
         self._low = self._newest = mark.token
         self._notes.begin_round()
 
@@ -70,7 +70,7 @@ class SeenRounds:
         self.seen_token = mark.token
         self.caught_up = False
         observed = self._take_round(mark.token)
-        # A worker before us may have left the marks of its rounds in the log.
+        # A worker before us may have left the watermarks of its rounds in the log.
         self.counted += observed is not None
         if observed is None or mark.token != self._low:
             return
@@ -90,14 +90,15 @@ class SeenRounds:
         yield from self._miss({facts.table for facts in observed.tables})
 
     def _take_round(self, token: str) -> CatalogRound | None:
-        """The round of ``token``; those before it are dropped, for their marks have passed."""
+        """Return the round of ``token``; those before it are dropped, for their watermarks have
+        passed."""
         if token in self._rounds:
             while (first := next(iter(self._rounds))) != token:
                 del self._rounds[first]
         return self._rounds.pop(token, None)
 
     def _compare(self, facts: TableFacts) -> Deciding[bool]:
-        """Bring the table's state up to the catalog; whether an initial dump is due."""
+        """Bring the table's state up to the catalog; return whether an initial dump is due."""
         table = facts.table
         if facts.problem is not None or facts.schema is None:
             reason = facts.problem or "it has no columns"
@@ -133,7 +134,7 @@ class SeenRounds:
         )
 
     def _settle(self, facts: TableFacts, reason: str | None) -> Effects:
-        """Adopt what the catalog says; ``reason``: why rows may differ all the same."""
+        """Adopt the catalog's facts; ``reason``: why rows may differ all the same."""
         table = facts.table
         if facts.schema is not None:
             yield from self._conditions.adopt(facts.schema, facts)
@@ -145,14 +146,14 @@ class SeenRounds:
         self._notes.found_equal(table, self._state.last_seq)
 
     def _first_seen(self, facts: TableFacts) -> Deciding[bool]:
-        """A table seen for the first time; whether it is to be dumped."""
+        """Take a table seen for the first time; return whether it is to be dumped."""
         yield Joined(facts.table)
         self._state.set_table(facts.table, TableState())
         yield from self._settle(facts, None)
         return self._beginnings.first_seen(facts.table)
 
     def _return(self, facts: TableFacts, state: TableState) -> Effects:
-        """A parked table that can be captured again: a dump makes up for what was missed."""
+        """Capture a parked table again; a dump makes up for what was missed."""
         table, since = facts.table, state.since_seq
         yield Joined(table)
         yield from self._conditions.unpark(table, self._beginnings.here())
@@ -165,8 +166,10 @@ class SeenRounds:
         yield from self._conditions.doubt(table, since=since, reason=reason)
 
     def _miss(self, present: set[str]) -> Effects:
-        """A table that is not there may be in the middle of an ALTER: it is gone if two rounds in a
-        row do not find it."""
+        """Mark tables as gone that two rounds in a row do not find.
+
+        After one round, such a table may be in the middle of an ALTER.
+        """
         self._notes.listed(present)
         absent = (self._state.tables.keys() | self._state.begun.keys()) - present
         again, self._missed = absent & self._missed, absent

@@ -1,6 +1,6 @@
-"""A table's schema in force, and whether it is captured, proven, parked.
+"""Changes a table's schema in force, and whether it is captured, proven, parked.
 
-Every step mints or states what a successor must know, in the segment that is being filled.
+Every step mints or records what a successor must know, in the open segment.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Conditions:
         self._notes = notes
 
     def describe(self, description: Description | None) -> None:
-        """Note what the catalog says of a table's comments and NOT NULL, if it was asked."""
+        """Note the catalog's comments and NOT NULL of a table, if it was read."""
         if description is not None and self._tables.describe(description):
             self._state.describe(description)
 
@@ -51,14 +51,14 @@ class Conditions:
     ) -> Deciding[Adopted | None]:
         """Mint the schema event that ``schema`` calls for, and do what its verdict demands.
 
-        ``facts``: what the catalog said of just this schema, if it was asked.
+        ``facts``: the catalog's view of just this schema, if it was read.
         """
         table, keyless = schema.table, self._state.keyless(schema.table)
         adopted = self._tables.adopt(schema, facts)
         if adopted is None:
             return None
         if keyless and schema.key:
-            self._state.requests.restart(table)  # Where a copy stands is no key.
+            self._state.requests.restart(table)  # A copy's place is no key.
         seq = self._state.mint()
         self._state.record(
             SchemaEvent(
@@ -85,12 +85,15 @@ class Conditions:
         return adopted
 
     def follow_up(self, tables: Iterable[str], reason: str) -> Effects:
-        """Rows of ``tables`` may have changed unseen. A dump that is under way goes on, or where
-        this happens all the time none would ever end; another one follows it."""
+        """Doubt ``tables``, whose rows may have changed unseen.
+
+        A dump in progress continues, or where this happens all the time none would ever end;
+        another one follows it.
+        """
         state, due = self._state, []
         for table in [table for table in tables if state.captures(table)]:
             if self._blocked(table) and not state.requests.dumps_all(table):
-                continue  # Whatever dump restarts its target will begin after this.
+                continue  # Any dump that restarts its target will begin after this.
             self._tables.unprove(table, since=state.last_seq, reason=reason)
             if not state.requests.awaits_dump(table):
                 due.append(table)
@@ -98,29 +101,31 @@ class Conditions:
             yield SnapshotWanted(tuple(due), _FOLLOW_UP)
 
     def unpark(self, table: str, begun: CapturedFrom) -> Effects:
-        """Capture ``table`` again, with the schema the log announced meanwhile."""
+        """Capture ``table`` again, with the schema that the log announced in the meantime."""
         self._tables.unpark(table, begun)
         if table in self.announced:
             yield from self.adopt(self.announced[table])
 
     def take_up(self, table: str) -> Effects:
-        """A dump is asked for of a table that a value had parked: capture it again."""
+        """Capture a table again that a value had parked: a dump of it is requested."""
         parked, state = self._state.tables[table], self._state
         since = parked.since_seq or state.next_seq
         yield from self.unpark(table, CapturedFrom(state.next_seq))
         self._tables.unprove(table, since=since, reason=parked.reason or "")
 
     def doubt(self, table: str, *, since: int, reason: str) -> Effects:
-        """Mark ``table`` unproven and see to it that a delete-complete dump follows."""
+        """Mark ``table`` unproven and ensure that a delete-complete dump follows."""
         self._tables.unprove(table, since=since, reason=reason)
         restarted = self._state.requests.restart(table)
         if not restarted and self._state.limits.dump_unproven and not self._blocked(table):
             yield SnapshotWanted((table,), _UNPROVEN)
 
     def cancelled(self, requests: Iterable[tuple[str, tuple[str, ...]]]) -> Effects:
-        """Dumps of these tables were cancelled, by request. One that was to prove its table,
-        besides what its asker wanted of it, is followed by one of ours; a table that never was
-        complete is left."""
+        """Follow up dumps of these tables that were cancelled, by request.
+
+        One that was also to prove its table is followed by one of ours; a table that never was
+        complete is left.
+        """
         state, tables = self._state, dict[str, None]()
         for request_id, ended in requests:
             self._blocks.cancelled(request_id, ended)
@@ -158,12 +163,14 @@ class Conditions:
         yield from self.park(table, reason=reason, hint=hint, cause=VALUE)
 
     def dumped(self, done: SnapshotDone) -> None:
-        """A delete-complete dump ended: what it proves of its table, and whether it restarts the
-        target of a blocked one."""
+        """Take the end of a delete-complete dump: it may prove its table, and unblock it.
+
+        A blocked table is unblocked if the dump restarts its target.
+        """
         table, dump, state = done.dump.table, done.dump, self._state
         low_seq = dump.first_low_seq or 0
         if done.catalog is not None:
-            # What changed before the first chunk is in the dump: no round need ask for another.
+            # What changed before the first chunk is in the dump: no round need request another.
             state.change_table(table, catalog=done.catalog)
         blocked = self._blocked(table)
         if blocked and not unblocks(done.request, state.tables[table]):

@@ -1,8 +1,8 @@
-"""What changed in a table between two looks at the source's catalog.
+"""Finds what changed in a table between two looks at the source's catalog.
 
 PostgreSQL's log has no DDL. Changes of data that no row event reports (rewrites, attached
-partitions, filled-in defaults) leave traces in the catalog only, and are found by comparing it.
-The comparison is conservative: what may be a change of data counts as one.
+partitions, filled-in defaults) leave traces in the catalog only, and are found by comparing it. The
+comparison is conservative: what may be a change of data counts as one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def drift(
     truncated: bool,
     certain: bool = False,
 ) -> str | None:
-    """Why rows may differ since ``before`` (a `TableFacts.catalog`), or None.
+    """Return why rows may differ since ``before`` (a `TableFacts.catalog`), or None.
 
     ``truncated``: the log reported a truncate in between, which explains new storage of an ordinary
-    table; a partition can have been truncated by itself, without a word in the log. ``certain``:
-    it is known what became of each column, and a schema event judges it.
+    table; a partition can have been truncated by itself, without an entry in the log. ``certain``:
+    the new place of each column is known, and a schema event judges it.
     """
     was = CatalogIdentity.parse(before)
     if was.oid != str(facts.oid):
@@ -45,13 +45,13 @@ def drift(
 
 
 def _columns(text: str) -> tuple[str, int | None]:
-    """A `TableFacts.columns_text`, taken apart."""
+    """Parse a `TableFacts.columns_text`."""
     count, digest, *last = text.split(".")
     return f"{count}.{digest}", int(last[0]) if last else None
 
 
 def stored_alike(before: str | None, facts: TableFacts) -> bool:
-    """Whether rows are stored where they were (`before`: None is not known)."""
+    """Return whether rows are stored where they were (`before`: None is not known)."""
     if before is None:
         return False
     was = CatalogIdentity.parse(before)
@@ -60,12 +60,13 @@ def stored_alike(before: str | None, facts: TableFacts) -> bool:
 
 
 def republished(before: str, facts: TableFacts) -> bool:
-    """Whether the table left the publication since ``before``, though it is in it now."""
+    """Return whether the table left the publication since ``before``, though it is in it now."""
     return CatalogIdentity.parse(before).membership != facts.membership
 
 
 def _members_changed(before: str, now: str) -> bool:
-    """Whether partitions or enum labels differ; labels that were only added change no row."""
+    """Return whether partitions or enum labels differ; labels that were only added change no
+    row."""
     old_parts, _, old_labels = before.partition("+")
     new_parts, _, new_labels = now.partition("+")
     if old_parts != new_parts:
@@ -76,7 +77,10 @@ def _members_changed(before: str, now: str) -> bool:
 def _column_drift(
     before: str, last: int | None, old: TableSchema | None, facts: TableFacts, *, alike: bool
 ) -> str | None:
-    """``last``: the highest number of a column then; ``alike``: rows are stored where they were."""
+    """Return what changed in columns.
+
+    ``last``: the highest number of a column then; ``alike``: rows are stored where they were.
+    """
     if old is None or facts.schema is None:
         return "columns changed"
     changes = difference(old, facts.schema)

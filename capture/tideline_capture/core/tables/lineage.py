@@ -1,17 +1,18 @@
-"""Which column a column was before a change of its table's schema, and what that makes of rows.
+"""Traces columns across a change of a table's schema, and judges what that does to rows.
 
-Certain of it is who has the source's word: the numbers of its columns (PostgreSQL), or statements
-of the log that were understood as a whole (MySQL, MariaDB). Else a column is taken for the one that
-had its name, what has another name for a new one, and rows that exist are not taken for proven.
+The origin of columns is certain only by the source's word: the numbers of its columns (PostgreSQL),
+or statements of the log that were understood as a whole (MySQL, MariaDB). Else a column is taken
+for the one that had its name, one with another name for a new one, and existing rows are not taken
+for proven.
 
-**Numbers.** A number is never given twice. What the catalog says was read at another moment than
-that at which the change stands in the log: it may have come after further changes, which the log
-has not shown yet. If all columns have the same names and types there and then, they may still be
-others: one may have been replaced since. But then a column that was known is gone and
-another one is new; or a number was given in between to a column that is there no longer. So the
-catalog is believed where all of its columns were known before (columns were renamed or dropped, and
-none was added), or where they are just those that were known and those with a number given since
-(columns were renamed or added, and none was dropped, or was a generated one, which is not seen).
+**Numbers.** A number is never given twice. The catalog was read at another moment than that at
+which the change stands in the log: it may include further changes, which the log has not shown yet.
+If all columns have the same names and types there and then, they may still be others: one may have
+been replaced since. But then a column that was known is gone and another one is new; or a number
+was given in between to a column that is there no longer. So the catalog is believed where all of
+its columns were known before (columns were renamed or dropped, and none was added), or where they
+are just those that were known and those with a number given since (columns were renamed or added,
+and none was dropped, or was a generated one, which is not seen).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Lineage:
     """The origin of each column of a schema, in its order.
 
     ``exact``: where types differ, values that both can hold were kept. ``unknown`` are new columns
-    of which it is not known what rows that existed hold.
+    whose values in existing rows are not known.
     """
 
     origins: Mapping[str, Origin]
@@ -54,7 +55,7 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True)
 class JudgedChange:
-    """What a change of schema is, and does to rows that exist; ``changes`` in words."""
+    """A change of schema, and its effect on existing rows; ``changes`` in words."""
 
     verdict: Verdict
     steps: tuple[ColumnStep, ...]
@@ -62,7 +63,7 @@ class JudgedChange:
 
 
 def by_name(old: TableSchema, new: TableSchema) -> Lineage:
-    """What is taken for the same column when nothing is certain."""
+    """Match columns by name, when nothing is certain."""
     known = set(old.column_names)
     origins = {name: Origin(name if name in known else None) for name in new.column_names}
     return Lineage(origins, certain=False)
@@ -71,10 +72,10 @@ def by_name(old: TableSchema, new: TableSchema) -> Lineage:
 def by_statement(
     old: TableSchema, new: TableSchema, stated: tuple[ColumnStep, ...] | None
 ) -> Lineage | None:
-    """By what statements did to the columns of ``old``; None unless ``new`` has just these.
+    """Match columns by what statements did to those of ``old``; None unless ``new`` has just these.
 
-    A statement has texts: where these became bytes by the table's own charset, it is not known
-    which ones.
+    A statement has texts: where these became bytes by the table's own charset, the bytes are not
+    known.
     """
     if stated is None:
         return None
@@ -94,9 +95,10 @@ def by_statement(
 def by_numbers(
     old: TableSchema, new: TableSchema, state: TableState, facts: TableFacts | None
 ) -> Lineage | None:
-    """By what the catalog calls the columns of ``new``; None where that leaves a doubt.
+    """Match the columns of ``new`` by the catalog's numbers; None where that leaves a doubt.
 
-    Where rows were rewritten meanwhile, the catalog has forgotten what they held in new columns.
+    Where rows were rewritten in the meantime, the catalog has forgotten what they held in new
+    columns.
     """
     before = state.numbers
     if facts is None or before is None or facts.numbers is None or facts.schema != new:
@@ -116,14 +118,14 @@ def by_numbers(
 
 
 def follows(before: ColumnNumbers, now: ColumnNumbers) -> bool:
-    """Whether ``now`` can only be what the same table's columns were when they had these names."""
+    """Return whether ``now`` must be the columns that the same table had under these names."""
     known, found = set(before.columns), set(now.columns)
     given = set(range(before.last + 1, now.last + 1))
     return before.oid == now.oid and (found <= known or found == known | given)
 
 
 def judge(old: TableSchema, new: TableSchema, lineage: Lineage) -> JudgedChange:
-    """The steps from ``old`` to ``new``, in words too, and the gravest verdict over them."""
+    """Return the steps from ``old`` to ``new``, in words too, and the gravest verdict over them."""
     kept = _kept(old, lineage)
     news = [column for column in new.columns if lineage.origins[column.name].was is None]
     now = TableSchema(new.table, tuple(c for c in new.columns if c not in news), new.key)
@@ -147,8 +149,10 @@ def judge(old: TableSchema, new: TableSchema, lineage: Lineage) -> JudgedChange:
 def _verdict(
     types: list[SchemaChange], news: list[Column], gone: list[Column], lineage: Lineage
 ) -> Verdict:
-    """A nullable column that is added without a default is neutral: rows that exist hold NULL at
-    the source too. Where nothing is certain, it is the catalog's comparison that finds a default.
+    """Judge a change.
+
+    A nullable column that is added without a default is neutral: existing rows hold NULL at the
+    source too. Where nothing is certain, the catalog's comparison finds a default.
     """
     if any(change.kind in (ChangeKind.RETYPE, ChangeKind.KEY) for change in types):
         return Verdict.INCOMPATIBLE
@@ -161,15 +165,18 @@ def _verdict(
 
 
 def _is_exact(change: SchemaChange, lineage: Lineage) -> bool:
-    """Whether values are what they were, as far as this change of a type goes."""
+    """Return whether values are what they were, as far as this change of a type goes."""
     if change.kind in (ChangeKind.WIDEN, ChangeKind.SOURCE_TYPE):
         return lineage.exact and _is_wider(change.before, change.after)
     return True
 
 
 def _is_wider(before: str, after: str) -> bool:
-    """Whether values are also written as they were, in the source's words for types: columns that
-    are generated from them stay the same then, too. Digits of fractions are written out."""
+    """Return whether values are also written as they were, in the source's words for types.
+
+    Columns that are generated from them stay the same then, too. Digits of fractions are written
+    out.
+    """
     if _WHOLE_NUMBER.fullmatch(before) and _WHOLE_NUMBER.fullmatch(after):
         return True
     old, new = _LENGTH.fullmatch(before), _LENGTH.fullmatch(after)
@@ -179,7 +186,8 @@ def _is_wider(before: str, after: str) -> bool:
 
 
 def _kept(old: TableSchema, lineage: Lineage) -> TableSchema:
-    """The columns of ``old`` that are still there, by their names now; the key by these too."""
+    """Return the columns of ``old`` that are still there, by their names now; the key by these
+    too."""
     now = {origin.was: name for name, origin in lineage.origins.items() if origin.was is not None}
     columns = tuple(
         Column(now[c.name], c.type, c.source_type, c.nullable) for c in old.columns if c.name in now

@@ -1,4 +1,4 @@
-"""What the log itself says of tables: their columns, statements, truncates, gaps."""
+"""Judges the log's own information on tables: their columns, statements, truncates, gaps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LoggedTables:
         self._notes = notes
 
     def described(self, seen: SchemaSeen) -> Effects:
-        """The log describes a table."""
+        """Take the log's description of a table."""
         state, schema, table = self._state, seen.schema, seen.schema.table
         self._notes.schema_seen(table, seen.xid)
         reserved = [name for name in schema.column_names if is_reserved(name)]
@@ -61,15 +61,17 @@ class LoggedTables:
                 yield from self._replaced(table)
 
     def _replaced(self, table: str) -> Effects:
-        """The log has rows of another table by that name: of its own, so that older transactions
-        may have changed it that the log never reports."""
+        """Doubt a table that replaced another of its name.
+
+        Older transactions may have changed it that the log never reports.
+        """
         yield Joined(table)
         self._state.change_table(table, numbers=None)  # The columns are not those that had them.
         since, reason = self._state.last_seq, "the table was re-created"
         yield from self._conditions.doubt(table, since=since, reason=reason)
 
     def stated(self, seen: StatementSeen) -> Effects:
-        """The log holds a DDL statement: record it, and doubt what it may have changed."""
+        """Record a DDL statement of the log, and doubt what it may have changed."""
         state = self._state
         self._notes.stated((*seen.tables, *((seen.schema,) if seen.schema else ())))
         self._beginnings.stated(seen)
@@ -83,7 +85,7 @@ class LoggedTables:
                 yield from self._stated_of(table, seen)
 
     def _stated_of(self, table: str, seen: StatementSeen) -> Effects:
-        """A statement named ``table``, which is captured."""
+        """Take a statement that named ``table``, which is captured."""
         state = self._state
         seq = state.mint()
         told = self._tables.state_steps(table, seen.steps)
@@ -101,7 +103,7 @@ class LoggedTables:
             yield from self._conditions.doubt(table, since=seq, reason=reason)
 
     def truncated(self, seen: Truncated) -> Effects:
-        """All rows of tables are gone."""
+        """Note that all rows of tables are gone."""
         for named in seen.tables:
             table = self._state.cased(named)
             if self._state.captures(table):
@@ -110,13 +112,13 @@ class LoggedTables:
                 self._notes.truncated(table, seen.xid)
 
     def missed(self, gap: GapSeen) -> Effects:
-        """Changes are missing from the log: what they may concern is dumped again."""
+        """Dump again what changes that are missing from the log may concern."""
         for table in list(self._state.begun) if gap.tables is None else gap.tables:
             self._state.forget_begun(table)
         tables = list(self._state.tables) if gap.tables is None else gap.tables
         yield from self._conditions.follow_up(tables, gap.reason)
 
     def cascaded(self, tables: Iterable[str]) -> Effects:
-        """Changes of other tables may have been carried over to ``tables``."""
+        """Doubt ``tables``, to which changes of other tables may have cascaded."""
         reason = "a change of another table may have cascaded to it"
         yield from self._conditions.follow_up(tables, reason)

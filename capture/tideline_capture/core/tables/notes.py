@@ -1,6 +1,6 @@
-"""What the log said of tables since the last looks at the catalog.
+"""The log's events of tables since the last looks at the catalog.
 
-A look may be older or newer than what the log says: a round leaves out the tables noted here.
+A look may be older or newer than the log: a round leaves out the tables noted here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tideline_capture.core.visibility import invisible
 
 
 class LogNotes:
-    """Kept for one session; a successor begins without any."""
+    """Notes of one session; a successor begins without any."""
 
     def __init__(self) -> None:
         self._moving: set[str] = set()
@@ -34,8 +34,11 @@ class LogNotes:
         self._moving.add(table)
 
     def stated(self, names: Iterable[str]) -> None:
-        """A statement in the log named these tables or schemas, in letters of its own. A table that
-        is not known yet has no other way to show that it has changed since the round saw it."""
+        """Note that a statement in the log named these tables or schemas, in letters of its own.
+
+        A table that is not known yet has no other way to show that it has changed since the round
+        saw it.
+        """
         self._stated.update(name.lower() for name in names)
 
     def truncated(self, table: str, xid: int) -> None:
@@ -50,7 +53,7 @@ class LogNotes:
         self._stated.clear()
 
     def is_settled(self, table: str, snapshot: Snapshot) -> bool:
-        """Whether the round saw all that the log says of the table's form, and no more."""
+        """Return whether the round saw all of the table's form that the log has, and no more."""
         names = (table.lower(), parse_table(table).schema.lower())
         if table in self._moving or not self._stated.isdisjoint(names):
             return False
@@ -58,29 +61,31 @@ class LogNotes:
         return not (moved_by[0] and len(invisible(moved_by, snapshot)))
 
     def only_truncated(self, facts: TableFacts) -> bool:
-        """Whether the log reported a truncate, and rows were not stored again after it: neither by
-        a later transaction, nor by the same one, which may have inserted rows before it computed
-        values of a column (ALTER … USING, a default that differs from row to row)."""
+        """Return whether the log reported a truncate, and rows were not stored again after it.
+
+        Neither by a later transaction, nor by the same one, which may have inserted rows before it
+        computed values of a column (ALTER … USING, a default that differs from row to row).
+        """
         by = self._truncated.get(facts.table)
         if by is None:
             return False
         return not by or not facts.changed_by or (facts.changed_by == by and not facts.columns_too)
 
     def compared(self, table: str) -> None:
-        """The catalog has been compared since the last truncate."""
+        """Note that the catalog has been compared since the last truncate."""
         self._truncated.pop(table, None)
 
     def found_equal(self, table: str, seq: int) -> None:
         self._equal_at[table] = seq
 
     def last_equal(self, table: str, otherwise: int) -> int:
-        """The last sequence at which the table was found equal to its catalog."""
+        """Return the last sequence at which the table was found equal to its catalog."""
         return self._equal_at.get(table, otherwise)
 
     def listed(self, present: set[str]) -> None:
-        """A round found these tables."""
+        """Note the tables that a round found."""
         self._listed = present
 
     def lacked(self, table: str) -> bool:
-        """Whether the newest round of this worker did not find ``table``."""
+        """Return whether the newest round of this worker did not find ``table``."""
         return self._listed is not None and table not in self._listed

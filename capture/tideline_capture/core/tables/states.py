@@ -35,7 +35,7 @@ class Adopted:
 
 
 class TableStates:
-    """Changes what the open state says of tables, one table at a time."""
+    """Changes tables' states in the open state, one table at a time."""
 
     def __init__(self, state: CoreState) -> None:
         self._state = state
@@ -43,7 +43,7 @@ class TableStates:
     def adopt(self, schema: TableSchema, facts: TableFacts | None = None) -> Adopted | None:
         """Put ``schema`` in force; None when it already is, with the very same columns.
 
-        ``facts``: what the catalog said of just this schema, if it was asked.
+        ``facts``: the catalog's view of just this schema, if it was read.
         """
         table = schema.table
         old = self._state.schema(table)
@@ -69,16 +69,18 @@ class TableStates:
         )
 
     def follows(self, facts: TableFacts) -> bool:
-        """Whether the catalog has another schema than is in force, and it is certain what became of
-        each column."""
+        """Return whether the catalog has a new schema whose columns' origins are all certain."""
         old, new = self._state.schema(facts.table), facts.schema
         if old is None or new is None or old == new:
             return False
         return by_numbers(old, new, self._state.tables[facts.table], facts) is not None
 
     def _take(self, schema: TableSchema, facts: TableFacts | None) -> None:
-        """Note the schema. What else is known of its columns holds on only where that is certain:
-        the next look at the catalog would else take them for others."""
+        """Note the schema.
+
+        What else is known of its columns holds on only where that is certain: the next look at the
+        catalog would else take them for others.
+        """
         self._state.learn(schema)
         state = self._state.tables.get(schema.table, TableState())
         catalog = state.catalog
@@ -90,15 +92,17 @@ class TableStates:
         )
 
     def describe(self, description: Description) -> bool:
-        """Note what the catalog says of a table that is known; whether it is news."""
+        """Note the catalog's description of a known table; return whether it is new."""
         table, known = description.table, description.fingerprint
         news = self._state.tables[table].description != known
         self._state.change_table(table, description=known)
         return news
 
     def state_steps(self, table: str, steps: tuple[ColumnStep, ...] | None) -> bool:
-        """A statement did ``steps`` to the columns, in letters of its own. False: it is no longer
-        certain what they are, and what rows hold in them."""
+        """Apply ``steps`` of a statement to the columns, in its letter case.
+
+        False: it is no longer certain what they are, and what rows hold in them.
+        """
         state, schema = self._state.tables[table], self._state.schema(table)
         now = None
         if steps is not None and schema is not None:
@@ -109,8 +113,11 @@ class TableStates:
         return now is not None or not (steps or state.stated)
 
     def _drop(self, table: str, old: TableSchema, lineage: Lineage) -> None:
-        """Note which columns are no longer there: the target may keep them, up to where another one
-        takes the name (Delta's know no case)."""
+        """Note which columns are no longer there.
+
+        The target may keep them, up to where another one takes the name (Delta's names ignore
+        case).
+        """
         state = self._state.tables[table]
         kept = {origin.was for origin in lineage.origins.values()}
         gone = {column.name: column.type for column in old.columns if column.name not in kept}
@@ -120,7 +127,7 @@ class TableStates:
         self._state.change_table(table, dropped=dropped)
 
     def park(self, table: str, *, seq: int, reason: str, hint: str | None, cause: str) -> bool:
-        """Stop capturing ``table`` from ``seq`` on; whether that is news."""
+        """Stop capturing ``table`` from ``seq`` on; return whether that is new."""
         state = self._state.tables.get(table, TableState())
         if state.cause is not None and state.reason == reason:
             return False
@@ -139,7 +146,7 @@ class TableStates:
         return True
 
     def unprove(self, table: str, *, since: int, reason: str) -> None:
-        """Rows of ``table`` may differ since ``since``; a blocked table stays blocked."""
+        """Mark that rows of ``table`` may differ since ``since``; a blocked table stays blocked."""
         state = self._state.tables[table]
         if state.condition is TableCondition.BLOCKED:
             return
@@ -157,8 +164,10 @@ class TableStates:
         )
 
     def block(self, table: str, *, since: int, reason: str, by: tuple[StepKind, ...] = ()) -> None:
-        """From the schema event at ``since`` on, the target cannot follow; without ``by``, because
-        it is of another table."""
+        """Mark that the target cannot follow from the schema event at ``since`` on.
+
+        Without ``by``, the reason is that the table is another one.
+        """
         self._state.change_table(table, blocked_seq=since, left_blocked=False)
         state = self._state.tables[table]
         blocked = state.condition is TableCondition.BLOCKED
@@ -179,8 +188,7 @@ class TableStates:
         )
 
     def proven(self, table: str, *, first_low_seq: int, first_manifest: int, last_seq: int) -> None:
-        """A delete-complete dump finished, with ``last_seq``, that began after everything that was
-        in doubt."""
+        """Take the end, at ``last_seq``, of a delete-complete dump that began after every doubt."""
         state = self._state.tables[table]
         if state.condition is TableCondition.BLOCKED:
             self._state.change_table(
@@ -204,7 +212,7 @@ class TableStates:
         )
 
     def unpark(self, table: str, begun: CapturedFrom) -> None:
-        """Capture ``table`` again; the caller says what it missed."""
+        """Capture ``table`` again; the caller records what it missed."""
         state = self._state.tables[table]
         blocked = state.condition is TableCondition.BLOCKED
         condition = state.condition if blocked else TableCondition.LIVE
@@ -213,7 +221,7 @@ class TableStates:
         )
 
     def is_another(self, table: str, oid: int) -> bool:
-        """Whether ``oid`` (0: not known) is another table than the one that was known so far."""
+        """Return whether ``oid`` (0: not known) is another table than the one known so far."""
         numbers = self._state.tables[table].numbers
         return numbers is not None and oid not in (0, numbers.oid)
 
@@ -225,9 +233,11 @@ def _at_least_unproven(judged: JudgedChange) -> Verdict:
 def _stated(
     now: Mapping[str, Origin], steps: tuple[ColumnStep, ...]
 ) -> Mapping[str, Origin] | None:
-    """The origins of columns after a statement, all of whose names mean columns before it. What is
-    dropped though it is not there, and added though it is, was done only if it was not so already.
-    None where a rename is of no column that is known."""
+    """Return the origins of columns after a statement, whose names all mean columns before it.
+
+    What is dropped though it is not there, and added though it is, was done only if it was not so
+    already. None where a rename is of no column that is known.
+    """
     cased = {name.lower(): name for name in now}
     dropped = {cased.get(s.column.lower()) for s in steps if s.kind is StepKind.DROP}
     renamed = {cased.get(s.was.lower()): s.column for s in steps if s.kind is StepKind.RENAME}

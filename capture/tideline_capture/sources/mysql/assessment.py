@@ -1,4 +1,4 @@
-"""What becomes of a MySQL's or MariaDB's tables: the catalog's own look at them."""
+"""The assessment of MySQL's or MariaDB's tables, read from the catalog."""
 
 from __future__ import annotations
 

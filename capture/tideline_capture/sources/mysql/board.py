@@ -1,10 +1,10 @@
-"""Marks without a row: for sources that may not be written to.
+"""Watermarks without a row: for sources that may not be written to.
 
-A mark is then a place in the log that the reader is told of. A window opens where the reader stands
-when it is asked to, and ends once it has passed what the server had committed at that later moment;
-both are between transactions. What has to hold is that the chunk sees every transaction that the
-reader had passed when the window opened, although the server sends a transaction before it makes it
-visible: so `PlacedMarks` wait for that before anything is read.
+Such a watermark is a place in the log that is passed to the reader. A window opens where the reader
+stands when it is asked to, and ends once it has passed what the server had committed at that later
+moment; both are between transactions. The chunk must see every transaction that the reader had
+passed when the window opened, although the server sends a transaction before it makes it visible:
+so `PlacedMarks` waits for that before anything is read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Wanted:
 
 
 class WatermarkRegistry:
-    """Where other threads ask the reader for marks; thread-safe."""
+    """The registry where other threads ask the reader for watermarks; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -62,19 +62,19 @@ class WatermarkRegistry:
         return wanted
 
     def close(self) -> None:
-        """The log is no longer read: whoever waits for a mark goes away without one."""
+        """End all waits for a watermark without one: the log is no longer read."""
         with self._lock:
             self._closed = True
             for wanted in self._wanted:
                 wanted.placed.set()
 
     def has_place(self, position: MysqlPosition) -> bool:
-        """Whether the place of some mark is here."""
+        """Return whether the place of some watermark is here."""
         return any(wanted.reached(position) for wanted in list(self._wanted))
 
     def place(self, position: MysqlPosition) -> tuple[Mark, ...]:
-        """The marks whose place is here, between two transactions; asked for in the reader's
-        thread."""
+        """Return the watermarks whose place is here, between two transactions; called in the
+        reader's thread."""
         with self._lock:
             here = [wanted for wanted in self._wanted if wanted.reached(position)]
             self._wanted = [wanted for wanted in self._wanted if wanted not in here]
@@ -85,8 +85,8 @@ class WatermarkRegistry:
 
 
 class PlacedMarks:
-    """`Marks` through a `WatermarkRegistry`. ``connection`` is one in autocommit, to ask the
-    server by."""
+    """`Marks` through a `WatermarkRegistry`. ``connection`` is in autocommit, for questions to the
+    server."""
 
     def __init__(self, connection: Any, board: WatermarkRegistry, *, flavour: str) -> None:
         self._connection = connection
@@ -96,8 +96,8 @@ class PlacedMarks:
         self._low: MysqlPosition | None = None
 
     def write(self, kind: MarkKind, token: str) -> None:
-        """See `Marks.write`. A mark that opens something returns once it is placed and all that
-        lies before it can be seen."""
+        """See `Marks.write`. For a watermark that opens something, returns once it is placed and
+        all that lies before it can be seen."""
         try:
             with self._lock, self._connection.cursor() as cursor:
                 if kind in _OPENING:
@@ -120,11 +120,11 @@ class PlacedMarks:
             time.sleep(_PAUSE_S)
 
     def shown(self, cursor: Any, token: str) -> tuple[tuple[str, int], ...]:
-        """See `Marks.shown`: without anything written there are no pulses."""
+        """See `Marks.shown`: without anything written there are no probes."""
         return ()
 
     def check(self, cursor: Any) -> None:
-        """See `Marks.check`: nothing is written that anybody could change."""
+        """See `Marks.check`: nothing is written that anyone could change."""
 
     def close(self) -> None:
         self._connection.close()
@@ -141,7 +141,8 @@ class PlacedMarks:
             self._await_visible(cursor, wanted.position.gtids)
 
     def _await_visible(self, cursor: Any, gtids: str) -> None:
-        """MySQL sends a transaction before it makes it visible, and counts it as executed after."""
+        """Wait until the transactions are visible: MySQL sends a transaction before it makes it
+        visible, and counts it as executed after."""
         if not gtids:
             return
         cursor.execute("SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)", (gtids, _VISIBLE_TIMEOUT_S))
@@ -149,11 +150,11 @@ class PlacedMarks:
             raise Unavailable(_UNSEEN)
 
     def _shows(self, cursor: Any, low: MysqlPosition) -> bool:
-        """Whether MariaDB's snapshot shows all that the log holds before ``low``."""
+        """Return whether MariaDB's snapshot shows all that the log holds before ``low``."""
         return _snapshot(cursor).order >= low.order
 
     def _close(self, cursor: Any, kind: MarkKind, token: str) -> None:
-        # The clock first: all that was committed until then is before the mark.
+        # The clock first: all that was committed until then is before the watermark.
         mark = Mark(kind, token, read_clock(cursor))
         self._board.ask(mark, self._reached(cursor))
 
@@ -169,8 +170,8 @@ class PlacedMarks:
 
 
 def _covers(text: str) -> Reached:
-    """Whether a position has all of ``text``. It is asked at every turn of the reader, and most of
-    the time about the position that it was asked about before."""
+    """Return whether a position has all of ``text``. The reader asks at every turn, and most of the
+    time about the same position as before."""
     wanted = GtidSet.parse(text.replace("\n", ""))
     looked_at, found = "", GtidSet.parse("").contains(wanted)
 
@@ -185,7 +186,7 @@ def _covers(text: str) -> Reached:
 
 
 def _snapshot(cursor: Any) -> MysqlPosition:
-    """The place in MariaDB's log that the consistent snapshot of this transaction is of."""
+    """Return the place in MariaDB's log of this transaction's consistent snapshot."""
     cursor.execute("SHOW STATUS LIKE 'binlog_snapshot_%'")
     found = {name.lower(): value for name, value in cursor.fetchall()}
     return MysqlPosition(found["binlog_snapshot_file"], int(found["binlog_snapshot_position"]))

@@ -52,7 +52,7 @@ def check_url(settings: Settings) -> list[Finding]:
 
 
 def _place(tail: Manifest | None) -> tuple[MysqlPosition, str] | None:
-    """Where the chain ends and on which server; None before it holds any of a binlog."""
+    """Return where the chain ends and on which server; None before it holds any of a binlog."""
     if tail is None or not isinstance(tail.position, MysqlPosition) or not tail.position.file:
         return None
     return tail.position, tail.identity.system_id

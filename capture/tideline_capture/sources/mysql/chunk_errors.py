@@ -1,4 +1,4 @@
-"""What the server's error at a chunk means for the chunk's request, by the error's number."""
+"""The meaning of the server's error at a chunk for the chunk's request, by the error's number."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tideline_capture.sources.mysql.names import qualified
 _NO_TABLE = (ER.BAD_DB_ERROR, ER.NO_SUCH_TABLE)
 _DENIED = (ER.DBACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, ER.COLUMNACCESS_DENIED_ERROR)
 _DAMAGED = (126, 127, 144, 145, 1034, 1194, 1195)
-"""Of a table that a server left half written when it was killed: numbers below 1000 are the storage
-engine's own. It is repaired when it is opened, or by its owner."""
+"""Errors of a table that a server left half written when it was killed: numbers below 1000 are the
+storage engine's own. It is repaired when it is opened, or by its owner."""
 _PASSING = {
     **dict.fromkeys(_DAMAGED, "the table is damaged, and is to be repaired"),
     1020: "the server takes the rows for changed",
@@ -31,23 +31,23 @@ _PASSING = {
     1969: "the statement took longer than the server lets it",
     3024: "the statement took longer than the server lets it",
 }
-"""What may go better the next time, on the same connection."""
+"""Errors that may not recur the next time, on the same connection."""
 _ENDED = (ER.SERVER_SHUTDOWN, 1927, 3169, 4031)
-"""Errors that the server ends a connection with: killed, or unused for too long."""
+"""Errors with which the server ends a connection: killed, or unused for too long."""
 
 
 def number_of(error: pymysql.Error) -> int:
-    """The server's number of an error; 0 for one of the driver's own."""
+    """Return the server's number of an error; 0 for one of the driver's own."""
     return error.args[0] if error.args and isinstance(error.args[0], int) else 0
 
 
 def ends_connection(error: pymysql.Error) -> bool:
-    """Whether the server has ended the connection with it."""
+    """Return whether the server has ended the connection with it."""
     return number_of(error) in _ENDED
 
 
 def failure_of(order: ChunkOrder, error: pymysql.Error, account: Callable[[], str]) -> ChunkFailed:
-    """The chunk's failure. ``account``: the user, as an SQL name. The server's text may hold
+    """Return the chunk's failure. ``account``: the user, as an SQL name. The server's text may hold
     values: it is left out."""
     number = number_of(error)
     if number in _NO_TABLE:

@@ -2,7 +2,7 @@
 
 TLS is verified unless the url says otherwise. Every session runs under `SESSION`: settings that the
 text of values depends on, and those that would end a long read. The server's messages name objects
-and users; those that may quote a value are not passed on.
+and users; messages that may quote a value are not passed on.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _KILLED = {1317, 1927, 4031}
 """ER_QUERY_INTERRUPTED, MariaDB's ER_CONNECTION_KILLED, ER_CLIENT_INTERACTION_TIMEOUT."""
 _PASSING = {ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK}
 _SERVER_ERRORS = (1000, 2000)
-"""Numbers of what a server says of a statement; those it may take back are listed above."""
+"""Numbers of the server's errors about a statement; the temporary ones are listed above."""
 _DENIED = {
     ER.DBACCESS_DENIED_ERROR,
     ER.TABLEACCESS_DENIED_ERROR,
@@ -82,7 +82,7 @@ _NO_TLS = (
     "self signed",
     "UNSUPPORTED_PROTOCOL",
 )
-"""What another try does not cure; a connection that breaks in the handshake is none of these."""
+"""Errors that another try does not cure; a connection that breaks in the handshake is not one."""
 _SECURE = "set ssl-mode in source.url as the server offers it: ssl-ca=/path/to/ca.pem names its own"
 _INSECURE = "authority, ?ssl-mode=DISABLED goes without encryption on a trusted network"
 
@@ -94,7 +94,7 @@ def connect(
     settings: Mapping[str, str] | None = None,
     answer_s: float = ANSWER_S,
 ) -> Any:
-    """A PyMySQL connection in autocommit, with `SESSION` and ``settings`` in force.
+    """Open a PyMySQL connection in autocommit, with `SESSION` and ``settings`` in force.
 
     A statement that has no answer after ``answer_s`` seconds fails, and the connection with it.
     Raises Unavailable when the server is away or busy, Misconfigured when it refuses us.
@@ -130,12 +130,12 @@ def connect(
 
 
 def flavour(connection: Any) -> str:
-    """``mysql`` or ``mariadb``, by what the server calls itself."""
+    """Return ``mysql`` or ``mariadb``, by the server's name for itself."""
     return "mariadb" if "mariadb" in connection.get_server_info().lower() else "mysql"
 
 
 def version_of(text: str) -> tuple[int, ...]:
-    """The numbers of a server's version, as far as three: (8, 0, 15) of ``8.0.15-debug``."""
+    """Return the numbers of a server's version, as far as three: (8, 0, 15) of ``8.0.15-debug``."""
     return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
 
 
@@ -147,7 +147,8 @@ def _pin(connection: Any, settings: Mapping[str, str]) -> None:
 
 
 def _tls(address: MysqlAddress) -> dict[str, Any]:
-    """PyMySQL's arguments for the url's ``ssl-mode``, in the meaning of MySQL's own clients."""
+    """Return PyMySQL's arguments for the url's ``ssl-mode``, in the meaning of MySQL's own
+    clients."""
     if address.ssl_mode == "DISABLED":
         return {"ssl_disabled": True}
     try:
@@ -165,7 +166,7 @@ def _tls(address: MysqlAddress) -> dict[str, Any]:
 
 
 def translate(error: Exception) -> TidelineError:
-    """Our error for one that came while connecting."""
+    """Translate an error that came while connecting."""
     number, text = _number(error), _message(error)
     if number in _BUSY or number in _KILLED:
         return Unavailable(f"the source is busy or stopping: {text}")
@@ -183,7 +184,7 @@ def translate(error: Exception) -> TidelineError:
             f"the source refuses us: {text}",
             hint="correct user and password (TIDELINE_SOURCE__PASSWORD) of source.url",
         )
-    if isinstance(error, RuntimeError):  # PyMySQL's word that an auth method needs more
+    if isinstance(error, RuntimeError):  # PyMySQL's message that an auth method needs more
         return Misconfigured(
             f"the source's authentication method cannot be used: {text}", hint=f"{_SECURE}"
         )
@@ -193,7 +194,7 @@ def translate(error: Exception) -> TidelineError:
 
 
 def query_failed(error: Exception) -> TidelineError:
-    """Our error for one that came from a statement of ours; its text can hold row values."""
+    """Translate an error of one of our statements; its text can hold row values."""
     number = _number(error)
     if number in _DENIED:
         return Misconfigured(
@@ -213,7 +214,7 @@ def query_failed(error: Exception) -> TidelineError:
 
 
 def stream_failed(number: int, text: str) -> TidelineError:
-    """Our error for an error packet of the replication stream."""
+    """Translate an error packet of the replication stream."""
     words = " ".join(text.split())
     if "max_allowed_packet" in words:
         return Misconfigured(
@@ -241,8 +242,8 @@ def stream_failed(number: int, text: str) -> TidelineError:
 
 
 def is_rival(words: str) -> bool:
-    """Whether the stream was ended because another client took our server id; it is not the log
-    that is gone."""
+    """Return whether the stream was ended because another client took our server id; the log itself
+    is not gone."""
     return "same server_uuid/server_id" in words or "same server_id" in words
 
 

@@ -1,4 +1,4 @@
-"""Makes what the registry asks of MySQL and MariaDB."""
+"""Makes the objects that the registry needs for MySQL and MariaDB."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How busy a MySQL or MariaDB is, and how much longer it keeps its log for us.
+"""The load of a MySQL or MariaDB, and how much longer it keeps its log for us.
 
-A server knows nothing of how far its replicas are behind; where the source is a replica itself, its
+A server does not know how far its replicas are behind; where the source is a replica itself, its
 own lag counts.
 """
 
@@ -25,7 +25,7 @@ _CLOCK = "SELECT UNIX_TIMESTAMP(SYSDATE(6))"
 _OURS = 2
 """Threads that are always at work for us: this one, and the one that sends the log."""
 _WARN_ABOVE = 0.75
-"""Of the time that the server keeps its log."""
+"""The part of the time that the server keeps its log."""
 _LAGS = ("Seconds_Behind_Source", "Seconds_Behind_Master")
 
 
@@ -36,7 +36,7 @@ def read_load(
     position: MysqlPosition,
     source_time_us: int | None,
 ) -> SourceLoad:
-    """The load now. The log is needed from ``position`` on, whose transactions are of about
+    """Return the load now. The log is needed from ``position`` on, whose transactions are of about
     ``source_time_us`` (µs since 1970, the source's clock; None: not known)."""
     with connection.cursor() as cursor:
         cursor.execute(_RUNNING)
@@ -57,7 +57,8 @@ def read_load(
 
 
 def _lag(connection: Any, flavour: Flavour) -> float | None:
-    """None for a server that is no replica, or does not tell us, or whose replication stands."""
+    """Return the lag of a replica in seconds; None for a server that is no replica, or does not
+    show it, or whose replication stands."""
     statement = "SHOW ALL SLAVES STATUS" if flavour == "mariadb" else "SHOW REPLICA STATUS"
     with connection.cursor(DictCursor) as cursor:
         try:
@@ -69,7 +70,7 @@ def _lag(connection: Any, flavour: Flavour) -> float | None:
 
 
 def _backlog(files: Any, position: MysqlPosition) -> int | None:
-    """Bytes of the log from ``position`` on; None when its file is not known."""
+    """Return the bytes of the log from ``position`` on; None when its file is not known."""
     sizes = {str(row[0]): int(row[1]) for row in files}
     if position.file not in sizes:
         return None
@@ -78,7 +79,7 @@ def _backlog(files: Any, position: MysqlPosition) -> int | None:
 
 
 def _kept_s(variables: Mapping[str, str]) -> float | None:
-    """For how long the server keeps its log; None: until somebody removes it."""
+    """Return for how many seconds the server keeps its log; None: until it is removed by hand."""
     seconds = float(variables.get("binlog_expire_logs_seconds") or 0)
     return seconds or float(variables.get("expire_logs_days") or 0) * 86_400 or None
 

@@ -1,4 +1,4 @@
-"""Our marks in the log, as those who read the source see them."""
+"""Our watermarks in the log, as the readers of the source see them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from tideline_capture.core.events import MarkKind
 
 
 class Marks(Protocol):
-    """Writes marks, each in a transaction of its own; thread-safe."""
+    """Writes watermarks, each in its own transaction; thread-safe."""
 
     def write(self, kind: MarkKind, token: str) -> None:
-        """Let the log reader meet a mark; what is committed now is before it."""
+        """Write a watermark for the log reader; everything committed by now is before it."""
 
     def begin(self, cursor: Any) -> None:
-        """Start a read transaction on ``cursor`` after a low mark was written: it sees everything
-        that the log holds before that mark."""
+        """Start a read transaction on ``cursor`` after a low watermark was written: it sees
+        everything that the log holds before that watermark."""
 
     def shown(self, cursor: Any, token: str) -> tuple[tuple[str, int], ...]:
-        """The last pulse of each lane, of those around the chunk of ``token``, that the transaction
-        on ``cursor`` sees."""
+        """Return the last probe of each lane, of those around the chunk of ``token``, that the
+        transaction on ``cursor`` sees."""
 
     def check(self, cursor: Any) -> None:
-        """Raise Misconfigured when marks that are written do not come as such in the log."""
+        """Raise Misconfigured when watermarks that are written do not arrive as such in the log."""
 
     def close(self) -> None: ...

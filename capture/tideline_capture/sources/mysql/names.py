@@ -6,10 +6,11 @@ from tideline.contract.schema import TableId
 
 
 def quoted(name: str) -> str:
-    """``name`` as an SQL identifier, whatever ``sql_mode`` says (NUL cannot be in a name)."""
+    """Return ``name`` as an SQL identifier, whatever ``sql_mode`` says (NUL cannot be in a
+    name)."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def qualified(table: TableId) -> str:
-    """``table`` as SQL, database and name."""
+    """Return ``table`` as SQL, database and name."""
     return f"{quoted(table.schema)}.{quoted(table.name)}"

@@ -1,5 +1,5 @@
-"""What a pipeline leaves at a MySQL or MariaDB: its rows in the table of watermarks, which several
-pipelines may share."""
+"""The traces that a pipeline leaves at a MySQL or MariaDB: its rows in the watermark table, which
+several pipelines may share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GONE = (ER.NO_SUCH_TABLE, ER.BAD_DB_ERROR)
 
 def removals(settings: Settings, incarnation: str | None) -> list[Removal]:
     """See `Administration.removals`: the table where no other pipeline has a row in it, else the
-    rows that are this one's."""
+    rows of this one."""
     if settings.source.read_only:
         return []
     table = watermark_table(settings.source.watermark_database)

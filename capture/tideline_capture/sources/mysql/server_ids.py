@@ -1,8 +1,8 @@
 """Names of servers: the source's own for itself, and the id under which the worker reads its log.
 
-The server ends the older of two streams with one id, so it must be nobody else's: it is derived
-from pipeline, incarnation and term, lies above the numbers that people give to servers, and is
-compared with the server's own and those of the replicas that are registered.
+The server ends the older of two streams with one id, so it must be unique: it is derived from
+pipeline, incarnation and term, lies above the numbers that people give to servers, and is compared
+with the server's own and those of the replicas that are registered.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pymysql.constants import ER
 _FIRST = 1 << 31
 _COUNT = (1 << 31) - 1
 _LISTS = ("SHOW REPLICAS", "SHOW SLAVE HOSTS")
-"""MySQL from 8.0.22 on; before that, and MariaDB."""
+"""MySQL from 8.0.22 on; the other is for MySQL before that, and MariaDB."""
 _NOT_SHOWN = (ER.PARSE_ERROR, ER.SPECIFIC_ACCESS_DENIED_ERROR, ER.ACCESS_DENIED_ERROR)
 
 
 def server_name(cursor: Any, flavour: str) -> str:
-    """What the server calls itself: ``server_uuid`` of MySQL, ``server_uid`` of MariaDB; the
-    releases of MariaDB that have none are told by where they listen, and their server id."""
+    """Return the server's name for itself: ``server_uuid`` of MySQL, ``server_uid`` of MariaDB.
+    Releases of MariaDB without one are identified by where they listen, and their server id."""
     if flavour == "mysql":
         cursor.execute("SELECT @@GLOBAL.server_uuid")
         return str(cursor.fetchone()[0])
@@ -36,9 +36,12 @@ def server_name(cursor: Any, flavour: str) -> str:
 
 
 def free_server_id(cursor: Any, name: str, term: int, *, taken: Collection[int] = ()) -> int:
-    """An id for the stream ``name`` in ``term`` that no other one has, as far as can be seen: a
-    list that the user may not see is taken to be empty (on MariaDB from 10.5 on it takes the right
-    REPLICATION MASTER ADMIN). ``taken`` are those that somebody was found to have all the same."""
+    """Return an id for the stream ``name`` in ``term`` that no other client has, as far as visible.
+
+    A list that the user may not see is taken to be empty (on MariaDB from 10.5 on it takes the
+    right REPLICATION MASTER ADMIN). ``taken`` are ids that another client was found to have all the
+    same.
+    """
     digest = hashlib.sha256(name.encode()).digest()
     wanted = (int.from_bytes(digest[:4], "little") + term) % _COUNT
     seen = _taken(cursor) | set(taken)

@@ -22,7 +22,7 @@ _GTID = {"mysql": ", and gtid_mode = ON with enforce_gtid_consistency = ON", "ma
 
 
 def setup_sql(settings: Settings) -> str:
-    """The statements, with comments; no password in them."""
+    """Return the statements, with comments; no password in them."""
     source = settings.source
     name = source.user.replace("'", "''").replace("\\", "\\\\")
     user = f"'{name}'@'%'"
@@ -45,7 +45,8 @@ def setup_sql(settings: Settings) -> str:
 
 
 def _places(patterns: Sequence[str]) -> Iterator[str]:
-    """What the patterns mean, as far as a grant can say it: it may be a little more."""
+    """Yield the places that the patterns mean, as far as a grant can express them: possibly
+    more."""
     found = []
     for database, table in map(split_pattern, patterns):
         if database.text == "*" and not database.plain:
@@ -58,7 +59,7 @@ def _places(patterns: Sequence[str]) -> Iterator[str]:
 
 
 def _database(part: PatternPart) -> str:
-    """A database as the grants of a whole one have it: there ``_`` and ``%`` are signs."""
+    """Return a database as it stands in a grant for all of it: there ``_`` and ``%`` are signs."""
     words = {"any": "%", "one": "_", "set": "_"}
     found = [("text", sign) for sign in part.text] if part.plain else signs(part.text)
     return quoted(

@@ -1,4 +1,4 @@
-"""MySQL and MariaDB as a source: identity, resume position, and what reads it."""
+"""MySQL and MariaDB as a source: identity, resume position, and its readers."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ from tideline_capture.sources.sockets import Opened, end
 from tideline_capture.sources.streams import Streams
 
 _ANSWER_MIN_S = SENT_EARLY_S + 5.0
-"""Nothing that a session waits for takes longer than a wait for what was sent early."""
+"""No wait of a session is longer than a wait for what was sent early."""
 _CLOCK_BACK_US = 60_000_000
-"""A server's clock may be set back by so much without its log being another one."""
+"""The tolerance for a server's clock that is set back without its log being another one."""
 
 
 class MysqlSource:
-    """A `Source`. Every object it makes has connections of its own; the board joins the reader
-    with the others where marks are not written."""
+    """A `Source`. Every object it makes has its own connections; the registry joins the reader with
+    the others where watermarks are not written."""
 
     def __init__(self, settings: Settings, *, on_point: OnPoint = pass_by) -> None:
         self._settings = settings
@@ -93,7 +93,7 @@ class MysqlSource:
         self._answer_s = max(settings.capture.mark_timeout_s, _ANSWER_MIN_S)
 
     def identity(self) -> SourceIdentity:
-        """The server, by its own name for itself."""
+        """Return the server, by its own name for itself."""
         with self._asking("identify") as connection:
             return self._identify(connection)
 
@@ -136,11 +136,11 @@ class MysqlSource:
                 raise query_failed(error) from None
 
     def _check_marks(self, cursor: Any, tail: Manifest) -> None:
-        """Raise SourceLost where the table of marks, which is written before the log is read, knows
-        less than the chain: the server was restored from a copy, and its log goes on differently
+        """Raise SourceLost where the watermark table, which is written before the log is read, is
+        behind the chain: the server was restored from a copy, and its log continues differently
         from there, under the old names, offsets and GTIDs."""
         written = last_clock(cursor, self._ours, tail.incarnation)
-        # A chain from before clocks were bounded may have heard of a time that never came.
+        # A chain from before clocks were bounded may have read a time that never came.
         read = tail.through_us
         if written is None or read is None or written >= read - _CLOCK_BACK_US:
             return
@@ -153,7 +153,7 @@ class MysqlSource:
         )
 
     def _logged(self, cursor: Any) -> set[str]:
-        """The databases whose changes the log must hold."""
+        """Return the databases whose changes the log must hold."""
         source = self._source
         tables = list_tables(cursor, source.tables, source.exclude, ours=(self._ours,))
         ours = set() if source.read_only else {self._ours.schema}
@@ -167,7 +167,7 @@ class MysqlSource:
             return SourceIdentity(self._flavour, server_name(cursor, self._flavour), 0, "")
 
     def _make_table(self, cursor: Any) -> None:
-        """The table of marks, unless it is there: the user may lack the right to make it."""
+        """Make the watermark table, unless it is there: the user may lack the right to make it."""
         if check_form(cursor, self._ours):
             return
         cursor.execute(CREATE_DATABASE.format(database=quoted(self._ours.schema)))
@@ -258,7 +258,8 @@ class MysqlSource:
         return WrittenMarks(connection, key=key, database=database)
 
     def _open_replay(self, place: MysqlPosition, name: str) -> BinlogStream:
-        """The log once more, from where it has the rows of an XA transaction. Raises SourceLost."""
+        """Open the log once more, from where it has the rows of an XA transaction. Raises
+        SourceLost."""
         with self._asking("replay") as connection, connection.cursor() as cursor:
             if place.file not in log_files(cursor):
                 raise SourceLost(
@@ -283,9 +284,9 @@ class MysqlSource:
         return stream
 
     def _server_id(self, name: str) -> int:
-        """One id per stream and term: so the server ends the stream that ours takes the place of,
-        which it would notice only later by itself. Where somebody else turns out to have it, the
-        next one, or the two would end each other for ever."""
+        """Return one id per stream and term: so the server ends the stream that ours replaces,
+        which it would otherwise notice only later. Where another client turns out to have the id,
+        return the next one, or the two would end each other for ever."""
         known = self._server_ids.get((name, self._term))
         if known is None or known in self._rivals:
             with self._asking("server id") as connection, connection.cursor() as cursor:
@@ -294,7 +295,7 @@ class MysqlSource:
         return known
 
     def _learn_cascades(self) -> None:
-        """Before anything is read: the first look at the catalog comes later."""
+        """Learn the cascades before anything is read: the first look at the catalog comes later."""
         if self._source.cascades == "refuse":
             return
         with self._asking("cascades") as connection, connection.cursor() as cursor:
@@ -330,8 +331,8 @@ class MysqlSource:
                 raise query_failed(error) from None
 
     def _refuses(self, table: TableId) -> bool:
-        """Whether the catalog has the table, and a reason not to capture it yet: changes that are
-        carried over to it, unlogged, are only known of after a look."""
+        """Return whether the catalog has the table, and a reason not to capture it yet: unlogged
+        changes that are carried over to it are only known after a look."""
         with self._asking("catalog") as connection, connection.cursor() as cursor:
             try:
                 found = read_tables(
@@ -346,8 +347,8 @@ class MysqlSource:
         return any(one.facts.problem is not None or one.cascades_from for one in found)
 
     def _asking(self, role: str) -> closing[Any]:
-        """A connection that the session waits for: nothing else would notice that answers no longer
-        come."""
+        """Return a connection that the session waits for: nothing else would notice that answers no
+        longer come."""
         return closing(self._connect(role, answer_s=self._answer_s))
 
     def _connect(
@@ -365,8 +366,8 @@ class MysqlSource:
         return connection
 
     def _end_opened(self) -> None:
-        """End what the session before left open: a thread of it may wait there for an answer that
-        never comes."""
+        """End the connections of the session before: a thread of it may wait there for an answer
+        that never comes."""
         for connection in self._opened.take():
             sock = connection._sock
             if sock is not None:

@@ -1,9 +1,9 @@
-"""Marks as rows: one row of a table of ours, changed in a transaction of its own.
+"""Watermarks as rows: one row of a table of ours, changed in its own transaction.
 
-The binlog has them in commit order, and with ``binlog_order_commits = ON`` what is before a mark in
-the log was visible before the mark was written (MariaDB has no other order). Every pipeline has one
-row, by its incarnation; rows of others, and whatever else is written to the table, are no marks:
-each carries a signature behind its token (`mark_key`).
+The binlog has them in commit order, and with ``binlog_order_commits = ON`` everything before a
+watermark in the log was visible before the watermark was written (MariaDB has no other order).
+Every pipeline has one row, by its incarnation; rows of others, and anything else written to the
+table, are no watermarks: each carries a signature behind its token (`mark_key`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ CREATE_TABLE = """CREATE TABLE IF NOT EXISTS {table} (
 ) ENGINE = InnoDB"""
 
 SESSION = {"lock_wait_timeout": "30", "sql_mode": "'STRICT_ALL_TABLES'"}
-"""Variables of the session that writes. A mark that does not fit its columns is an error, never
-another mark."""
+"""Variables of the session that writes. A watermark that does not fit its columns is an error,
+never another watermark."""
 
 LANE = "~"
-"""Between incarnation and lane, in the rows that pulses are written to: one for each lane."""
+"""The sign between incarnation and lane, in the rows that probes are written to: one for each
+lane."""
 LANES = 3
 _BEYOND = 1 << 62
 """A number that no lane comes to."""
@@ -66,12 +67,12 @@ CLOCK = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)"
 
 
 def watermark_table(database: str) -> TableId:
-    """The table of marks in our database."""
+    """Return the watermark table in our database."""
     return TableId(database, TABLE)
 
 
 def check_form(cursor: Any, table: TableId) -> bool:
-    """Whether the table of marks is there; Misconfigured when it is not as we make it."""
+    """Return whether the watermark table is there; Misconfigured when it is not as we make it."""
     cursor.execute(_COLUMNS, (table.schema, table.name))
     found = {
         (name, kind.lower(), None if size is None else int(size), key)
@@ -86,8 +87,8 @@ def check_form(cursor: Any, table: TableId) -> bool:
 
 
 def last_clock(cursor: Any, table: TableId, incarnation: str) -> int | None:
-    """The server's clock (µs UTC) when the last mark of ``incarnation`` was written; None where the
-    table has none, or one that tells of no time: nobody can say by then whose it is."""
+    """Return the server's clock (µs UTC) when the last watermark of ``incarnation`` was written;
+    None where the table has none, or one without a time: by then its owner is unknown."""
     cursor.execute(
         f"SELECT clock_us FROM {qualified(table)} WHERE incarnation = %s",  # noqa: S608
         (incarnation,),
@@ -97,8 +98,8 @@ def last_clock(cursor: Any, table: TableId, incarnation: str) -> int | None:
 
 
 class WrittenMarks:
-    """`Marks` on one connection in autocommit; thread-safe, as high marks come from a thread of
-    their own."""
+    """`Marks` on one connection in autocommit; thread-safe, as high watermarks come from a separate
+    thread."""
 
     def __init__(self, connection: Any, *, key: MarkKey, database: str, lane: str = "") -> None:
         self._connection = connection
@@ -112,8 +113,8 @@ class WrittenMarks:
         """See `Marks.write`."""
         try:
             with self._lock, self._connection.cursor() as cursor:
-                # Low marks, too: they stand in the row of the others, and `last_clock` reads it. A
-                # lane's row is its own, and a pulse must not take longer.
+                # Low watermarks, too: they share the row of the others, which `last_clock` reads.
+                # A lane's row is separate, and a probe must not take longer.
                 clock_us = 0 if kind is MarkKind.PULSE else read_clock(cursor)
                 signature = self._key.sign(kind, token, clock_us)
                 told = (self._row, kind.value, f"{token}{_SIGNED}{signature}", clock_us)
@@ -126,7 +127,7 @@ class WrittenMarks:
             raise query_failed(error) from None
 
     def begin(self, cursor: Any) -> None:
-        """See `Marks.begin`: any snapshot taken now is younger than the mark's commit."""
+        """See `Marks.begin`: any snapshot taken now is younger than the watermark's commit."""
         cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
     def shown(self, cursor: Any, token: str) -> tuple[tuple[str, int], ...]:
@@ -137,7 +138,7 @@ class WrittenMarks:
         )
         rows = [dict(zip(COLUMNS, map(_text, row), strict=True)) for row in cursor.fetchall()]
         marks = [parse_mark(row, self._key) for row in rows]
-        # A lane whose row is not as we wrote it says nothing: then no place can be told.
+        # A lane whose row is not as we wrote it proves nothing: then no place is known.
         numbers = {str(lane): _BEYOND for lane in range(LANES)}
         for mark in marks:
             chunk, lane, number = mark.token.rsplit(".", 2) if isinstance(mark, Mark) else ("",) * 3
@@ -154,27 +155,26 @@ class WrittenMarks:
 
 
 def read_clock(cursor: Any) -> int:
-    """The server's clock, µs since 1970 UTC. What had been committed by then is before a mark that
-    is written now."""
+    """Return the server's clock, µs since 1970 UTC. Everything committed by then is before a
+    watermark that is written now."""
     cursor.execute(f"SELECT {CLOCK}")
     return int(cursor.fetchone()[0])
 
 
 def parse_mark(row: Mapping[str, Any], key: MarkKey) -> Mark | StrangeMark | None:
-    """What a row of our table says, by column name: a mark of this session, or something that is
-    made to look like one of this chain, or (None) nothing that is ours. Whatever is in it: nothing
-    is raised."""
+    """Return the meaning of a row of our table, by column name: a watermark of this session, a row
+    that imitates one of this chain, or (None) nothing of ours. Never raises, whatever is in it."""
     owner, _, lane = str(row.get("incarnation")).partition(LANE)
     if owner != key.incarnation:
         return None
     kind, clock = str(row.get("kind")), str(row.get("clock_us"))
     token, _, signature = str(row.get("token")).partition(_SIGNED)
     mark = key.opened(kind, token, clock, signature)
-    # A lane's row has the lane's own pulses, and nothing else has any.
+    # A lane's row has the lane's own probes, and no other row has any.
     rightly = token.split(".")[1:2] == [lane] if kind == MarkKind.PULSE.value else not lane
     return StrangeMark() if mark is None or not rightly else mark
 
 
 def _text(value: Any) -> str:
-    """A session may have its texts as the server stores them."""
+    """Return a text: a session may have its texts as the server stores them."""
     return value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)

@@ -1,4 +1,4 @@
-"""What becomes of a PostgreSQL's tables: the catalog's own look at them, and what it lacks."""
+"""The assessment of PostgreSQL's tables: those the catalog accepts, and those it does not list."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SELECT o, (SELECT sum(CASE WHEN c.reltuples >= 0 THEN c.reltuples END)::bigint
         FROM pg_catalog.pg_partition_tree(o) t WHERE t.isleaf)
 FROM unnest(%s::oid[]) o
 """
-"""Rows are unknown (NULL) of a table that was never analyzed."""
+"""Rows are unknown (NULL) for a table that was never analyzed."""
 _PLAIN_SIZES = """
 SELECT c.oid, CASE WHEN c.reltuples >= 0 THEN c.reltuples::bigint END,
        pg_catalog.pg_table_size(c.oid)
@@ -106,23 +106,23 @@ def _assessed(
 
 
 class _Access:
-    """What the role may do with the publication (None: it is still to be made)."""
+    """The role's rights on the publication (None: it is still to be made)."""
 
     def __init__(self, server: PostgresServerFacts, publication: PublicationFacts | None) -> None:
         self._server = server
         self._publication = publication
 
     def publishes(self, table: PostgresCatalogTable, relation: RelationFacts) -> bool:
-        """Whether the table is published, or will be: the worker adds it, or whoever makes the
-        publication, without which capture does not begin (`setup_sql`)."""
+        """Return whether the table is published, or will be: by the worker, or by the administrator
+        who makes the publication, without which capture does not begin (`setup_sql`)."""
         if table.facts.membership or self._server.superuser or self._publication is None:
             return True
         return self._publication.owned and relation.owned
 
 
 def _sizes(cursor: Any, oids: list[int]) -> dict[int, tuple[int | None, int | None]]:
-    """Rows and bytes by oid. A table that is being rewritten has neither: they are not waited
-    for."""
+    """Return rows and bytes by oid. A table that is being rewritten has neither: the query does not
+    wait for it."""
     sizes: dict[int, tuple[int | None, int | None]] = {}
     for query in (_SIZES, _PLAIN_SIZES):
         try:

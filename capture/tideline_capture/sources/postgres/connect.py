@@ -63,7 +63,7 @@ _SESSION: Mapping[str, str] = {
     "default_transaction_read_only": "off",
     "row_security": "off",
 }
-"""What a role's or database's own settings must not end: a long COPY, or the marks. Rows that a
+"""The role's or database's own settings must not end a long COPY, or the watermarks. Rows that a
 policy hides from us are an error and not left out, and no policy's functions run as us."""
 _KEEPALIVES: Mapping[str, Any] = {
     "keepalives_idle": KEEPALIVE_IDLE_S,
@@ -97,7 +97,7 @@ def connect(
     factory: Any = None,
     answer_s: float | None = None,
 ) -> Any:
-    """A psycopg2 connection in autocommit, with ``settings`` in force from its start.
+    """Open a psycopg2 connection in autocommit, with ``settings`` in force from its start.
 
     With ``answer_s`` a statement that has no answer after so many seconds ends the connection.
     Raises Unavailable when the server is away or busy, Misconfigured when it refuses us.
@@ -131,8 +131,9 @@ def connect(
 
 
 def _check_settings(connection: Any) -> None:
-    """The settings that the text of values depends on are in force: a pooler drops them silently,
-    and every date or float could be another text then. Misconfigured names those that are not."""
+    """Check that the settings that the text of values depends on are in force: a pooler drops them
+    silently, and every date or float could be another text then. Raises Misconfigured, naming those
+    that are not."""
     try:
         with connection.cursor() as cursor:
             cursor.execute(_OTHERWISE, (list(PINNED), list(PINNED.values())))
@@ -149,7 +150,7 @@ def _check_settings(connection: Any) -> None:
 
 
 def replication_failed(error: psycopg2.Error) -> TidelineError:
-    """Our error for one that came from the stream: lost for good, or to be connected anew."""
+    """Translate an error of the stream: permanent loss, or a reason to reconnect."""
     text = " ".join(str(error).split())
     if any(words in text for words in _LOST) or _NO_PUBLICATION.search(text):
         return SourceLost(f"the source no longer holds what comes next: {text}", hint=_REDUMP)
@@ -157,7 +158,7 @@ def replication_failed(error: psycopg2.Error) -> TidelineError:
 
 
 def query_failed(error: psycopg2.Error) -> TidelineError:
-    """Our error for one that came from a statement of ours; its text can hold row values."""
+    """Translate an error of one of our statements; its text can hold row values."""
     if isinstance(error, psycopg2.errors.InsufficientPrivilege):
         return Misconfigured(
             f"the role may not do that: {error.diag.message_primary}", hint="grant it"
@@ -168,7 +169,7 @@ def query_failed(error: psycopg2.Error) -> TidelineError:
 
 
 def translate(error: psycopg2.OperationalError) -> TidelineError:
-    """Our error for one that came while connecting."""
+    """Translate an error that came while connecting."""
     text = " ".join(str(error).split())
     if "could not translate host name" in text:
         return Unavailable("the source's host name cannot be resolved", hint=_ADDRESS)

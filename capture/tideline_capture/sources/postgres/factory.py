@@ -1,4 +1,4 @@
-"""Makes what the registry asks of PostgreSQL."""
+"""Makes the objects that the registry needs for PostgreSQL."""
 
 from __future__ import annotations
 

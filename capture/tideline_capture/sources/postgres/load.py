@@ -1,7 +1,7 @@
-"""How busy a PostgreSQL is, by its own views, and how much longer it keeps its log for us.
+"""The load of a PostgreSQL, by its own views, and how much longer it keeps its log for us.
 
-Other sessions and replicas are shown in full to roles with pg_read_all_stats only; without it what
-cannot be seen is unknown, not zero.
+Other sessions and replicas are shown in full to roles with pg_read_all_stats only; without it the
+hidden part is unknown, not zero.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ FROM (SELECT) one LEFT JOIN LATERAL (
   FROM pg_replication_slots WHERE slot_name = %s) s ON true
 """
 _WARN_BELOW = 0.25
-"""Of what the slot may keep."""
+"""The part of the log that the slot may keep."""
 
 
 def read_load(cursor: Any, slot: str) -> SourceLoad:
-    """The load now, and what the server keeps of its log for ``slot``."""
+    """Return the load now, and how much of its log the server keeps for ``slot``."""
     cursor.execute(_LOAD, (slot,))
     lag, running, kept, status, safe, clock_us = cursor.fetchone()
     return SourceLoad(
@@ -52,7 +52,8 @@ def read_load(cursor: Any, slot: str) -> SourceLoad:
 
 
 def _warning(slot: str, kept: int | None, status: str | None, safe: int | None) -> str | None:
-    """``safe`` is None without max_slot_wal_keep_size: then the disk is the limit."""
+    """Return a warning when the log may soon be removed. ``safe`` is None without
+    max_slot_wal_keep_size: then the disk is the limit."""
     if status == "lost":
         return f"the server removed WAL that slot {slot!r} still needed"
     near = safe is not None and kept is not None and safe < (safe + kept) * _WARN_BELOW

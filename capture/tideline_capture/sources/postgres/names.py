@@ -1,7 +1,7 @@
 """Names on a PostgreSQL server: a pipeline's own, unless the settings give others, and quoting.
 
 A slot's name may hold lower-case letters, digits and ``_`` only, and 63 of them; a pipeline whose
-own name does not fit is told apart by a digest, so that two pipelines never share a slot.
+own name does not fit gets a digest in its name, so that two pipelines never share a slot.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 
 
 def slot_name(settings: Settings) -> str:
-    """The replication slot's name; Misconfigured when ``source.slot`` cannot be one."""
+    """Return the replication slot's name; Misconfigured when ``source.slot`` cannot be one."""
     name = settings.source.slot or _derived(settings.pipeline)
     if not _SLOT.fullmatch(name):
         raise Misconfigured(
@@ -31,18 +31,18 @@ def slot_name(settings: Settings) -> str:
 
 
 def publication_name(settings: Settings) -> str:
-    """The publication's name."""
+    """Return the publication's name."""
     return settings.source.publication or _derived(settings.pipeline)
 
 
 def quoted(name: str) -> str:
-    """``name`` as an SQL identifier, for statements as text (NUL cannot be in a name)."""
+    """Return ``name`` as an SQL identifier, for statements as text (NUL cannot be in a name)."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def pasteable(statement: str) -> str:
-    r"""``statement`` as it is shown, to be pasted into a client: names in quotes that have
-    characters nobody sees are written as ``U&"a\000ab"``."""
+    r"""Return ``statement`` as it is shown, to be pasted into a client: names in quotes that have
+    invisible characters are written as ``U&"a\000ab"``."""
     return _QUOTED.sub(_visible, statement)
 
 
@@ -62,7 +62,7 @@ def _as_unicode(character: str) -> str:
 
 
 def qualified(table: TableId) -> str:
-    """``table`` as SQL, schema and name."""
+    """Return ``table`` as SQL, schema and name."""
     return f"{quoted(table.schema)}.{quoted(table.name)}"
 
 

@@ -47,7 +47,7 @@ def ensure_publication(cursor: Any, name: str) -> None:
 
 
 def has_publication(cursor: Any, name: str) -> bool:
-    """Whether the publication is there; Misconfigured when it is not as it must be, with the
+    """Return whether the publication is there; Misconfigured when it is not as it must be, with the
     statement that makes it so."""
     cursor.execute(_READ, (name,))
     row = cursor.fetchone()
@@ -63,9 +63,8 @@ def has_publication(cursor: Any, name: str) -> bool:
 
 
 def publish(cursor: Any, name: str, tables: Sequence[TableFacts]) -> dict[str, TableFacts]:
-    """Add the tables that can be captured and are not published; those of them that could not be
-    added are returned, with the problem and, where there is one, the statement that helps.
-    """
+    """Add the tables that can be captured and are not published. Returns those that could not be
+    added, with the problem and, where there is one, the statement that helps."""
     failed = {}
     for facts in tables:
         if not facts.membership and facts.problem is None:
@@ -76,9 +75,10 @@ def publish(cursor: Any, name: str, tables: Sequence[TableFacts]) -> dict[str, T
 
 
 def withdraw(cursor: Any, name: str, tables: Sequence[TableFacts]) -> dict[str, TableFacts]:
-    """Take tables that cannot be captured out of the publication: with one that has no identity in
-    it, the server refuses the application's own updates. Those that the role may not take out are
-    returned, with the statement in the hint.
+    """Take tables that cannot be captured out of the publication.
+
+    With a table that has no identity in it, the server refuses the application's own updates.
+    Returns those that the role may not take out, with the statement in the hint.
     """
     left = {}
     for facts in tables:
@@ -98,7 +98,7 @@ def withdraw(cursor: Any, name: str, tables: Sequence[TableFacts]) -> dict[str, 
 
 
 def not_added(name: str, facts: TableFacts) -> TableFacts:
-    """A table that is not published, and that the role may not publish."""
+    """Return the facts of a table that is not published, and that the role may not publish."""
     problem = "it is not in the publication, and the role may not add it"
     hint = f"let the table's owner run: {_add_statement(name, facts)}"
     return replace(facts, schema=None, problem=problem, hint=hint)
@@ -119,8 +119,8 @@ def _add(cursor: Any, name: str, facts: TableFacts) -> TableFacts | None:
     except psycopg2.Error as error:
         if cursor.connection.closed:
             raise
-        # A lock, a table that was dropped meanwhile, another session at the same row: the next
-        # round tries again.
+        # A lock, a table that was dropped in the meantime, another session at the same row: the
+        # next round tries again.
         problem = f"it could not be added to the publication (SQLSTATE {error.pgcode})"
         return replace(facts, schema=None, problem=problem, hint=statement)
     return None

@@ -1,5 +1,5 @@
-"""What a pipeline leaves at a PostgreSQL: its slot, which makes the server keep its log, and its
-publication."""
+"""The traces that a pipeline leaves at a PostgreSQL: its slot, which makes the server keep its log,
+and its publication."""
 
 from __future__ import annotations
 

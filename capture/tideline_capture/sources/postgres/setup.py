@@ -1,7 +1,7 @@
 """The statements that an owner runs before a PostgreSQL database is captured.
 
-They need no connection, so that they can be read, kept and handed on. Which tables there are, the
-server knows: one block grants and publishes those that the patterns mean, by the names it has then.
+They need no connection, so that they can be read, kept and handed on. Only the server knows the
+tables: one block grants and publishes those that the patterns mean, by the names it has then.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _FIT = """(EXISTS (
         SELECT FROM pg_catalog.pg_publication_rel r
         JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid
         WHERE r.prrelid = c.oid AND p.pubname = {name}))"""
-"""A published table without an identity would make the application's own updates fail. Of one with
-other partitions `tideline doctor` has the word. One that is published already stays so: the
-statements may be run again."""
+"""A published table without an identity would make the application's own updates fail. `tideline
+doctor` reports one with other partitions. One that is published already stays so: the statements
+may be run again."""
 
 
 def setup_sql(settings: Settings) -> str:
-    """The statements, with comments; no password in them. Raises Misconfigured for a url without a
-    user."""
+    """Return the statements, with comments; no password in them. Raises Misconfigured for a url
+    without a user."""
     source = settings.source
     if not source.user:
         raise Misconfigured(
@@ -93,7 +93,7 @@ def setup_sql(settings: Settings) -> str:
 
 
 def _of_schemas(patterns: Sequence[str], role: str) -> Iterator[str]:
-    """Of schemas that are named word for word: what later tables need, too."""
+    """Yield the grants for schemas that are named word for word, which later tables need, too."""
     for schema in dict.fromkeys(
         schema.text for schema, _ in map(split_pattern, patterns) if schema.plain
     ):
@@ -139,5 +139,5 @@ def _literal(text: str) -> str:
 
 
 def _in_format(identifier: str) -> str:
-    """An identifier within the text that ``format`` is given."""
+    """Escape an identifier for the text that ``format`` is given."""
     return identifier.replace("%", "%%").replace("'", "''")

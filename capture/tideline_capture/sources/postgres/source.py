@@ -49,7 +49,7 @@ from tideline_capture.sources.streams import Streams
 _STREAM_SETTINGS = {**PINNED, "wal_sender_timeout": "0"}
 _WRITER_SETTINGS = {**PINNED, "synchronous_commit": "on"}
 _MAKING = PostgresPosition(1)
-"""What the chain says before the slot is made. No log begins there."""
+"""The chain's position before the slot is made. No log begins there."""
 _FEEDBACK_S = 5
 _PATIENCE_S = 1.0
 _TERMINATE_S = 10.0
@@ -73,7 +73,7 @@ log = structlog.get_logger("tideline.postgres")
 
 
 class PostgresSource:
-    """A `Source`. Every object it makes has connections of its own."""
+    """A `Source`. Every object it makes has its own connections."""
 
     def __init__(self, settings: Settings, *, on_point: OnPoint = pass_by) -> None:
         self._settings = settings
@@ -87,7 +87,7 @@ class PostgresSource:
         self._answer_s = settings.capture.mark_timeout_s
 
     def identity(self) -> SourceIdentity:
-        """The server and database, as the replication protocol names them."""
+        """Return the server and database, as the replication protocol names them."""
         identity, _ = self._identify()
         return identity
 
@@ -106,8 +106,8 @@ class PostgresSource:
         """See `Preflight.resume`. Only the worker that owns the chain may call this: another
         session that holds the slot is ended.
 
-        The chain says that a slot is going to be made (`_MAKING`) before it is: only then a slot
-        that is there already can be ours, left by a worker that died in between.
+        The chain announces that a slot is going to be made (`_MAKING`) before it is: only then a
+        slot that is already there can be ours, left by a worker that died in between.
         """
         self._end_opened()
         identity, written = self._identify()
@@ -172,7 +172,7 @@ class PostgresSource:
         )
 
     def _is_chosen(self, table: TableId) -> bool:
-        """Whether the settings name the table, whatever is published besides."""
+        """Return whether the settings name the table, whatever else is published."""
         return matches(table, self._settings.source.tables, self._settings.source.exclude)
 
     def chunk_reader(self, key: MarkKey) -> CopyChunkReader:
@@ -210,8 +210,8 @@ class PostgresSource:
         self._streams.keep(tokens)
 
     def _asking(self, role: str) -> Any:
-        """A connection that the session waits for: nothing else would notice that answers no longer
-        come."""
+        """Return a connection that the session waits for: nothing else would notice that answers no
+        longer come."""
         return self._connect(role, answer_s=self._answer_s)
 
     def _connect(
@@ -231,14 +231,14 @@ class PostgresSource:
         return connection
 
     def _end_opened(self) -> None:
-        """End what the session before left open: a thread of it may wait there for an answer that
-        never comes."""
+        """End the connections of the session before: a thread of it may wait there for an answer
+        that never comes."""
         for connection in self._opened.take():
-            with suppress(psycopg2.Error):  # It has been closed meanwhile.
+            with suppress(psycopg2.Error):  # It has been closed in the meantime.
                 end(connection.fileno())
 
     def _identify(self) -> tuple[SourceIdentity, int]:
-        """The server's identity and how far its log is written."""
+        """Return the server's identity and how far its log is written."""
         connection = connect(
             self._settings.source,
             application_name=f"{self._application} identify",
@@ -291,9 +291,12 @@ class PostgresSource:
     def _check_same_log(
         self, position: PostgresPosition, on_waiting: Callable[[str], None]
     ) -> None:
-        """Raise SourceLost where the chain's ``position`` is not one of the server's log; the slot
-        has not confirmed it, as it keeps the last transaction. It may have a lot to decode: nothing
-        limits how long that takes, and ``on_waiting`` is told meanwhile."""
+        """Raise SourceLost where the chain's ``position`` is not one of the server's log.
+
+        The slot has not confirmed that position, as it keeps the last transaction. It may have a
+        lot to decode: nothing limits how long that takes, and ``on_waiting`` is called in the
+        meantime.
+        """
         with closing(self._connect("look")) as connection, connection.cursor() as cursor:
             try:
                 same = self._patiently(
@@ -318,7 +321,8 @@ class PostgresSource:
             )
 
     def _announce_slot(self, cursor: Any) -> PostgresPosition:
-        """The chain is empty: a slot by our name belongs to another one, or was left over."""
+        """Return the position before the slot is made. The chain is empty, so a slot by our name
+        belongs to another one, or was left over: raises Misconfigured."""
         if self._read_slot(cursor) is not None:
             raise Misconfigured(
                 f"there is a replication slot {self._slot!r} already, but the chain of this"
@@ -373,8 +377,8 @@ class PostgresSource:
         why: Callable[[], str],
         on_waiting: Callable[[str], None],
     ) -> _T:
-        """What ``ask`` returns, which waits for ``cursor``, however long; tell ``why`` meanwhile.
-        What ``on_waiting`` raises ends the statement."""
+        """Return the result of ``ask``, which waits for ``cursor``, however long; report ``why``
+        while it waits. An exception of ``on_waiting`` ends the statement."""
         done: list[_T] = []
         failures: list[psycopg2.Error] = []
 

@@ -1,8 +1,8 @@
-"""TLS to PostgreSQL: whose certificates are believed, and what a failed handshake means.
+"""TLS to PostgreSQL: the trusted certificates, and the meaning of a failed handshake.
 
-libpq has no authorities of its own: without a file it refuses to verify, and ``system`` asks the
-OpenSSL that it was built with. The one in the driver's wheel looks into a folder of the machine
-where that was made, which is nowhere: so it is told this machine's file.
+libpq brings no authorities: without a file it refuses to verify, and ``system`` asks the OpenSSL
+that it was built with. The one in the driver's wheel looks into a folder of the machine where that
+was made, which does not exist here: so it gets this machine's file.
 """
 
 from __future__ import annotations
@@ -39,9 +39,12 @@ _OTHERWISE = (
 
 
 def arguments(tls: PostgresTls) -> Mapping[str, Any]:
-    """libpq's, for what the url says and for what it does not: ``PGSSLMODE`` counts for nothing.
+    """Return libpq's parameters, for what the url gives and what it does not: ``PGSSLMODE`` is
+    ignored.
+
     Authorities, where it names none, are those that libpq itself was given (``PGSSLROOTCERT``,
-    ``~/.postgresql/root.crt``), else the machine's; these, too, where it says ``system``."""
+    ``~/.postgresql/root.crt``), else the machine's; the machine's, too, where it says ``system``.
+    """
     given = tls.root_certificate not in (None, "system") or (not tls.root_certificate and _given())
     if tls.mode != "verify-full" or given:
         return {"sslmode": tls.mode}
@@ -53,13 +56,13 @@ def _given() -> bool:
         return True
     try:
         return Path("~/.postgresql/root.crt").expanduser().exists()
-    except (OSError, RuntimeError):  # A user without a home, or one that is not ours to see.
+    except (OSError, RuntimeError):  # A user without a home, or one that we may not see.
         return False
 
 
 def _machine() -> str:
-    """The file with the machine's authorities, which ``SSL_CERT_FILE`` may name; ``system`` where
-    there is none, or ``SSL_CERT_DIR`` names a folder."""
+    """Return the file with the machine's authorities, which ``SSL_CERT_FILE`` may name; ``system``
+    where there is none, or ``SSL_CERT_DIR`` names a folder."""
     named = os.environ.get("SSL_CERT_FILE")
     if named or os.environ.get("SSL_CERT_DIR"):
         return named or "system"
@@ -68,8 +71,8 @@ def _machine() -> str:
 
 
 def no_tls(text: str, tls: PostgresTls) -> Misconfigured | None:
-    """Our error where ``text``, libpq's words on a connection that failed, says that there is no
-    session as ``tls`` wants it; None when it says something else."""
+    """Return our error where ``text``, libpq's words on a connection that failed, says that there
+    is no session as ``tls`` wants it; None when it says something else."""
     words = " ".join(text.split())
     if "server does not support SSL" in words:
         hint = f"turn TLS on at the server (ssl = on); {_OTHERWISE}"

@@ -1,4 +1,4 @@
-"""PostgreSQL's types: which logical type holds each, and its text turned into Arrow.
+"""PostgreSQL's types: the logical type that holds each, and its text turned into Arrow.
 
 Both ways out of the server (the replication stream and COPY) print a value with its type's output
 function, so one parser serves both, given that the settings this text depends on are pinned.
@@ -84,7 +84,7 @@ _FORMS: Mapping[Kind, str] = {
     Kind.TIMESTAMP: rf"^{_SECONDS}\+00$",
     Kind.TIMESTAMP_NTZ: rf"^{_SECONDS}$",
 }
-"""How a value that fits is printed; only looked at once a whole column has failed to parse."""
+"""The printed form of a value that fits; only used once a whole column has failed to parse."""
 
 
 _NO_TEXT = pa.scalar(None, pa.string())
@@ -102,14 +102,15 @@ class PgType:
 
 
 def logical_type(pg: PgType) -> LogicalType:
-    """The logical type that holds every ordinary value of ``pg``; text for all it does not know."""
+    """Return the logical type that holds every ordinary value of ``pg``; text for all unknown
+    types."""
     if pg.base_oid == NUMERIC_OID:
         return _numeric(pg.base_typmod)
     return _LOGICAL.get(pg.base_oid, STRING)
 
 
 def to_arrow(text: pa.Array, logical: LogicalType) -> Converted:
-    """``text`` (string or binary, as printed under `PINNED`) as values of ``logical``.
+    """Convert ``text`` (string or binary, as printed under `PINNED`) to values of ``logical``.
 
     Raises nothing for any content; InvariantBroken if a value were lost.
     """
@@ -125,10 +126,11 @@ def to_arrow(text: pa.Array, logical: LogicalType) -> Converted:
 
 
 def _numeric(typmod: int) -> LogicalType:
-    """numeric(p, s) as a decimal; text when unbounded or wider than a decimal can be.
+    """Return the type of numeric(p, s): a decimal; text when unbounded or wider than a decimal can
+    be.
 
-    Since PostgreSQL 15 the scale may be negative (numeric(3,-2) holds 99900) or above the
-    precision (numeric(2,4) holds 0.0099); it has 11 bits, with sign.
+    Since PostgreSQL 15 the scale may be negative (numeric(3,-2) holds 99900) or above the precision
+    (numeric(2,4) holds 0.0099); it has 11 bits, with sign.
     """
     if typmod < _TYPMOD_HEADER:
         return STRING
@@ -139,7 +141,7 @@ def _numeric(typmod: int) -> LogicalType:
 
 
 def _parse(text: pa.Array, logical: LogicalType) -> pa.Array:
-    """All of ``text`` as values; pa.ArrowInvalid when any value does not fit."""
+    """Convert all of ``text`` to values; pa.ArrowInvalid when any value does not fit."""
     checked = text.cast(pa.string())
     if logical.kind is Kind.STRING:
         return checked
@@ -158,7 +160,8 @@ def _booleans(text: pa.StringArray) -> pa.BooleanArray:
 
 
 def _bytes_of_hex(text: pa.StringArray) -> pa.BinaryArray:
-    r"""``\x…`` as bytes: the whole buffer at once, each ``\x`` read as a byte and cut out."""
+    r"""Convert ``\x…`` to bytes: the whole buffer at once, each ``\x`` read as a byte and cut
+    out."""
     rows = len(text)
     filled = pc.fill_null(text, "\\x") if text.null_count else text
     _, offset_buffer, data = filled.buffers()
@@ -192,7 +195,7 @@ def _refuse() -> pa.BinaryArray:
 
 
 def _salvage(text: pa.Array, logical: LogicalType) -> Converted:
-    """What fits as values, everything else as overflow."""
+    """Return the values that fit, and everything else as overflow."""
     printable, fits = _printable(text)
     if logical.kind is not Kind.STRING:
         fits = pc.and_(fits, pc.match_substring_regex(printable, _FORMS[logical.kind]))
@@ -205,7 +208,8 @@ def _salvage(text: pa.Array, logical: LogicalType) -> Converted:
 
 
 def _printable(text: pa.Array) -> tuple[pa.StringArray, pa.BooleanArray]:
-    r"""``text`` as valid UTF-8, and which values were; others get ``\xNN`` for their bad bytes."""
+    r"""Return ``text`` as valid UTF-8, and which values were; others get ``\xNN`` for their bad
+    bytes."""
     if pa.types.is_string(text.type):
         return text, text.is_valid()
     raw = text.to_pylist()

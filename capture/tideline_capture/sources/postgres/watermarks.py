@@ -1,11 +1,11 @@
-"""Our marks in the log: transactional logical messages.
+"""Our watermarks in the log: transactional logical messages.
 
-They need no table, no publication and no grant, and are ordered with the commits around them,
-which is what makes "before the mark" and "after the mark" mean something. Their commit waits for
-the disk (``synchronous_commit = on``): otherwise a mark shows up 200 ms late.
+They need no table, no publication and no grant, and are ordered with the commits around them, which
+gives "before the watermark" and "after the watermark" a meaning. Their commit waits for the disk
+(``synchronous_commit = on``): otherwise a watermark shows up 200 ms late.
 
-Every role may write such messages, and a monitoring role sees ours while they are written: what
-makes a mark ours is its signature (`mark_key`).
+Every role may write such messages, and a monitoring role sees ours while they are written: the
+signature is what makes a watermark ours (`mark_key`).
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ _CLOCK = "SELECT (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::b
 _EMIT = "SELECT pg_catalog.pg_logical_emit_message(true, %s, %s)"
 _TIMED = (MarkKind.HIGH, MarkKind.HEARTBEAT)
 _WORDS = 4
-"""Behind the incarnation."""
+"""The words behind the incarnation."""
 _CONTENT_BYTES_MAX = 256
 
 
 def write_mark(cursor: Any, key: MarkKey, kind: MarkKind, token: str) -> None:
-    """Write a mark in a transaction of its own (the connection is in autocommit)."""
+    """Write a watermark in its own transaction (the connection is in autocommit)."""
     clock_us = 0
     if kind in _TIMED:
-        # The clock first: all that was committed until then is before the mark.
+        # The clock first: all that was committed until then is before the watermark.
         clock_us = read_clock(cursor)
     said = f"{kind.value} {token} {clock_us} {key.sign(kind, token, clock_us)}"
     cursor.execute(_EMIT, (PREFIX, f"{key.incarnation} {said}"))
 
 
 def read_clock(cursor: Any) -> int:
-    """The server's clock, µs since 1970 UTC."""
+    """Return the server's clock, µs since 1970 UTC."""
     cursor.execute(_CLOCK)
     return int(cursor.fetchone()[0])
 
 
 def parse_mark(prefix: str, content: bytes, key: MarkKey) -> Mark | StrangeMark | None:
-    """What a logical message says: a mark of this session, or something that is made to look like
-    one of this chain, or (None) nothing that is ours. Whatever is in it: nothing is raised."""
+    """Return the meaning of a logical message: a watermark of this session, a message that imitates
+    one of this chain, or (None) nothing of ours. Never raises, whatever is in it."""
     if prefix != PREFIX or not content.startswith(f"{key.incarnation} ".encode()):
         return None
     if len(content) > _CONTENT_BYTES_MAX:
@@ -53,15 +53,15 @@ def parse_mark(prefix: str, content: bytes, key: MarkKey) -> Mark | StrangeMark 
 
 
 _PREFIX_AT = 10
-"""In a message of pgoutput: behind its kind, a byte of flags and its LSN."""
+"""The offset in a message of pgoutput: behind its kind, a byte of flags and its LSN."""
 _LENGTH_BYTES = 4
 _OURS = PREFIX.encode() + b"\0"
 _LEAST_BYTES = _PREFIX_AT + 1 + _LENGTH_BYTES
-"""Of a message whose prefix and content are empty."""
+"""The length of a message whose prefix and content are empty."""
 
 
 def is_another(payload: bytes) -> bool:
-    """Say whether a logical message, as pgoutput sends it, has a prefix other than ours.
+    """Return whether a logical message, as pgoutput sends it, has a prefix other than ours.
 
     Its content may be a gigabyte, of which nothing is read, or empty. False for bytes that are no
     message: parsing refuses them.
@@ -70,7 +70,7 @@ def is_another(payload: bytes) -> bool:
 
 
 def shortened(payload: bytes) -> bytes:
-    """A message with our prefix, without what is more than a mark has: it stays strange."""
+    """Return a message with our prefix, cut behind the length of a watermark: it stays strange."""
     at = _PREFIX_AT + len(_OURS) + _LENGTH_BYTES
     content = payload[at : at + _CONTENT_BYTES_MAX + 1]
     if len(payload) == at + len(content):
@@ -79,7 +79,7 @@ def shortened(payload: bytes) -> bytes:
 
 
 def take_snapshot(cursor: Any) -> Snapshot:
-    """Which transactions a read on this connection sees now."""
+    """Return the transactions that a read on this connection sees now."""
     cursor.execute("SELECT pg_catalog.pg_current_snapshot()::text")
     xmin, xmax, running = cursor.fetchone()[0].split(":")
     return Snapshot(int(xmin), int(xmax), tuple(int(xid) for xid in running.split(",") if xid))

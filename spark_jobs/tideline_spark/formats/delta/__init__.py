@@ -1,1 +1,1 @@
-"""Delta tables: everything of the jobs that knows Delta."""
+"""Delta tables: all code of the jobs that depends on Delta."""

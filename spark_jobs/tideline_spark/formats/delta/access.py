@@ -16,36 +16,36 @@ from tideline_spark.schemas import quote
 
 METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 NEEDS_MAPPING = frozenset(" ,;{}()\n\t=")
-"""Characters of a column's name that files cannot have."""
+"""Characters that column names in files cannot have."""
 MAPPING = ("delta.columnMapping.mode", "name")
 _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 
 
 class DeltaAccess:
-    """One table by its path, through a session of its own; made and used in one thread."""
+    """One table by its path, through its own session; made and used in one thread."""
 
     def __init__(self, session: SparkSession, path: str) -> None:
         self.session = session
         self.path = path
         jvm: Any = session._jvm
         self.jvm = jvm
-        # Delta's own calls look for a session in the thread; statements set it for themselves.
+        # Delta's own calls look for a session in the thread; statements set it themselves.
         active = jvm.org.apache.spark.sql.classic.SparkSession
         active.setActiveSession(session._jsparkSession)
 
     @property
     def name(self) -> str:
-        """The table as SQL names it."""
+        """The table's name in SQL."""
         return f"delta.{quote(self.path)}"
 
     def look_up(self) -> Any:
-        """Delta's own pair: the table's log, and the snapshot of its newest version."""
+        """Return Delta's own pair: the table's log, and the snapshot of its newest version."""
         log = self.jvm.org.apache.spark.sql.delta.DeltaLog
         return log.forTableWithSnapshot(self.session._jsparkSession, self.path)
 
     def begin(self) -> Any:
-        """Delta's own transaction, from the newest version on."""
+        """Start Delta's own transaction on the newest version."""
         return self.look_up()._1().startTransaction()
 
     def commits(self, version: int) -> Iterator[TableCommit]:
@@ -63,14 +63,14 @@ class DeltaAccess:
                 stream.close()
 
     def folder(self) -> tuple[Any, Any]:
-        """Hadoop's file system for the table, and the table's path in it."""
+        """Return Hadoop's file system for the table, and the table's path in it."""
         path = self.jvm.org.apache.hadoop.fs.Path(self.path)
         configuration = self.session._jsparkSession.sessionState().newHadoopConf()
         return path.getFileSystem(configuration), path
 
     @contextmanager
     def stamped(self, stamp: Stamp, app: str | None = None, number: int = 0) -> Iterator[None]:
-        """The transaction id and metadata are session settings: set for one statement only."""
+        """Set the transaction id and metadata, which are session settings, for one statement."""
         settings = {METADATA: stamp.text()}
         if app is not None:
             settings |= {_TXN_APP: app, _TXN_VERSION: str(number)}
@@ -79,7 +79,7 @@ class DeltaAccess:
 
     @contextmanager
     def setting(self, settings: Mapping[str, str]) -> Iterator[None]:
-        """Have the session hold ``settings`` for a while."""
+        """Apply ``settings`` to the session inside the context."""
         for name, value in settings.items():
             self.session.conf.set(name, verbatim(value))
         try:
@@ -90,8 +90,8 @@ class DeltaAccess:
 
 
 def verbatim(value: str) -> str:
-    """``value``, which reads as it is set. Raises InvariantBroken for one that Spark would put
-    something else in the place of (``${…}``, by `ConfigReader`)."""
+    """Return ``value`` unchanged. Raises InvariantBroken for one in which Spark would substitute
+    something (``${…}``, by `ConfigReader`)."""
     if "${" in value:
         raise InvariantBroken("a setting of Spark's session is to hold a reference")
     return value

@@ -1,9 +1,9 @@
-"""A Delta table's columns: made, renamed, dropped and emptied in one commit.
+"""Adds, renames, drops and empties a Delta table's columns in one commit.
 
-SQL has a statement and a commit for each of these. A run that is killed between two of them would
-leave a table that neither the old nor the new names describe, so the table's metadata is written as
-a whole: a column keeps its values by its physical name, which column mapping gives it once and for
-all; one without is a new column.
+SQL has a statement and a commit for each of these. A run killed between two of them would leave a
+table that neither the old nor the new names describe. So the table's metadata is written as a
+whole: a column keeps its values by its physical name, which column mapping gives it permanently; a
+column without one is new.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class DeltaColumns:
             self._session.sql(f"ALTER TABLE {self._access.name} SET TBLPROPERTIES ({listed})")
 
     def widen(self, columns: Mapping[str, types.DataType]) -> None:
-        """See `TargetSchema`; a commit for each."""
+        """See `TargetSchema`; one commit per column."""
         for name, data_type in columns.items():
             typed = f"{quote(name)} TYPE {data_type.simpleString()}"
             self._session.sql(f"ALTER TABLE {self._access.name} ALTER COLUMN {typed}")

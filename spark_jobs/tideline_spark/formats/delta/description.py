@@ -1,7 +1,7 @@
-"""A Delta table's comments, and which of its columns it lets hold no NULL: metadata, no rows.
+"""Reads and writes a Delta table's comments and NOT NULL columns: metadata only, no rows.
 
-Delta itself declares a column NOT NULL only while the table is made, because it does not look at
-the rows that are there. Here that is the caller's part (`tideline_spark.describe`).
+Delta itself declares a column NOT NULL only when the table is made, because it does not check
+existing rows. Here the caller checks them (`tideline_spark.describe`).
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ class DeltaDescription:
             configuration,
             metadata.createdTime(),
         )
-        # Not one of ours that say how far the table is: as whoever sets a property by SQL does.
+        # Not a commit of ours with a manifest number: the same as setting a property by SQL.
         operation = jvm.org.apache.spark.sql.delta.DeltaOperations
         nothing = jvm.org.apache.spark.api.python.PythonUtils.toSeq(jvm.java.util.ArrayList())
         transaction.updateMetadata(changed, False)
         return int(transaction.commit(nothing, operation.SetTableProperties(configuration)))
 
     def without_null(self, columns: Collection[str]) -> frozenset[str]:
-        """See `TargetDescription`; files whose statistics say that there is none are not read."""
+        """See `TargetDescription`; files whose statistics show no NULL are not read."""
         if not columns:
             return frozenset()
         names = sorted(columns)
@@ -88,7 +88,7 @@ class DeltaDescription:
 
 
 def _held_by(now: TableWords, wanted: TableWords) -> TableWords:
-    """``wanted`` of the columns that there are."""
+    """Return the part of ``wanted`` whose columns exist."""
     held = {name: text for name, text in wanted.comments.items() if not name or name in now.columns}
     return TableWords(held, wanted.firm & now.columns, wanted.described)
 

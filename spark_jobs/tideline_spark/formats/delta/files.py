@@ -1,4 +1,4 @@
-"""A Delta table's files: measured from its log, rewritten, and removed when they are old."""
+"""Measures a Delta table's files from its log, rewrites them, and removes old ones."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class DeltaFiles:
         return Files(**{name: int(row[name] or 0) for name in Files.__struct_fields__})
 
     def rewrite(self, thresholds: Thresholds, decision: Decision) -> None:
-        """See `TargetFiles`: makes larger files of small ones, or files without the deleted rows of
-        those that have any, or both."""
+        """See `TargetFiles`: combines small files, rewrites files without their deleted rows, or
+        both."""
         settings = {
             f"{_OPTIMIZE}.minFileSize": str(thresholds.file_bytes // 2),
             f"{_OPTIMIZE}.maxFileSize": str(thresholds.file_bytes),
@@ -47,12 +47,12 @@ class DeltaFiles:
         if decision.compact:
             self._session.sql(f"OPTIMIZE {self._access.name}").collect()
         if decision.purge:
-            # OPTIMIZE leaves a file alone that has no other to be put together with.
+            # OPTIMIZE leaves a file alone that has no other to be combined with.
             self._session.sql(f"REORG TABLE {self._access.name} APPLY (PURGE)").collect()
 
     def vacuum(self, hours: float) -> int:
-        """See `TargetFiles`; counts how many fewer files there are then (what a merge writes
-        meanwhile makes it less)."""
+        """See `TargetFiles`; returns how many fewer files there are afterwards (files that a merge
+        writes concurrently reduce it)."""
         if hours < VACUUM_HOURS_MIN:
             raise Misconfigured(
                 f"vacuum after {hours:g} hours would remove files that are being written or read",
@@ -68,7 +68,7 @@ class DeltaFiles:
         return max(0, before - self._present())
 
     def _present(self) -> int:
-        """Files in the table's directory, but those of its log."""
+        """Count the files in the table's directory, except its log's."""
         files, folder = self._access.folder()
         found = files.listFiles(folder, True)
         count = 0
@@ -78,7 +78,7 @@ class DeltaFiles:
 
 
 def _figures(added: DataFrame, thresholds: Thresholds) -> DataFrame:
-    """One row with the columns of `Files`, from the log's ``add`` actions."""
+    """Return one row with the columns of `Files`, from the log's ``add`` actions."""
     rows = F.coalesce(F.get_json_object("stats", "$.numRecords").cast("long"), F.lit(0))
     deleted = F.coalesce(F.col("deletionVector.cardinality"), F.lit(0))
     files = added.select(
@@ -100,7 +100,7 @@ def _figures(added: DataFrame, thresholds: Thresholds) -> DataFrame:
         F.sum((F.col("deleted") > 0).cast("long")).alias("vectors"),
         F.sum(F.when(F.col("deleted") > 0, F.col("size"))).alias("vector_bytes"),
     )
-    # One small file in a partition has nothing to be put together with.
+    # A single small file in a partition cannot be combined with another.
     together = F.col("little") > 1
     return partitions.agg(
         F.sum("files").alias("files"),

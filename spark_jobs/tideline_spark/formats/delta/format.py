@@ -1,4 +1,4 @@
-"""Delta as a table format of the jobs: what its sessions need, and how its failures are named."""
+"""Delta as a table format of the jobs: its session settings and the names of its failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tideline_spark.formats.delta.table import DeltaTarget
 
 
 def _check_jars(session: SparkSession) -> None:
-    """Spark only warns of an extension that it does not find, and fails much later by accident."""
+    """Check for Delta's jars: Spark only warns of a missing extension, and fails much later."""
     delta = session._jvm.org.apache.spark.sql.delta  # type: ignore[union-attr]
     if not isinstance(delta.DeltaLog, JavaClass):
         raise Misconfigured(

@@ -1,8 +1,8 @@
 """A Delta table as a target: the commits that we make.
 
 A commit of ours carries Delta's transaction id (app id, version = manifest number) and, as user
-metadata, a JSON `Stamp`. Delta skips a commit whose number is not above the table's, and checks no
-more than that; the caller checks the rest.
+metadata, a JSON `Stamp`. Delta only skips a commit whose number is not above the table's; the
+caller checks the rest.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class DeltaTarget:
             self._session.sql(rows.sql(self._access.name)).collect()
 
     def admit_readers(self) -> bool:
-        """See `Target`: stops saying that readers must know deletion vectors, where it has none and
+        """See `Target`: stops requiring deletion vectors of readers, where the table has none and
         makes none."""
         found, delta = self._access.look_up()._2(), self._access.jvm.org.apache.spark.sql.delta
         feature = getattr(getattr(delta, "DeletionVectorsTableFeature$"), "MODULE$")
@@ -171,8 +171,8 @@ class DeltaTarget:
             )
 
     def _half_made(self, table: str) -> bool:
-        """Whether a run was killed while it made the table, or another one makes it now: its log
-        has no commit. For `CREATE TABLE` it exists as soon as anything lies at its path.
+        """Return whether a run was killed while making the table, or another is making it now: its
+        log has no commit. For `CREATE TABLE` it exists as soon as anything lies at its path.
 
         Raises Misconfigured where something else lies there.
         """
@@ -187,7 +187,7 @@ class DeltaTarget:
         return False
 
     def _written(self, before: int) -> RowCounts | None:
-        """What the newest commit wrote; None where that is still version ``before``."""
+        """Return what the newest commit wrote; None while that is still version ``before``."""
         after = self.newest()
         if after == before:
             return None

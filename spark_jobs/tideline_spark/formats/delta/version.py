@@ -1,7 +1,7 @@
-"""A version of a Delta table, as its log tells it: looked up once, read as far as it is asked for.
+"""A version of a Delta table, from its log: looked up once, and read on demand.
 
-What Delta must go through the whole log for (the list of files, and with it the numbers applied) is
-asked for by `DeltaVersion.snapshot` alone.
+Only `DeltaVersion.snapshot` needs what Delta must go through the whole log for: the list of files
+and the applied numbers.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class DeltaVersion(TargetVersion):
         self._found = found
 
     def stored_bytes(self) -> int:
-        """See `TargetVersion`. Delta's checksum of the version says so; where there is none, as
-        other writers leave it, Delta goes through the log."""
+        """See `TargetVersion`. Comes from Delta's checksum of the version; where other writers left
+        none, Delta goes through the log."""
         if self.number < 0:
             return 0
         checksum = self._found.checksumOpt()

@@ -7,7 +7,8 @@ from tideline_capture.sources.mysql.binlog.event_body import length_encoded
 
 
 class BodyReader:
-    """A cursor over ``data``; CorruptData, naming ``what`` it is, when the data ends too early."""
+    """A cursor over ``data``; raises CorruptData, naming ``what`` it is, when the data ends too
+    early."""
 
     def __init__(self, data: bytes, what: str) -> None:
         self._data = data
@@ -16,22 +17,22 @@ class BodyReader:
 
     @property
     def left(self) -> int:
-        """Bytes not yet taken."""
+        """The number of bytes not yet taken."""
         return len(self._data) - self._at
 
     def take(self, size: int) -> bytes:
-        """The next ``size`` bytes."""
+        """Return the next ``size`` bytes."""
         if size > self.left:
             raise self._ends_early()
         self._at += size
         return self._data[self._at - size : self._at]
 
     def uint(self, size: int) -> int:
-        """The next ``size`` bytes as a little-endian number."""
+        """Return the next ``size`` bytes as a little-endian number."""
         return int.from_bytes(self.take(size), "little")
 
     def lenenc(self) -> int:
-        """A length-encoded number."""
+        """Return a length-encoded number."""
         try:
             value, self._at = length_encoded(self._data, self._at)
         except IndexError:
@@ -39,11 +40,11 @@ class BodyReader:
         return value
 
     def block(self) -> bytes:
-        """As many bytes as the length-encoded number before them says."""
+        """Return as many bytes as the length-encoded number before them says."""
         return self.take(self.lenenc())
 
     def finish(self) -> None:
-        """CorruptData when bytes are left."""
+        """Raise CorruptData when bytes are left."""
         if self.left:
             raise CorruptData(f"{self.left} bytes too many: {self.what}")
 

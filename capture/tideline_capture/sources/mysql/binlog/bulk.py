@@ -1,8 +1,8 @@
-"""Many events of the log at once: what each is, whose rows it has, and which transaction it is of.
+"""Many events of the log at once: the kind, rows and transaction of each.
 
-Only events that come in numbers are understood here: the beginnings and ends of transactions, table
-maps that are known, row events. `EventColumns` asks for one thing of all events with one gather;
-`row_areas` finds where the rows of one table's events begin.
+Only frequent events are understood here: the beginnings and ends of transactions, table maps that
+are known, row events. `EventColumns` reads one field of all events with one gather; `row_areas`
+finds where the rows of one table's events begin.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _GTID_STAMP_AT = 42
 _STAMP_BYTES = 7
 _STAMP_MASK = (1 << 55) - 1
 _IN_COMMIT_ORDER = 2
-"""``lt_type`` of a GTID event that goes on with numbers of its commit order, then the time."""
+"""``lt_type`` of a GTID event that continues with numbers of its commit order, then the time."""
 
 _FLAGS_AT = 12
 _GROUP_COMMIT, _XA = 2, 64 | 128
 _USUAL_EXTRA = 1
-"""Of MariaDB's GTID events: several engines took part, which changes nothing."""
+"""A flag of MariaDB's GTID events: several engines took part, which changes nothing."""
 
 MARIADB_FLAGS_AT = HEADER_BYTES + _FLAGS_AT
 _PREPARED_XA = 64
@@ -45,12 +45,12 @@ GTID_CODES = (
 _LEAST_BYTES: Int64Array = np.zeros(256, np.int64)
 _LEAST_BYTES[[EventCode.GTID, EventCode.ANONYMOUS_GTID]] = 25
 _LEAST_BYTES[EventCode.MARIADB_GTID] = 13
-"""Of a body, by code: what is read of it beyond would be another event's."""
+"""The bytes of a body that are read here, by code: beyond them lies another event."""
 V1 = (EventCode.WRITE_ROWS_V1, EventCode.UPDATE_ROWS_V1, EventCode.DELETE_ROWS_V1)
 V2 = (EventCode.WRITE_ROWS, EventCode.UPDATE_ROWS, EventCode.DELETE_ROWS)
 ROW_CODES = (*V1, *V2)
 OPERATIONS: Bytes = np.zeros(256, np.uint8)
-"""By the code of a row event: ``c``, ``u`` or ``d``, 0 for others."""
+"""The operation of a row event, by its code: ``c``, ``u`` or ``d``, 0 for others."""
 OPERATIONS[list(V1)] = OPERATIONS[list(V2)] = list(b"cud")
 
 
@@ -68,24 +68,25 @@ class EventColumns:
         return len(self.starts)
 
     def part(self, places: slice) -> EventColumns:
-        """Some of the events."""
+        """Return the events at ``places``."""
         return EventColumns(self.data, self.starts[places], self.stops[places])
 
     def header(self, place: int) -> bytes:
-        """One event's header."""
+        """Return one event's header."""
         start = int(self.starts[place])
         return self.data[start : start + HEADER_BYTES].tobytes()
 
     def body(self, place: int) -> bytes:
-        """One event's body."""
+        """Return one event's body."""
         return self.data[self.starts[place] + HEADER_BYTES : self.stops[place]].tobytes()
 
     def numbers(self, places: Int64Array, at: int, width: int) -> Int64Array:
-        """Little-endian numbers of ``width`` bytes, ``at`` bytes behind the headers' beginnings."""
+        """Return little-endian numbers of ``width`` bytes, ``at`` bytes behind the headers'
+        beginnings."""
         return numbers(self.data, self.starts[places] + at, width)
 
     def queries(self) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """The places of QUERY events with the text BEGIN, COMMIT, and SAVEPOINT …"""
+        """Return the places of QUERY events with the text BEGIN, COMMIT, and SAVEPOINT …"""
         places = np.flatnonzero(self.codes == EventCode.QUERY)
         if not len(places):
             return places, places, places
@@ -110,7 +111,7 @@ class EventColumns:
 
 
 def numbers(data: Bytes, at: Int64Array, width: int) -> Int64Array:
-    """Little-endian unsigned numbers of ``width`` bytes (signed at 8) at the offsets ``at``.
+    """Return little-endian unsigned numbers of ``width`` bytes (signed at 8) at the offsets ``at``.
 
     Eight bytes are read at each and cut off, so there must be as many behind every offset.
     """
@@ -119,13 +120,13 @@ def numbers(data: Bytes, at: Int64Array, width: int) -> Int64Array:
 
 
 def words(data: Bytes) -> Int64Array:
-    """The eight bytes from every offset on as one number: a gather of one instead of eight."""
+    """Return the eight bytes from every offset on as one number: one gather instead of eight."""
     return np.ndarray((max(0, len(data) - 7),), "<i8", data, strides=(1,))
 
 
 @dataclass(frozen=True, slots=True)
 class Begins:
-    """The GTID events at ``places``: what `_tl_tx` and `_tl_ts` (µs) of their transactions are."""
+    """The GTID events at ``places``, with `_tl_tx` and `_tl_ts` (µs) of their transactions."""
 
     places: Int64Array
     tx: Int64Array
@@ -133,7 +134,7 @@ class Begins:
 
 
 def read_begins(events: EventColumns) -> Begins:
-    """All GTID events, of either server."""
+    """Return all GTID events, of either server."""
     places = np.flatnonzero(np.isin(events.codes, GTID_CODES))
     codes = events.codes[places]
     body_bytes = events.stops[places] - events.starts[places] - HEADER_BYTES
@@ -150,7 +151,7 @@ def read_begins(events: EventColumns) -> Begins:
 
 
 def _check_flags(events: EventColumns, places: Int64Array) -> None:
-    """MariaDB's GTID events that say more than usual are read in full: CorruptData names what is
+    """Read in full MariaDB's GTID events that say more than usual. Raises CorruptData for what is
     not known."""
     body = events.starts[places] + HEADER_BYTES
     flags = numbers(events.data, body + _FLAGS_AT, 1)
@@ -162,8 +163,8 @@ def _check_flags(events: EventColumns, places: Int64Array) -> None:
 
 
 def prepares(events: EventColumns, places: Int64Array) -> Marks:
-    """Which of MariaDB's GTID events at ``places`` begin an XA transaction that is prepared only:
-    its name stands in that very event, and no statement says XA START."""
+    """Return which of MariaDB's GTID events at ``places`` begin an XA transaction that is prepared
+    only: its name is in that very event, and no statement says XA START."""
     flags = events.data[events.starts[places] + MARIADB_FLAGS_AT]
     prepared: Marks = flags & _PREPARED_XA != 0
     return prepared
@@ -192,15 +193,15 @@ def _read_mysql(
 
 @dataclass(frozen=True, slots=True)
 class RowAreas:
-    """Where the row images of some row events begin. ``partial`` marks events whose images leave
-    columns out (``binlog_row_image`` is not FULL)."""
+    """The beginnings of the row images of some row events. ``partial`` marks events whose images
+    leave columns out (``binlog_row_image`` is not FULL)."""
 
     starts: Int64Array
     partial: Marks
 
 
 def row_areas(events: EventColumns, places: Int64Array, columns: int) -> RowAreas:
-    """The areas of the row events at ``places``, all of one table with ``columns`` columns.
+    """Return the areas of the row events at ``places``, all of one table with ``columns`` columns.
 
     Raises CorruptData when an event has another number of columns.
     """
@@ -233,9 +234,11 @@ def _lacking(data: Bytes, at: Int64Array, bitmap: Bytes) -> Marks:
 
 
 def position_behind(events: EventColumns, at: int) -> int:
-    """The log's own position behind ``events``, which began at ``at``. Positions have 32 bits:
-    events are far smaller than that, so one that is less by much has wrapped around. Events made
-    for this connection have none."""
+    """Return the log's own position behind ``events``, which began at ``at``.
+
+    Positions have 32 bits: events are far smaller than that, so one that is less by much has
+    wrapped around. Events made for this connection have none.
+    """
     for place in range(len(events) - 1, -1, -1):
         start = events.starts[place : place + 1]
         position = int(numbers(events.data, start + 13, 4)[0])
@@ -246,7 +249,7 @@ def position_behind(events: EventColumns, at: int) -> int:
 
 
 def unwrapped(position: int, before: int) -> int:
-    """The true position behind its lower 32 bits, given that positions grow from ``before``, and by
-    less than 2 GiB at a time."""
+    """Return the true position behind its lower 32 bits, given that positions grow from ``before``,
+    and by less than 2 GiB at a time."""
     true = (before & ~0xFFFFFFFF) + position
     return true + (1 << 32) if true < before - (1 << 31) else true

@@ -1,8 +1,8 @@
 """The rows of a whole batch of events, decoded table by table.
 
-The rows of one version of a table in all of a batch are walked side by side and decoded together;
-how many each event has is known from the walk, and with that their numbers: rows have sequences in
-the log's order, without holes, whatever table they are of.
+The rows of one version of a table in a whole batch are walked side by side and decoded together.
+The walk gives how many rows each event has, and with that their numbers: rows have sequences in the
+log's order, without holes, whatever table they are of.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _NO_BEGINS = Begins(_NONE, _NONE, _NONE)
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a batch's events hold: ``changes`` rows, and what their tables gave cause to say. See
-    `LogBatch` for ``unholdable``."""
+    """The content of a batch's events: ``changes`` rows, and the controls that their tables caused.
+    See `LogBatch` for ``unholdable``."""
 
     rows: tuple[Rows, ...] = ()
     changes: int = 0
@@ -43,7 +43,7 @@ class Taken:
 
 
 class BulkRows:
-    """Decodes the events that come in numbers, and moves `LogState` over their transactions."""
+    """Decodes the frequent events, and moves `LogState` over their transactions."""
 
     def __init__(self, state: LogState, tables: TableCache, rules: LogRules) -> None:
         self._state = state
@@ -51,7 +51,8 @@ class BulkRows:
         self._rules = rules
 
     def take(self, bulk: EventColumns, next_seq: int) -> Taken:
-        """The rows of ``bulk``, which has no rare event; they are numbered from ``next_seq``."""
+        """Return the rows of ``bulk``, which has no rare event; they are numbered from
+        ``next_seq``."""
         state = self._state
         begins = read_begins(bulk)
         if state.replay is not None:  # Another transaction's GTID; ours began with its commit.
@@ -69,7 +70,7 @@ class BulkRows:
         return taken
 
     def _find_rows(self, bulk: EventColumns, begins: Begins) -> _RowEvents:
-        """The row events of chosen tables, and what their transactions are."""
+        """Return the row events of chosen tables, and their transactions."""
         state = self._state
         places = np.flatnonzero(OPERATIONS[bulk.codes])
         if state.preparing is not None:
@@ -88,8 +89,8 @@ class BulkRows:
     def _decode(
         self, bulk: EventColumns, events: _RowEvents, next_seq: int, without: frozenset[str]
     ) -> Taken:
-        """All rows, by table. A table with a key that cannot be held is left out, and the others
-        are numbered anew: sequences must not have holes."""
+        """Return all rows, by table. A table with a key that cannot be held is left out, and the
+        others are renumbered: sequences must not have holes."""
         groups, controls = self._walk(bulk, events, without)
         controls += self._cascaded(bulk, events)
         counts = np.zeros(len(events.places), np.int64)
@@ -128,7 +129,7 @@ class BulkRows:
     def _walk(
         self, bulk: EventColumns, events: _RowEvents, without: frozenset[str]
     ) -> tuple[list[_Group], tuple[Control, ...]]:
-        """The row events of captured tables, by version of a table, walked through."""
+        """Return the row events of captured tables, by version of a table, walked through."""
         by_version: dict[int, tuple[Known, list[int]]] = {}
         for table_id in np.unique(events.ids).tolist():
             known = self._tables.get(table_id)
@@ -155,7 +156,7 @@ class BulkRows:
         return groups, tuple(gaps)
 
     def _cascaded(self, bulk: EventColumns, events: _RowEvents) -> tuple[Control, ...]:
-        """What updates and deletes of these rows may have changed elsewhere."""
+        """Return the tables that updates and deletes of these rows may have changed, unlogged."""
         changed = OPERATIONS[bulk.codes[events.places]] != ord("c")
         children: set[str] = set()
         for table_id in np.unique(events.ids[changed]).tolist():
@@ -170,7 +171,8 @@ class BulkRows:
         return chosen and self._rules.captures(table)
 
     def _refuse_partial(self, known: Known) -> Control:
-        """A session may leave columns out at any time; what is not there must not become NULL."""
+        """Return the gap of rows with some columns only: a session may leave columns out at any
+        time, and what is not there must not become NULL."""
         error = Misconfigured(
             f"the log has only some columns of rows of {known.name}",
             hint="binlog_row_image was not FULL: SET GLOBAL binlog_row_image = 'FULL', and end"
@@ -180,7 +182,7 @@ class BulkRows:
         return self._rules.gap(error, self._state, tables=(str(known.name),), where="before")
 
     def _tables_taken(self, ids: Int64Array) -> frozenset[str]:
-        """Those of these tables whose rows are taken."""
+        """Return those of these tables whose rows are taken."""
         known = [self._tables.get(table_id) for table_id in np.unique(ids).tolist()]
         taken = [one for one in known if one is not None and self._takes(one, frozenset())]
         return frozenset(str(one.name) for one in taken)

@@ -1,10 +1,10 @@
 """The checksums behind the log's events: a CRC32 of header and body, checked before anything else.
 
-One call looks at many events. The CRC of an event with its checksum behind it is the same number
-for every event, `RESIDUE`; `LEAD` and a zero byte lead from there to where a CRC begins. With LEAD
-in the place of the packets' headers between events (a zero byte follows each), the CRC of all
-together is that number again, exactly when each event's is or when damage to several of them
-cancels out: one chance in 2³², and none for damage to one event within 32 bits.
+One call checks many events. The CRC of an event with its checksum behind it is the same number for
+every event, `RESIDUE`; `LEAD` and a zero byte lead from there to where a CRC begins. With LEAD in
+the place of the packets' headers between events (a zero byte follows each), the CRC of all together
+is that number again, exactly when each event's is or when damage to several of them cancels out:
+one chance in 2³², and none for damage to one event within 32 bits.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _CRC32 = 1
 
 
 def sealed(event: bytes, checksum_bytes: int) -> bytes:
-    """``event`` (header and body) with its checksum behind it, if there is to be one."""
+    """Return ``event`` (header and body) with its checksum behind it, if there is to be one."""
     return event + seal(event, checksum_bytes=checksum_bytes)
 
 
 def seal(*event: bytes, checksum_bytes: int) -> bytes:
-    """The checksum of an event that is given in pieces; nothing if there is to be none."""
+    """Return the checksum of an event that is given in pieces; nothing if there is to be none."""
     if not checksum_bytes:
         return b""
     crc = 0
@@ -41,15 +41,15 @@ def seal(*event: bytes, checksum_bytes: int) -> bytes:
 
 
 def is_sealed(event: bytes) -> bool:
-    """Whether ``event`` ends in its checksum."""
+    """Return whether ``event`` ends in its checksum."""
     return isal_zlib.crc32(event) == RESIDUE
 
 
 def first_damaged(data: Bytes, starts: Int64Array, stops: Int64Array) -> int | None:
-    """The place of the first event that is not what its checksum says; None if all are.
+    """Return the place of the first event that does not match its checksum; None if all do.
 
     ``starts`` and ``stops`` (checksums included) bound them in ``data``, which must be writable:
-    what stands between them is another while this runs.
+    the bytes between them are changed while this runs.
     """
     if not len(starts):
         return None
@@ -74,12 +74,13 @@ def _crc(data: Bytes, start: int, stop: int) -> int:
 
 
 def description_damaged(event: bytes, *, checked: bool) -> bool:
-    """Whether ``event``, a FORMAT_DESCRIPTION, is not what the server wrote, as far as can be seen.
+    """Return whether ``event``, a FORMAT_DESCRIPTION, differs visibly from what the server wrote.
 
-    It ends in a checksum always, and that is right if it says that the others have one; if not, the
-    server may have changed the event without a new checksum when it sent it. So one that is right
-    but for what it says of that is damaged. While a file is open the server marks it so, which the
-    checksum is without. ``checked``: the events before it in this file have checksums.
+    It always ends in a checksum, which is right if it says that the other events have one. If not,
+    the server may have changed the event without a new checksum when it sent it. So an event that
+    is right in everything except that field is damaged. While a file is open the server flags it
+    so, and the checksum excludes that flag. ``checked``: the events before it in this file have
+    checksums.
     """
     if len(event) < HEADER_BYTES + CHECKSUM_BYTES + 1:
         return True

@@ -1,11 +1,10 @@
-"""What the servers compress in their logs, in plain form.
+"""The compressed parts of the servers' logs, in plain form.
 
 MariaDB (``log_bin_compress``) compresses single events with zlib, MySQL
 (``binlog_transaction_compression``) whole transactions with zstd. Nothing is expanded beyond a
-limit that the caller names, whatever an event claims, and nothing more often than once: what is
-large is given in pieces, which nobody need join. Layouts: MariaDB's
-``sql/log_event.cc`` (binlog_buf_uncompress), MySQL's ``codecs/binary.cpp`` and
-``control_events.h``.
+limit that the caller names, whatever an event claims, and nothing more often than once: large
+content is returned in pieces, which need not be joined. Layouts: MariaDB's ``sql/log_event.cc``
+(binlog_buf_uncompress), MySQL's ``codecs/binary.cpp`` and ``control_events.h``.
 """
 
 from __future__ import annotations
@@ -35,13 +34,14 @@ _COMPRESSED = 0x80
 
 _BLOCK_BYTES = 1 << 20
 _FED_BYTES = 1 << 16
-"""Of a compressed event at a time: what is left over of it is copied."""
+"""The bytes of a compressed event fed at a time: what is left over of them is copied."""
 _END, _PAYLOAD_BYTES, _ALGORITHM, _EXPANDED_BYTES = 0, 1, 2, 3
 _ZSTD, _NONE = 0, 255
 
 
 def inflate(data: bytes, *, expanded_bytes_max: int) -> list[bytes]:
-    """What MariaDB compressed, in pieces: a byte of algorithm and width, the length, a zlib stream.
+    """Expand what MariaDB compressed, in pieces: a byte of algorithm and width, the length, a zlib
+    stream.
 
     CorruptData when it is something else, or not as long as it says; Misconfigured when it says
     that it is longer than ``expanded_bytes_max``.
@@ -71,8 +71,8 @@ def inflate(data: bytes, *, expanded_bytes_max: int) -> list[bytes]:
 
 @reads("compressed rows")
 def expand_rows(code: int, body: bytes, *, expanded_bytes_max: int) -> tuple[int, list[bytes]]:
-    """MariaDB's compressed row event ``code`` as the plain event it stands for: code, and body in
-    pieces."""
+    """Convert MariaDB's compressed row event ``code`` to the plain event it stands for: code, and
+    body in pieces."""
     has_extra = code >= EventCode.WRITE_ROWS_COMPRESSED
     plain_code = code - (COMPRESSED_ROWS_V2 if has_extra else COMPRESSED_ROWS_V1)
     at = _TABLE_ID_AND_FLAGS
@@ -111,7 +111,8 @@ class Payload:
 
 @reads("TRANSACTION_PAYLOAD")
 def parse_payload(body: bytes) -> Payload:
-    """CorruptData for a field that is not known: what it says of the payload is not either."""
+    """Parse the fields. Raises CorruptData for one that is not known: its meaning for the payload
+    is not known either."""
     fields: dict[int, int] = {}
     kind, at = length_encoded(body, 0)
     while kind != _END:
@@ -129,7 +130,7 @@ def parse_payload(body: bytes) -> Payload:
 def expand_payload(
     payload: Payload, *, expanded_bytes_max: int, event_bytes_max: int
 ) -> Iterator[InnerEvent]:
-    """The events of a TRANSACTION_PAYLOAD event, in order; a block at a time in memory.
+    """Yield the events of a TRANSACTION_PAYLOAD event, in order; a block at a time in memory.
 
     CorruptData when the payload is not as long as it says, or longer than ``expanded_bytes_max``,
     Misconfigured when one of its events says that it is longer than ``event_bytes_max``: what was
@@ -160,8 +161,11 @@ def _stream(payload: Payload) -> pa.NativeFile:
 
 
 class _Expanded:
-    """A payload's plain bytes, taken piece by piece, read block by block: small reads of such a
-    stream cost as much as large ones. ``left`` of the bytes it is said to have are not taken."""
+    """A payload's plain bytes, taken piece by piece, read block by block.
+
+    Small reads of such a stream cost as much as large ones. ``left`` of the bytes it is said to
+    have are not taken.
+    """
 
     def __init__(self, stream: pa.NativeFile, size: int) -> None:
         self.left = size
@@ -173,7 +177,8 @@ class _Expanded:
         return b"".join(self.pieces(count))
 
     def pieces(self, count: int) -> tuple[bytes, ...]:
-        """The next ``count`` bytes; those of many blocks are not joined with the last one's."""
+        """Return the next ``count`` bytes; the bytes of many blocks are not joined with the last
+        one's."""
         if count > self.left:
             raise CorruptData("a transaction payload is shorter than its events")
         kept = self._block[self._at : self._at + count]
@@ -190,7 +195,7 @@ class _Expanded:
         return tuple(taken)
 
     def end(self) -> None:
-        """CorruptData unless everything was taken."""
+        """Raise CorruptData unless everything was taken."""
         if self._at < len(self._block) or self._read(1):
             raise CorruptData("a transaction payload is longer than it says")
 

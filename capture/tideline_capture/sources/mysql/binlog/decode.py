@@ -2,8 +2,8 @@
 
 No row object is ever built: `images` and `fields` find where each value stands, `values` turns a
 column's bytes into typed values, and `decoded` puts them together with Tideline's own columns. The
-walk comes first, because only it tells how many rows the events hold, and with that which sequence
-each has.
+walk comes first, because only it gives how many rows the events hold, and with that the sequence of
+each.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Walked:
         ts: Int64Array,
         image: bool = False,
     ) -> Decoded:
-        """The rows as a record batch of ``schema``, which is the table's own.
+        """Return the rows as a record batch of ``schema``, which is the table's own.
 
         ``seq``, ``tx`` and ``ts`` (commit time, µs since 1970 UTC) have one number per row. A
         delete carries its key columns only. ``image``: take the row before updates and deletes too;
@@ -81,7 +81,7 @@ def walk_events(
     kinds: npt.NDArray[np.uint8],
     table: MysqlTable,
 ) -> Walked:
-    """The rows of row events of ``table`` (all of one version of it), in log order.
+    """Return the rows of row events of ``table`` (all of one version of it), in log order.
 
     ``data[starts:ends]`` are the events' row areas, behind the bitmaps of columns, which name all
     of them; ``kinds`` has `INSERT`, `UPDATE` or `DELETE` per event. At least `PADDING` bytes of
@@ -149,8 +149,8 @@ class _Batch:
             self._typed.add(column.name, self._values(column.name, place, field))
 
     def _add_before(self) -> int:
-        """Per key column its value before the update, unless no update changed the key; how many
-        did."""
+        """Return, per key column, its value before the update, unless no update changed the key;
+        and how many did."""
         walked = self._walked
         if not len(walked.before):
             return 0
@@ -177,8 +177,8 @@ class _Batch:
         return len(moved)
 
     def _images(self) -> tuple[TypedColumns, Marks | None]:
-        """The columns but the key's before updates and deletes, and which rows those are; None
-        without such rows."""
+        """Return the columns other than the key's before updates and deletes, and which rows those
+        are; None without such rows."""
         walked, names, images = self._walked, self._schema.column_names, TypedColumns()
         changed = walked.kinds != INSERT
         if not changed.any():
@@ -195,7 +195,7 @@ class _Batch:
     def _values(
         self, name: str, place: int, field: Field, rows: pa.Array | None = None
     ) -> Converted:
-        """Values of the column at ``place``, spread over ``rows``."""
+        """Return values of the column at ``place``, spread over ``rows``."""
         converted = _convert(self._walked, place, field)
         if converted.values.type != arrow_type(self._schema.columns[place].logical):
             raise InvariantBroken(
@@ -234,7 +234,7 @@ def _at_rows(field: Field, rows: Places) -> Field:
 
 
 def _differs(data: Bytes, was: Field, now: Field) -> Marks:
-    """Where the stored bytes differ; two NULLs do not."""
+    """Return where the stored bytes differ; two NULLs do not."""
     differs: Marks
     if isinstance(was, Fixed) and isinstance(now, Fixed):
         differs = np.zeros(len(was.raw), np.bool_)

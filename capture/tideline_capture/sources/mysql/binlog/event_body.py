@@ -17,7 +17,7 @@ _WIDE = {0xFC: 2, 0xFD: 3, 0xFE: 8}
 
 
 def reads(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Turn what reading past a body's end raises into CorruptData that names the event."""
+    """Turn an exception from reading past a body's end into CorruptData that names the event."""
 
     def decorate(parse: Callable[P, T]) -> Callable[P, T]:
         @wraps(parse)
@@ -33,7 +33,7 @@ def reads(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def length_encoded(data: bytes, at: int) -> tuple[int, int]:
-    """The client protocol's integer at ``at``, and where it ends.
+    """Return the client protocol's integer at ``at``, and where it ends.
 
     Up to 250 it is one byte. IndexError when the data ends in it, or when it is none (251 means
     NULL, 255 an error).
@@ -48,7 +48,7 @@ def length_encoded(data: bytes, at: int) -> tuple[int, int]:
 
 
 def trailing_ones(data: bytes, at: int) -> tuple[int, int]:
-    """The unsigned integer of MySQL's serialization library at ``at``, and where it ends.
+    """Return the unsigned integer of MySQL's serialization library at ``at``, and where it ends.
 
     As many one-bits as the first byte ends in, so many bytes follow it; the rest, less the zero
     after them, is the number. A first byte of all ones is followed by eight bytes, the number.
@@ -63,7 +63,7 @@ def trailing_ones(data: bytes, at: int) -> tuple[int, int]:
 
 
 def signed_trailing_ones(data: bytes, at: int) -> tuple[int, int]:
-    """As `trailing_ones`, of a signed integer, whose sign is in the lowest bit."""
+    """Do as `trailing_ones` for a signed integer, whose sign is in the lowest bit."""
     number, end = trailing_ones(data, at)
     return (~(number >> 1) if number & 1 else number >> 1), end
 

@@ -1,9 +1,9 @@
-"""Every kind of event that a binlog may hold, and what is done with it.
+"""Every kind of event that a binlog may hold, and how it is handled.
 
-An event is handled in bulk (rows and the table maps before them), read one by one (`RARE`),
-passed over for a reason that is written here (`IGNORED`), or it ends the run by name (`STOP`).
-A code that is not in the table ends the run as well, even where the server marked the event as one
-that a replica may ignore: what is not known is never skipped.
+An event is handled in bulk (rows and the table maps before them), read one by one (`RARE`), passed
+over for a reason that is written here (`IGNORED`), or it ends the run by name (`STOP`). A code that
+is not in the table ends the run as well, even where the server marked the event as one that a
+replica may ignore: an unknown event is never skipped.
 
 Codes up to 42 are `Log_event_type` of MySQL's ``libs/mysql/binlog/event/binlog_event.h``, those
 from 160 on MariaDB's ``sql/log_event.h``.
@@ -19,7 +19,7 @@ from tideline.contract.errors import CorruptData, Misconfigured, SourceLost, Tid
 IGNORABLE_FLAG = 0x80
 """LOG_EVENT_IGNORABLE_F in an event's header: a replica that does not know it may skip it."""
 ARTIFICIAL_FLAG = 0x20
-"""LOG_EVENT_ARTIFICIAL_F: made for this connection, in no file; its position says nothing."""
+"""LOG_EVENT_ARTIFICIAL_F: made for this connection, in no file; its position means nothing."""
 COMPRESSED_ROWS_V1 = 143
 """166, 167 and 168 less this are the codes of the same events in plain form."""
 COMPRESSED_ROWS_V2 = 139
@@ -65,7 +65,7 @@ class EventCode(IntEnum):
 
 
 class Treatment(Enum):
-    """What the reader does with a kind of event."""
+    """The reader's handling of a kind of event."""
 
     BULK = auto()
     RARE = auto()
@@ -75,7 +75,7 @@ class Treatment(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EventKind:
-    """A kind of event; ``why`` says why it may be ignored, or why it must end the run."""
+    """A kind of event; ``why`` is the reason why it may be ignored, or why it must end the run."""
 
     name: str
     treatment: Treatment
@@ -173,16 +173,17 @@ _GAPS = _LOADS | {
 
 
 def is_gap(code: int) -> bool:
-    """Whether such an event stands for changes that are not in the log, which can be read on
-    behind it. Of others it is not known what they, or what follows them, would mean."""
+    """Return whether such an event stands for changes that are not in the log, and reading can
+    continue behind it. For other events it is not known what they, or what follows them, would
+    mean."""
     return code in _GAPS
 
 
 def refusal(code: int, flags: int = 0) -> TidelineError:
-    """The error that ends the run at an event of this code; ``flags`` are its header's.
+    """Return the error that ends the run at an event of this code; ``flags`` are its header's.
 
     SourceLost for an INCIDENT (the log has a gap), Misconfigured where a setting makes the server
-    write such events, CorruptData for what is not known.
+    write such events, CorruptData for an unknown event.
     """
     kind = EVENT_KINDS.get(code)
     if kind is None:

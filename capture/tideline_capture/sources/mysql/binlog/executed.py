@@ -1,4 +1,4 @@
-"""Which transactions the reader has passed, as GTIDs: what a position says beyond its file.
+"""The transactions that the reader has passed, as GTIDs: a position's content beyond its file.
 
 A GTID event begins a transaction, and counts once that has ended: a position must never hold the
 GTID of a transaction whose rows are not all before it.
@@ -22,20 +22,20 @@ _UUID_BYTES = 16
 
 
 class Executed(Protocol):
-    """What has ended, and the one transaction that was begun and has not."""
+    """The transactions that have ended, and the one that was begun and has not."""
 
     def __str__(self) -> str:
-        """The server's text of what has ended."""
+        """Return the server's text of what has ended."""
 
     def begin_all(self, events: EventColumns, places: Int64Array, last_end: int) -> None:
-        """Transactions began at ``places``; the one before and all but the last ended, if there
-        was an end at all (``last_end`` ≥ 0), before that place."""
+        """Record that transactions began at ``places``. The one before, and all but the last, ended
+        before ``last_end``, if there was an end at all (``last_end`` ≥ 0)."""
 
     def end(self) -> None:
-        """The transaction that was begun last has ended."""
+        """Record that the transaction that was begun last has ended."""
 
     def covers(self, other: str) -> bool:
-        """Whether everything that the text ``other`` names has ended."""
+        """Return whether everything that the text ``other`` names has ended."""
 
 
 class MysqlExecuted:
@@ -126,7 +126,7 @@ class MariadbExecuted:
 
 
 def make_executed(flavour: str, text: str) -> Executed:
-    """`Executed` from a position's text."""
+    """Make an `Executed` from a position's text."""
     return MariadbExecuted(text) if flavour == "mariadb" else MysqlExecuted(text)
 
 

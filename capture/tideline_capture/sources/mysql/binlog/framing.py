@@ -1,9 +1,9 @@
 """The replication stream's bytes, cut into events.
 
 A packet is a length of three bytes, a number, and a payload; a payload of exactly 2²⁴ − 1 bytes
-goes on in the next packet. The payload of an event begins with a zero byte. Finding where packets
-begin is the one thing that has to go step by step, so that loop does nothing else: all that is
-asked of events afterwards is asked of many at once, by their starts in one buffer.
+continues in the next packet. The payload of an event begins with a zero byte. Finding where packets
+begin is the one thing that must go step by step, so that loop does nothing else: everything else
+about events is read from many at once, by their starts in one buffer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ Bytes = npt.NDArray[np.uint8]
 Buffer = bytes | memoryview
 
 HEADER_BYTES = 19
-"""Of an event: timestamp u32, type u8, server id u32, size u32, next position u32, flags u16."""
+"""An event's header: timestamp u32, type u8, server id u32, size u32, next position u32, flags
+u16."""
 PAYLOAD_MAX = 0xFFFFFF
 _PACKET_BYTES = 4
 _SIZE_AT = 9
@@ -38,10 +39,13 @@ _length_at = struct.Struct("<I").unpack_from
 
 
 class EventBuffer:
-    """What was received and not yet taken. ``starts`` are the offsets of the whole events' headers
-    in log order, ``stops`` (an array, by `stops`) the offsets behind them, checksums included.
-    ``checked`` is how many of them, from the first on, were compared with their checksums.
-    It begins with ``packets``; without a socket there is nothing behind these."""
+    """The bytes received and not yet taken.
+
+    ``starts`` are the offsets of the whole events' headers in log order, ``stops`` (an array, by
+    `stops`) the offsets behind them, checksums included. ``checked`` is how many of them, from the
+    first on, were compared with their checksums. It begins with ``packets``; without a socket there
+    is nothing behind these.
+    """
 
     def __init__(self, sock: Any, packets: bytes = b"") -> None:
         self.starts: list[int] = []
@@ -54,8 +58,8 @@ class EventBuffer:
         self._parked = b""
 
     def receive(self) -> int:
-        """Take what has arrived, without waiting; the number of bytes. Raises OSError, and
-        ConnectionError when the server closed the stream."""
+        """Take what has arrived, without waiting, and return the number of bytes. Raises OSError,
+        and ConnectionError when the server closed the stream."""
         if self._sock is None:
             raise ConnectionError("no more events are there")
         self._make_room()
@@ -70,7 +74,7 @@ class EventBuffer:
         return count
 
     def frame(self, events_max: int) -> int:
-        """Find the starts of up to ``events_max`` more whole events; how many there were."""
+        """Find the starts of up to ``events_max`` more whole events; return how many there were."""
         data, at, end = self._bytes, self._framed, self._end
         append, before, length_at = self.starts.append, len(self.starts), _length_at
         for _ in range(events_max):
@@ -91,7 +95,7 @@ class EventBuffer:
         return len(self.starts) - before
 
     def _join(self, at: int) -> int | None:
-        """Make one payload of those that begin at ``at``; its length once it is whole."""
+        """Make one payload of those that begin at ``at``; return its length once it is whole."""
         data, end = self._bytes, self._end
         seams, place, total = [], at, 0
         while True:
@@ -111,12 +115,12 @@ class EventBuffer:
         return total
 
     def view(self) -> Bytes:
-        """All bytes, and some that mean nothing behind them; to be let go before anything else is
-        asked of this buffer."""
+        """Return all bytes, with meaningless ones behind them. The view must be released before
+        this buffer is used again."""
         return np.frombuffer(self._bytes, np.uint8)
 
     def stops(self, first: int, count: int) -> Int64Array:
-        """Where the events from place ``first`` on end."""
+        """Return where the events from place ``first`` on end."""
         ends = self.starts[first + 1 : first + count + 1]
         stops = np.array(ends, np.int64) - LEAD_BYTES
         if len(ends) < count:
@@ -124,8 +128,8 @@ class EventBuffer:
         return stops
 
     def packets(self, first: int, last: int) -> bytes:
-        """The events from place ``first`` to before ``last``, as packets that can be framed again:
-        payloads that were joined are cut anew."""
+        """Return the events from place ``first`` to before ``last``, as packets that can be framed
+        again: joined payloads are split again."""
         if first >= last:
             return b""
         starts = self.starts[first:last]
@@ -140,7 +144,7 @@ class EventBuffer:
 
     def park(self, first: int) -> None:
         """Remove the event at place ``first``, and put everything behind it aside until `unpark`;
-        meanwhile the buffer is filled with `splice`."""
+        in the meantime `splice` fills the buffer."""
         behind = self.packets(first + 1, len(self.starts))
         with memoryview(self._bytes) as view:
             self._parked = behind + bytes(view[self._framed : self._end])
@@ -149,13 +153,13 @@ class EventBuffer:
         self.checked = min(self.checked, first)
 
     def unpark(self) -> None:
-        """Go on with what was put aside."""
+        """Continue with what was put aside."""
         parked, self._parked = self._parked, b""
         self.splice(len(self.starts), parked)
 
     def splice(self, first: int, *packets: Buffer) -> None:
-        """Put ``packets``, in pieces, in the place of all events from place ``first`` on (at the
-        end: before what is not framed), unframed themselves."""
+        """Replace all events from place ``first`` on with ``packets``, in pieces and unframed (at
+        the end: before what is not framed)."""
         whole = first == len(self.starts)
         begin = self._framed if whole else self.starts[first] - LEAD_BYTES
         rest = bytes(memoryview(self._bytes)[self._framed : self._end])
@@ -171,7 +175,8 @@ class EventBuffer:
         self.checked = min(self.checked, first)
 
     def take(self, count: int, cut: int, padding: bytes) -> bytes | bytearray:
-        """Remove the first ``count`` events, which end at ``cut``: their bytes and ``padding``."""
+        """Remove the first ``count`` events, which end at ``cut``; return their bytes and
+        ``padding``."""
         taken: bytes | bytearray
         with memoryview(self._bytes) as view:
             rest = bytes(view[cut : self._end])
@@ -198,12 +203,12 @@ class EventBuffer:
             select.select([self._sock], [], [], timeout_s)
 
     def _make_room(self) -> None:
-        """Space for more: what is not framed yet may be the beginning of a large event."""
+        """Make space for more: the bytes not framed yet may be the beginning of a large event."""
         self._grow(self._end + _RECEIVE_BYTES + _SLACK_BYTES)
 
     def _grow(self, size: int) -> None:
-        """Have ``size`` bytes at least. A step at a time: what is large already is moved by the
-        system, and not copied, unless somebody looks at it."""
+        """Have at least ``size`` bytes. It grows step by step: the system moves a large buffer
+        without copying it, unless there is a view of it."""
         try:
             while len(self._bytes) < size:
                 self._bytes.extend(_ROOM)
@@ -214,7 +219,7 @@ class EventBuffer:
             self._bytes = bigger
 
     def awaited(self) -> int:
-        """The bytes of the event that is being received, as far as it says; 0 when none is."""
+        """Return the size of the event that is being received, as it says; 0 when there is none."""
         at = self._framed
         if self._end - at < LEAD_BYTES + HEADER_BYTES:
             return 0
@@ -225,12 +230,13 @@ class EventBuffer:
 
 
 def packet(event: bytes) -> bytes:
-    """``event`` (header, body, checksum) as the packets that a server would send it in."""
+    """Return ``event`` (header, body, checksum) as the packets that a server would send it in."""
     return b"".join(packets_of(event))
 
 
 def packets_of(*event: Buffer) -> list[Buffer]:
-    """The packets of an event that is given in pieces, in pieces: nothing of it is copied."""
+    """Return the packets of an event that is given in pieces, in pieces: nothing of it is
+    copied."""
     return _packets(b"\0", *event)
 
 

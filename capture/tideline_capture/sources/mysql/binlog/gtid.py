@@ -1,9 +1,9 @@
-"""Sets of GTIDs: what a server has executed, and what a reader has.
+"""Sets of GTIDs: executed by a server, or passed by a reader.
 
 MySQL's are sets proper: per server uuid and tag (8.3 and later) any numbers may be in it, kept as
-intervals. MariaDB's are points: the last GTID of each domain, all before it being in it too. Texts
-are the servers' own. A set here only grows by what is added to it; operations between two sets
-make new ones.
+intervals. MariaDB's are points: the last GTID of each domain, with all before it in the set too.
+Texts are the servers' own. A set here only grows by additions; operations between two sets make new
+ones.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class GtidSet:
 
     @classmethod
     def parse(cls, text: str) -> GtidSet:
-        """The set that ``text`` (``uuid:1-5:7:tag:1-3, uuid:…``) names.
+        """Return the set that ``text`` (``uuid:1-5:7:tag:1-3, uuid:…``) names.
 
         As in MySQL, case, spaces and the order of anything do not matter. CorruptData for a text
         that is none.
@@ -65,7 +65,7 @@ class GtidSet:
 
     @classmethod
     def decode(cls, encoded: bytes) -> GtidSet:
-        """The set in the form that `encode` gives and PREVIOUS_GTIDS events hold."""
+        """Return the set in the form that `encode` gives and PREVIOUS_GTIDS events hold."""
         made = cls()
         try:
             at = made._decode(encoded)
@@ -76,7 +76,7 @@ class GtidSet:
         return made
 
     def __str__(self) -> str:
-        """MySQL's own text: ordered, intervals joined, one uuid's tags after one another."""
+        """Return MySQL's own text: ordered, intervals joined, one uuid's tags after one another."""
         texts: dict[bytes, str] = {}
         for source, tag in sorted(self._bounds):
             text = texts.get(source) or str(uuid.UUID(bytes=source))
@@ -98,7 +98,7 @@ class GtidSet:
         return bool(self._bounds)
 
     def __len__(self) -> int:
-        """How many GTIDs are in it."""
+        """Return how many GTIDs are in it."""
         return sum(end - start for bounds in self._bounds.values() for start, end in _pairs(bounds))
 
     def copy(self) -> GtidSet:
@@ -130,15 +130,15 @@ class GtidSet:
                 self._add_range(key, start, end)
 
     def holds(self, source: uuid.UUID, tag: str, number: int) -> bool:
-        """Whether this GTID is in the set."""
+        """Return whether this GTID is in the set."""
         return bisect_right(self._bounds.get((source.bytes, tag), ()), number) % 2 == 1
 
     def contains(self, other: GtidSet) -> bool:
-        """Whether every GTID of ``other`` is in this set."""
+        """Return whether every GTID of ``other`` is in this set."""
         return not other.subtract(self)
 
     def subtract(self, other: GtidSet) -> GtidSet:
-        """The GTIDs of this set that are not in ``other``."""
+        """Return the GTIDs of this set that are not in ``other``."""
         made = GtidSet()
         for key, bounds in self._bounds.items():
             rest = _without(bounds, other._bounds.get(key, []))
@@ -147,7 +147,8 @@ class GtidSet:
         return made
 
     def encode(self) -> bytes:
-        """As COM_BINLOG_DUMP_GTID sends it; with a tag in the set, in the form of MySQL 8.3.
+        """Encode the set as COM_BINLOG_DUMP_GTID sends it; with a tag in the set, in the form of
+        MySQL 8.3.
 
         Layout: ``Gtid_set::encode`` in MySQL's ``sql/rpl_gtid_set.cc``.
         """
@@ -165,7 +166,7 @@ class GtidSet:
         return b"".join(parts)
 
     def _decode(self, encoded: bytes) -> int:
-        """Add what is encoded; where it ended."""
+        """Add what is encoded; return where it ended."""
         head = _u64(encoded, 0)
         tagged = head >> 56 == _TAGGED
         if head >> 56 > _TAGGED:
@@ -204,7 +205,7 @@ class MariadbGtids:
 
     @classmethod
     def parse(cls, text: str) -> MariadbGtids:
-        """The position that ``text`` (``domain-server-sequence,…``) names.
+        """Return the position that ``text`` (``domain-server-sequence,…``) names.
 
         CorruptData for another text, and where a domain is named twice: that is no position.
         """
@@ -217,7 +218,7 @@ class MariadbGtids:
         return made
 
     def __str__(self) -> str:
-        """The text of ``@slave_connect_state``, by domain."""
+        """Return the text of ``@slave_connect_state``, by domain."""
         return ",".join(
             f"{domain}-{server}-{sequence}"
             for domain, (server, sequence) in sorted(self._last.items())
@@ -240,7 +241,7 @@ class MariadbGtids:
         return made
 
     def advance(self, domain: int, server: int, sequence: int) -> None:
-        """A transaction with this GTID has been read; it is the last of its domain now.
+        """Record that a transaction with this GTID has been read; it is now the last of its domain.
 
         Without ``gtid_strict_mode`` a sequence may be lower than the one before it, and the server
         that numbered it may change: the log's order is what counts.
@@ -248,7 +249,7 @@ class MariadbGtids:
         self._last[domain] = (server, sequence)
 
     def covers(self, other: MariadbGtids) -> bool:
-        """Whether no domain of ``other`` is further than here, by sequence."""
+        """Return whether no domain of ``other`` is further than here, by sequence."""
         return all(
             domain in self._last and sequence <= self._last[domain][1]
             for domain, (_, sequence) in other._last.items()
@@ -274,7 +275,7 @@ def _pairs(bounds: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def _without(bounds: list[int], removed: Iterable[int]) -> list[int]:
-    """The intervals of ``bounds`` less those of ``removed``."""
+    """Return the intervals of ``bounds`` less those of ``removed``."""
     taken = list(removed)
     rest: list[int] = []
     for start, end in _pairs(bounds):

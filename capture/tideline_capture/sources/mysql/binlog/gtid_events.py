@@ -60,13 +60,12 @@ _UNSIGNED = frozenset(
 
 @reads("GTID_TAGGED")
 def parse_tagged_gtid(body: bytes) -> MysqlGtid:
-    """GTID_TAGGED, which MySQL 8.3 and later write for a GTID with a tag.
+    """Parse GTID_TAGGED, which MySQL 8.3 and later write for a GTID with a tag.
 
-    It is the one event that is written with MySQL's serialization library: a version, the
-    message's length, the id of the last field that a reader must know, then fields, each an id
-    and a value, in ascending order; a field that has nothing to say is left out. Values have no
-    lengths of their own, so that reading ends at the first field that is not known here. When the
-    server says that this one must be known, that is CorruptData.
+    It is the one event that is written with MySQL's serialization library: a version, the message's
+    length, the id of the last field that a reader must know, then fields, each an id and a value,
+    in ascending order; an empty field is left out. Values carry no length, so that reading ends at
+    the first unknown field. When the server says that this one must be known, that is CorruptData.
     """
     version, at = trailing_ones(body, 0)
     size, at = trailing_ones(body, at)
@@ -105,7 +104,7 @@ def parse_tagged_gtid(body: bytes) -> MysqlGtid:
 
 
 def _source(body: bytes, at: int) -> tuple[bytes, int]:
-    """The server's uuid: sixteen bytes, each written as a number."""
+    """Return the server's uuid: sixteen bytes, each written as a number."""
     numbers = []
     for _ in range(16):
         number, at = trailing_ones(body, at)
@@ -163,7 +162,8 @@ class MariadbGtid:
 
 @reads("GTID")
 def parse_mariadb_gtid(body: bytes) -> MariadbGtid:
-    """CorruptData names extra flags that are not known: what they announce is not either."""
+    """Raise CorruptData for extra flags that are not known: what they announce is not known
+    either."""
     sequence, domain, flags = _MARIADB_GTID.unpack_from(body)
     at = _MARIADB_GTID.size + (8 if flags & _GROUP_COMMIT else 0)
     xid = None

@@ -1,8 +1,8 @@
-"""Only events that are as the server wrote them are looked at any further.
+"""A check that events are as the server wrote them, before anything else is read from them.
 
-Where a file's events have checksums, each is compared with its own, once, before anything else is
-asked of it. What a file says of its checksums stands in its FORMAT_DESCRIPTION, so nothing of a
-file is believed before that, and nothing behind it is looked at together with it.
+Where a file's events have checksums, each is compared with its own, once, before any other use. A
+file's FORMAT_DESCRIPTION says which checksums it has, so nothing of a file is trusted before that
+event, and nothing behind it is checked together with it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _BEFORE_DESCRIPTION = (
 
 
 def check_events(source: BinlogStream, data: Bytes, starts: Int64Array, stops: Int64Array) -> int:
-    """Check events of ``source``, the next ones behind those accepted; how many more may be
-    looked at together.
+    """Check events of ``source``, the next ones behind those accepted; return how many more may be
+    checked together.
 
     ``starts`` and ``stops`` (checksums included) bound them in ``data``, which is the buffer's.
     Raises CorruptData, with the file and the place in it, at one that is damaged.
@@ -55,8 +55,8 @@ def check_events(source: BinlogStream, data: Bytes, starts: Int64Array, stops: I
 
 
 def _damaged(source: BinlogStream, place: int, why: str) -> CorruptData:
-    """The event at ``place`` behind the accepted ones is damaged. Where it begins is where the one
-    before it ends."""
+    """Return the error for the damaged event at ``place`` behind the accepted ones. It begins where
+    the one before it ends."""
     before = source.accepted.count + place
     starts = np.array(source.buffer.starts[:before], np.int64)
     stops = source.buffer.stops(0, before)

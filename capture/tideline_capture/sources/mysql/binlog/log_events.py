@@ -48,8 +48,8 @@ class FormatDescription:
 
 @reads("FORMAT_DESCRIPTION")
 def parse_format_description(body: bytes) -> FormatDescription:
-    """``body`` includes the four bytes of the checksum: servers since 5.6 and 10.0 write them in
-    this event always, and before them the algorithm (0 none, 1 CRC32)."""
+    """Parse the event. ``body`` includes the four bytes of the checksum: servers since 5.6 and 10.0
+    always write them in this event, and before them the algorithm (0 none, 1 CRC32)."""
     version, server, created_s, header_bytes = _FORMAT.unpack_from(body)
     algorithm = body[-CHECKSUM_BYTES - 1]
     if version != BINLOG_VERSION or header_bytes != HEADER_BYTES or algorithm not in (0, 1):
@@ -67,7 +67,7 @@ def parse_format_description(body: bytes) -> FormatDescription:
 
 @dataclass(frozen=True, slots=True)
 class Rotate:
-    """The log goes on in ``file`` at ``position`` bytes. Also the first event of every dump."""
+    """The log continues in ``file`` at ``position`` bytes. Also the first event of every dump."""
 
     file: str
     position: int
@@ -107,7 +107,7 @@ class Query:
 
     @property
     def strict(self) -> bool:
-        """Whether the server refused what it would else have made to fit."""
+        """Return whether the server refused a value that it would otherwise have changed to fit."""
         return bool(self.sql_mode & STRICT)
 
 
@@ -145,7 +145,7 @@ _STATUS_BYTES = {
 }
 """Status variables of one length, by code."""
 _TEXTS = {2: (1, 1), 5: (1, 0), 6: (1, 0), 11: (2, 0)}
-"""Those made of texts with a length byte: how many texts, and how many bytes after them."""
+"""Variables of texts with a length byte: how many texts, and how many bytes after them."""
 _UPDATED_DATABASES = 12
 _TOO_MANY_DATABASES = 254
 _ALTER_FLAGS = 130
@@ -155,10 +155,10 @@ _PADDING = 255
 
 
 def _statement_context(status: bytes) -> tuple[int, int | None]:
-    """sql_mode and the client's collation out of a QUERY's status variables.
+    """Return sql_mode and the client's collation from a QUERY's status variables.
 
-    Variables have no lengths of their own, so that after one that is not known nothing can be
-    read: that is CorruptData unless both were found before it.
+    Variables carry no length, so that nothing can be read after an unknown one: that is CorruptData
+    unless both were found before it.
     """
     sql_mode: int | None = None
     collation: int | None = None
@@ -177,7 +177,7 @@ def _statement_context(status: bytes) -> tuple[int, int | None]:
 
 
 def _after_variable(status: bytes, code: int, at: int) -> int:
-    """Where the variable ``code``, whose value is at ``at``, ends."""
+    """Return where the variable ``code``, whose value is at ``at``, ends."""
     if code in _STATUS_BYTES:
         return at + _STATUS_BYTES[code]
     if code in _TEXTS:
@@ -206,7 +206,7 @@ def _after_zero(status: bytes, at: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class XaPrepare:
-    """Ends the rows of an XA transaction. ``one_phase``: it is committed hereby, else it waits."""
+    """Ends the rows of an XA transaction. ``one_phase``: this event commits it, else it waits."""
 
     one_phase: bool
     xid: Xid
@@ -235,8 +235,8 @@ class Heartbeat:
 
 @reads("HEARTBEAT")
 def parse_heartbeat(body: bytes, *, header_position: int) -> Heartbeat:
-    """``header_position`` is next_pos of the event's header; MariaDB sets it to 0 beyond 4 GiB and
-    puts eight bytes with the position before the file's name."""
+    """Parse the event. ``header_position`` is next_pos of its header; MariaDB sets it to 0 beyond 4
+    GiB and puts eight bytes with the position before the file's name."""
     if header_position == 0 and len(body) > _U64.size:
         return Heartbeat(body[_U64.size :].decode(), _U64.unpack_from(body)[0])
     return Heartbeat(body.decode(), None)
@@ -248,8 +248,8 @@ _HEARTBEAT_POSITION = 2
 
 @reads("HEARTBEAT_V2")
 def parse_heartbeat_v2(body: bytes) -> Heartbeat:
-    """MySQL's with a 64-bit position. Fields that are not known are passed over, as each says how
-    long it is and a heartbeat says nothing of data."""
+    """Parse MySQL's heartbeat with a 64-bit position. Unknown fields are passed over, as each has a
+    length and a heartbeat says nothing about data."""
     file, position, at = "", None, 0
     while at < len(body) and body[at] != 0:
         kind, at = length_encoded(body, at)

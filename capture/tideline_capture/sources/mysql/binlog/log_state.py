@@ -1,4 +1,4 @@
-"""Where the reader stands in the log: between transactions, in one, or reading one again."""
+"""The reader's state in the log: between transactions, in one, or reading one again."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _NOWHERE = MysqlPosition("", 0)
 
 @dataclass(frozen=True, slots=True)
 class LogTransaction:
-    """The transaction that is open. ``tx`` and ``ts`` are what its rows say of it; ``start`` is
-    where its first event begins. ``standalone``: one statement, and no commit after it (only
-    ``mariadb`` says so); ``framed``: a commit will come, whatever comes before it."""
+    """The open transaction. ``tx`` and ``ts`` are the values for its rows; ``start`` is where its
+    first event begins. ``standalone``: one statement, and no commit after it (only ``mariadb`` says
+    so); ``framed``: a commit will come, whatever comes before it."""
 
     tx: int
     ts: int
@@ -35,11 +35,11 @@ class LogTransaction:
 
 @dataclass(slots=True)
 class LogState:
-    """What changes while the log is read; owned by the reader.
+    """The state that changes while the log is read; owned by the reader.
 
     ``preparing`` names the XA transaction whose rows pass by and are left for its commit.
-    ``replay`` is the stream that its rows are then read from, ``stream`` the log itself.
-    ``wrote``: the tables that rows of the open transaction were given away of already.
+    ``replay`` is the stream that its rows are then read from, ``stream`` the log itself. ``wrote``:
+    the tables of which rows of the open transaction were already returned.
     """
 
     stream: BinlogStream
@@ -52,15 +52,15 @@ class LogState:
 
     @property
     def source(self) -> BinlogStream:
-        """What is read now."""
+        """The stream that is read now."""
         return self.replay or self.stream
 
     @property
     def position(self) -> MysqlPosition:
-        """Where the log itself stands; may be resumed from when no transaction is open.
+        """The position of the log itself; can be resumed from when no transaction is open.
 
-        A stream that was found by GTID begins with a whole file. What it says of its place until it
-        is where the one before it was would be a step back: that place is ``least``.
+        A stream that was found by GTID begins with a whole file. Until it reaches the place of the
+        one before it, its own place would be a step back: ``least`` is returned.
         """
         stream, by_gtid = self.stream, self.least.by_gtid
         here = MysqlPosition(stream.file, stream.at, str(self.executed), by_gtid)
@@ -69,8 +69,8 @@ class LogState:
         return here
 
     def pass_over(self, events: EventColumns, begins: Begins, last_end: int) -> None:
-        """Transactions began, and the last one that ended did so at the place ``last_end`` (-1:
-        none did)."""
+        """Record that transactions began, and that the last one that ended did so at the place
+        ``last_end`` (-1: none did)."""
         self.executed.begin_all(events, begins.places, last_end)
         if last_end >= 0:
             self.open, self.wrote = None, frozenset()
@@ -84,13 +84,13 @@ class LogState:
             self.open = LogTransaction(tx, ts, start, mariadb, standalone)
 
     def framed(self, begun: Int64Array, last_end: int) -> None:
-        """MySQL's statement BEGIN came at these places: whatever is inside of it, only an end ends
-        the transaction."""
+        """Record MySQL's statement BEGIN at these places: inside of it, only an end ends the
+        transaction."""
         if self.open is not None and len(begun) and begun[-1] > last_end:
             self.open = dataclasses.replace(self.open, framed=True)
 
     def _start_of(self, events: EventColumns, place: int) -> MysqlPosition:
-        """Where the event begins: its end is said in it, and the rest follows."""
+        """Return where the event begins: the event holds its end, and the rest follows."""
         end = int(events.numbers(np.array([place]), 13, 4)[0])
         size = int(events.numbers(np.array([place]), 9, 4)[0])
         high = self.stream.at & ~0xFFFFFFFF
@@ -98,7 +98,7 @@ class LogState:
         return MysqlPosition(self.stream.file, start if start <= self.stream.at else start - 2**32)
 
     def end(self) -> None:
-        """The open transaction has ended."""
+        """Record that the open transaction has ended."""
         self.executed.end()
         self.open = self.preparing = None
         self.wrote = frozenset()

@@ -1,9 +1,9 @@
-"""The events of the next batch: received, looked at, and accepted as far as the batch goes.
+"""The events of the next batch: received, checked, and accepted as far as the batch goes.
 
-Hundreds of events are looked at with a few questions to whole arrays. A batch ends behind the first
-event that needs a look of its own (a rare one), so that what it says applies exactly from there on;
-compressed events are replaced by the plain ones they stand for before anything else is asked.
-Accepted events stay in the stream's buffer until they are taken.
+Hundreds of events are examined with a few operations on whole arrays. A batch ends behind the first
+event that needs separate handling (a rare one), so that its meaning applies exactly from there on;
+compressed events are first replaced by the plain ones they stand for. Accepted events stay in the
+stream's buffer until they are taken.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from tideline_capture.sources.mysql.types.images import PADDING
 
 _PADDING = bytes(PADDING)
 _EVENTS_PER_CHANGE = 4
-"""Of a transaction with one change: GTID, table map, rows, end."""
+"""The events of a transaction with one change: GTID, table map, rows, end."""
 _PACKED = np.zeros(256, np.bool_)
 _PACKED[list(COMPRESSED)] = True
 _PASSED = np.zeros(256, np.bool_)
-"""Codes of events that need no look of their own."""
+"""Codes of events that need no separate handling."""
 _PASSED[[code for code, kind in EVENT_KINDS.items() if kind.treatment is Treatment.IGNORED]] = True
 _PASSED[
     [
@@ -55,7 +55,7 @@ _ERROR, _END = 0xFF, 0xFE
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """The events of a batch. ``ends_rare``: the last one needs a look of its own; all others are
+    """The events of a batch. ``ends_rare``: the last one needs separate handling; all others are
     understood in bulk. ``stops`` are their ends with their checksums, in ``raw``."""
 
     raw: bytes | bytearray
@@ -65,16 +65,16 @@ class Polled:
 
     @property
     def bulk(self) -> EventColumns:
-        """All but a rare one."""
+        """The events without a rare one at the end."""
         return self.events.part(slice(0, len(self.events) - self.ends_rare))
 
     def packets(self, count: int) -> bytes:
-        """The first ``count`` events, as packets."""
+        """Return the first ``count`` events, as packets."""
         return bytes(self.raw[self.events.starts[0] - LEAD_BYTES : self.stops[count - 1]])
 
 
 class Poller:
-    """Fills the batch, and gives it away. ``must_take``: it is complete, nothing may be added."""
+    """Fills the batch, and returns it. ``must_take``: it is complete, nothing may be added."""
 
     def __init__(self, state: LogState, tables: TableCache, rare: RareEvents) -> None:
         self.must_take = False
@@ -84,8 +84,8 @@ class Poller:
         self._ends_rare = False
 
     def poll(self, messages_max: int, *, until_commit: bool) -> int:
-        """See `LogReader.poll`. What is counted is row events, at least one if anything came: most
-        other events come with every transaction."""
+        """See `LogReader.poll`. Counts row events, at least one if anything came: most other events
+        come with every transaction."""
         messages_max *= _EVENTS_PER_CHANGE
         source = self._state.source
         buffer = source.buffer
@@ -102,8 +102,8 @@ class Poller:
         return self._look(min(waiting, messages_max), until_commit=until_commit)
 
     def take(self) -> Polled | None:
-        """The events that were accepted, up to the last end of a transaction if one ended; None if
-        there are none. They are no longer in the stream."""
+        """Return the events that were accepted, up to the last end of a transaction if one ended;
+        None if there are none. They are no longer in the stream."""
         source = self._state.source
         accepted, ends_rare = source.accepted, self._ends_rare
         self.must_take = self._ends_rare = False
@@ -137,7 +137,8 @@ class Poller:
         return buffer.frame(messages_max)
 
     def _look(self, count: int, *, until_commit: bool) -> int:
-        """Accept those of the next ``count`` events that belong to the batch; how many."""
+        """Accept those of the next ``count`` events that belong to the batch; return how many row
+        events there are, at least 1."""
         source = self._state.source
         first = source.accepted.count
         data = source.buffer.view()
@@ -160,7 +161,7 @@ class Poller:
         if len(packed):
             if not packed[0]:
                 self._unpack(events, first)
-                return 1  # Not nothing: that would be taken for the end of what has come.
+                return 1  # Not 0: that would be taken for the end of what has come.
             count = int(packed[0])
             events = EventColumns(data, starts[:count], events.stops[:count])
         rare, commits = self._sort_out(events)
@@ -174,8 +175,8 @@ class Poller:
         return max(1, int(np.count_nonzero(OPERATIONS[events.codes[:taken]])))
 
     def _unpack(self, events: EventColumns, first: int) -> None:
-        """Put plain events in the place of these, the first of which is compressed; of much that
-        is compressed only the first part, for what it expands to is in memory at once."""
+        """Replace these events, the first of which is compressed, with plain ones. Of many
+        compressed bytes only the first part is replaced, as its expansion is in memory at once."""
         source = self._state.source
         buffer = source.buffer
         packets: list[Buffer] = []
@@ -197,8 +198,8 @@ class Poller:
         buffer.splice(first, *packets)
 
     def _expand(self, events: EventColumns, place: int) -> list[Buffer] | None:
-        """The plain events that the one at ``place`` stands for, as packets; None when they are too
-        many for one go."""
+        """Return the plain events that the one at ``place`` stands for, as packets; None when they
+        are too many for one step."""
         code = int(events.codes[place])
         if code == EventCode.TRANSACTION_PAYLOAD:
             return self._payload(events, place).whole()
@@ -225,7 +226,8 @@ class Poller:
         return too_large(size, source.event_bytes_max, f"behind {source.file} at {source.at}")
 
     def _sort_out(self, events: EventColumns) -> tuple[int, Int64Array]:
-        """The place of the first rare event (their number, if none is), and of ends before it."""
+        """Return the place of the first rare event (the number of events, if none is), and of ends
+        before it."""
         passed = _PASSED[events.codes]
         begins, commits, savepoints = events.queries()
         for places in (begins, commits, savepoints):
@@ -250,7 +252,7 @@ class Poller:
 
 
 def _stream_error(payload: bytes) -> TidelineError:
-    """Our error for a packet that is no event: the server ends the stream."""
+    """Return our error for a packet that is no event: the server ends the stream."""
     if payload[0] == _ERROR:
         number = int.from_bytes(payload[1:3], "little")
         return stream_failed(number, payload[9:].decode(errors="replace"))

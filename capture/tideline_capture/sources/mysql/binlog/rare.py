@@ -1,8 +1,8 @@
-"""What the log's single events mean: files, table maps, our marks, heartbeats.
+"""The handling of the log's single events: files, table maps, our watermarks, heartbeats.
 
-Each is read with nothing of its batch behind it, so what it says applies from there on. Statements
-and XA transactions are modules of their own (`logged_statements`, `xa`). An event that is not known
-stops the reader, whatever the server says about ignoring it.
+Each is read with nothing of its batch behind it, so its meaning applies from there on. Statements
+and XA transactions are separate modules (`logged_statements`, `xa`). An unknown event stops the
+reader, whatever the server says about ignoring it.
 """
 
 from __future__ import annotations
@@ -60,32 +60,32 @@ class RareEvents:
         self._xa = XaTransactions(state, rules, held=held)
         self._statements = LoggedStatements(state, tables, rules=rules, xa=self._xa)
 
-    # -- marks by place ------------------------------------------------------------------------
+    # -- watermarks by place -------------------------------------------------------------------
 
     @property
     def has_marks(self) -> bool:
-        """Whether marks wait to be placed."""
+        """Return whether watermarks wait to be placed."""
         return not self._board.empty
 
     @property
     def marks_ready(self) -> bool:
-        """Whether this is the place of one of them."""
+        """Return whether this is the place of one of them."""
         return self._state.open is None and self._board.has_place(self._state.position)
 
     def place_marks(self) -> tuple[Control, ...]:
-        """The marks whose place is here, if this is between two transactions."""
+        """Return the watermarks whose place is here, if this is between two transactions."""
         if self._board.empty or self._state.open is not None:
             return ()
         return self._board.place(self._state.position)
 
     def close(self) -> None:
-        """No mark will be placed any more."""
+        """Report that no more watermarks will be placed."""
         self._board.close()
 
     # -- events --------------------------------------------------------------------------------
 
     def read(self, events: EventColumns, place: int) -> tuple[Control, ...]:
-        """What the event at ``place`` means."""
+        """Handle the event at ``place``; return the controls that it causes."""
         code = int(events.codes[place])
         if code == EventCode.TABLE_MAP:
             return self._describe(events.body(place))
@@ -128,13 +128,13 @@ class RareEvents:
         if known is None or known.role is not Role.OURS:
             raise CorruptData("the binlog has rows of a table that it did not describe")
         if known.table is None:
-            return ()  # Somebody altered it. `Marks.check` says so, and a log that has it is read.
+            return ()  # Altered by someone. `Marks.check` says so, and a log that has it is read.
         areas = row_areas(events, at, len(known.table.columns))
         kinds = OPERATIONS[events.codes[at]]
         walked = walk_events(events.data, areas.starts, events.stops[at], kinds, known.table)
         count = int(walked.rows_per_event[0])
         if areas.partial.any() or not known.table.key:
-            return ()  # Not as we write it; the mark that is waited for does not come.
+            return ()  # Not as we write it; the watermark that is waited for does not come.
         none = np.zeros(count, np.int64)
         batch = walked.to_batch(known.table.schema, seq=none, tx=none, ts=none).batch
         marks = [parse_mark(row, self._key) for row in batch.to_pylist()]
@@ -143,9 +143,12 @@ class RareEvents:
     # -- files ---------------------------------------------------------------------------------
 
     def _rotate(self, events: EventColumns, place: int) -> tuple[Control, ...]:
-        """The next file. Before a file has said whether there are checksums, MySQL puts one behind
-        this event, and MariaDB may: this is found out by looking. One that is not right then is
-        taken for a part of the name, which no file has."""
+        """Move on to the next file.
+
+        Before a file has said whether there are checksums, MySQL puts one behind this event, and
+        MariaDB may: the bytes decide. A wrong checksum would be taken for a part of the name, which
+        no file has.
+        """
         source = self._state.source
         whole = _whole(events, place, source.checksum_bytes)
         if source.checksum_bytes or is_sealed(whole):
@@ -169,7 +172,8 @@ class RareEvents:
         return ()
 
     def _beat(self, events: EventColumns, place: int) -> tuple[Control, ...]:
-        """Nothing was sent for a while; while the server skips what we have, this moves us on."""
+        """Follow a heartbeat, which comes when nothing was sent for a while: while the server skips
+        what we have, it moves the position."""
         source = self._state.source
         body, low = events.body(place), int(events.numbers(np.array([place]), 13, 4)[0])
         old = events.codes[place] == EventCode.HEARTBEAT
@@ -180,7 +184,7 @@ class RareEvents:
         return ()
 
     def _refuse(self, events: EventColumns, place: int) -> tuple[Control, ...]:
-        """Events that do not tell what was changed, or are not known at all."""
+        """Refuse events that do not hold what was changed, or are not known at all."""
         code = int(events.codes[place])
         flags = int(events.numbers(np.array([place]), 17, 2)[0])
         error = refusal(code, flags)
@@ -189,7 +193,7 @@ class RareEvents:
         if code == EventCode.PARTIAL_UPDATE_ROWS:
             return self._refuse_partial(events, place, error)
         gap = self._rules.gap(error, self._state)
-        if code == EventCode.INCIDENT:  # All that its transaction has.
+        if code == EventCode.INCIDENT:  # Its transaction has nothing else.
             self._state.end()
         return (gap,)
 
@@ -206,6 +210,6 @@ class RareEvents:
 
 
 def _whole(events: EventColumns, place: int, checksum_bytes: int) -> bytes:
-    """The event with its header and whatever stands behind its body."""
+    """Return the event with its header and all bytes behind its body."""
     stop = int(events.stops[place]) + checksum_bytes
     return events.data[int(events.starts[place]) : stop].tobytes()

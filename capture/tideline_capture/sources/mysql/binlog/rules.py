@@ -1,8 +1,8 @@
-"""What the reader of the log may do, and what it does about a gap.
+"""The rules of the log reader, and its handling of a gap.
 
-A gap is what the log does not tell of its changes. There are two ways on, and they are decided here
-for all of them: a stop with an error that names it, or a dump of all that it may concern. Never is
-a gap passed over.
+A gap is a change that the log does not describe. There are two ways to handle it, and they are
+decided here for all gaps: a stop with an error that names it, or a dump of all that it may concern.
+A gap is never passed over.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from tideline_capture.sources.mysql.binlog.stream import BinlogStream
 
 @dataclass(frozen=True, slots=True)
 class LogRules:
-    """What the reader may do. ``goes_on``: after a gap everything it may concern is dumped anew;
-    otherwise it is a stop. ``holds_xa``: prepared transactions wait for their end; otherwise the
-    first one is a stop. ``open_replay`` reads the log once more from a place in it.
-    ``children_of`` are the tables that changes of one are carried over to, unlogged. ``images``: of
-    which tables rows come with the row before. ``derives``: whether a table has columns that are
-    generated from others, and ``refuses`` whether there is a reason not to capture one yet, by the
-    catalog, which may be newer than the log. ``folds``: the server writes names of tables in small
-    letters, whatever a statement has."""
+    """The rules of the reader.
+
+    ``goes_on``: after a gap everything it may concern is dumped again; otherwise it is a stop.
+    ``holds_xa``: prepared transactions wait for their end; otherwise the first one is a stop.
+    ``open_replay`` reads the log once more from a place in it. ``children_of`` are the tables that
+    changes of one are carried over to, unlogged. ``images``: of which tables rows come with the row
+    before. ``derives``: whether a table has columns that are generated from others, and ``refuses``
+    whether there is a reason not to capture one yet, by the catalog, which may be newer than the
+    log. ``folds``: the server writes names of tables in small letters, whatever a statement has.
+    """
 
     goes_on: bool
     holds_xa: bool
@@ -47,7 +49,7 @@ class LogRules:
         tables: tuple[str, ...] | None = None,
         where: str = "at",
     ) -> GapSeen:
-        """Stop with ``error``, or have ``tables`` (None: all of them) dumped anew because of it.
+        """Stop with ``error``, or have ``tables`` (None: all of them) dumped again because of it.
         The error says ``where`` the gap is, as seen from the log's position."""
         if self.goes_on:
             return GapSeen(error.message, tables)

@@ -2,9 +2,9 @@
 
 The library logs in through our `connect`, negotiates checksums and heartbeats, registers and sends
 the dump command; from then on its socket is ours. Its settings are never logged (they hold the
-password) and its reconnect, which begins anew from where it began first, is never reached. Three
-private names are used for that; a test fails when they change. PyMySQL alone, with `_ask_by_gtid`,
-is the way on then; it serves already where the library cannot write a GTID set with tags.
+password), and its reconnect, which restarts from its first position, is never reached. Three
+private names are used for that; a test fails when they change. The alternative then is PyMySQL
+alone, with `_ask_by_gtid`; it already serves where the library cannot write a GTID set with tags.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ OFFSET_MAX = 2**32 - 1
 _DUMP_BY_GTID = 0x1E
 _THROUGH_GTID = 0x04
 _CHECKSUM = "SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'"
-"""Said even when the server writes none at the moment: it can be switched on while we read."""
+"""Sent even when the server writes none at the moment: it can be switched on while we read."""
 _BY_GTID = (
     "SET @slave_connect_state = %s, @slave_gtid_strict_mode = 1, @slave_gtid_ignore_duplicates = 0"
 )
 
 
 class Accepted:
-    """The first events of a buffer, those that wait to be taken: how many, where they start and
-    stop (checksums included), and the place of the last of them that ends a transaction, or -1."""
+    """The first events of a buffer, which wait to be taken: how many, where they start and stop
+    (checksums included), and the place of the last of them that ends a transaction, or -1."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -57,7 +57,7 @@ class Accepted:
         return int(self._stops[-1][-1]) if self.count else 0
 
     def add(self, starts: Int64Array, stops: Int64Array, last_end: int) -> None:
-        """More of them; ``last_end`` is a place among these."""
+        """Add more of them; ``last_end`` is a place among these."""
         if last_end >= 0:
             self.last_end = self.count + last_end
         self.count += len(starts)
@@ -74,10 +74,13 @@ class Accepted:
 
 
 class BinlogStream:
-    """An open stream. ``file`` and ``at`` are where its next event begins, ``checksum_bytes`` what
-    stands behind every event; all follow the events that are read. ``awaits_description``: what
-    comes next describes the file, and whether its events have checksums. An event of more than
-    ``event_bytes_max`` is a stop."""
+    """An open stream.
+
+    ``file`` and ``at`` are where its next event begins, ``checksum_bytes`` the number of bytes
+    behind every event; all follow the events that are read. ``awaits_description``: the next event
+    describes the file, and whether its events have checksums. An event of more than
+    ``event_bytes_max`` is a stop.
+    """
 
     def __init__(
         self,
@@ -98,7 +101,7 @@ class BinlogStream:
         """The compressed transaction that is being expanded into the buffer."""
         self.accepted = Accepted()
         self.on_rival: Callable[[], None] = lambda: None
-        """Called when the server ends it because somebody else has its server id."""
+        """Called when the server ends it because another client has its server id."""
         self._end = end
         self.buffer = buffer
 
@@ -119,7 +122,7 @@ def open_stream(
 ) -> BinlogStream:
     """Ask for the log from ``position`` on, by its file and offset or by its GTIDs.
 
-    ``server_id`` must be nobody else's: the server ends the older of two streams with one id.
+    ``server_id`` must be unique: the server ends the older of two streams with one id.
     """
     statements: dict[str, tuple[str, ...]] = {_CHECKSUM: ()}
     arguments: dict[str, Any] = {"log_file": position.file, "log_pos": position.offset}
@@ -159,7 +162,7 @@ def open_stream(
 
 
 def over(connection: Any, position: MysqlPosition) -> BinlogStream:
-    """The stream that the server sends over ``connection``."""
+    """Return the stream that the server sends over ``connection``."""
     sock = getattr(connection, SOCKET)
     sock.setblocking(False)
     end = connection._force_close
@@ -181,7 +184,7 @@ def _prepared(
 
 
 def _ask_by_gtid(connection: Any, server_id: int, executed: GtidSet) -> None:
-    """COM_BINLOG_DUMP_GTID: everything that is not in ``executed``."""
+    """Send COM_BINLOG_DUMP_GTID, for everything that is not in ``executed``."""
     with connection.cursor() as cursor:
         cursor.execute("SET @master_heartbeat_period = %s", (HEARTBEAT_S * 1_000_000_000,))
     encoded = executed.encode()

@@ -1,9 +1,9 @@
-"""The tables of the log: from the number in a row event to what its bytes mean.
+"""The tables of the log: from the number in a row event to the meaning of its bytes.
 
-A TABLE_MAP comes before the first row event of every statement, nearly always with the very bytes
-that came before. So a table's bytes are parsed once, and whole batches of table maps are compared
-with what is known. Numbers stand for other tables after the server was restarted, so they are
-forgotten at the beginning of every file.
+A TABLE_MAP comes before the first row event of every statement, nearly always with the same bytes
+as before. So a table's bytes are parsed once, and whole batches of table maps are compared with
+what is known. Numbers stand for other tables after the server was restarted, so they are forgotten
+at the beginning of every file.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from tideline_capture.sources.mysql.types.columns import Code, MysqlTable
 _ID_BYTES = 6
 _KNOWN_MAX = 20_000
 _NATIVE_BYTES = (4, 16)
-"""The sizes of MariaDB's INET4, and of INET6 and UUID; the log does not tell them from BINARY."""
+"""The sizes of MariaDB's INET4, and of INET6 and UUID; the log does not distinguish them from
+BINARY."""
 
 Natives = Callable[[TableId], Mapping[str, str]]
 
 
 class Role(Enum):
-    """What the reader does with a table's rows."""
+    """The reader's use of a table's rows."""
 
     OURS = auto()
-    """The table of marks."""
+    """The watermark table."""
     CHOSEN = auto()
     """The settings name it."""
     OTHER = auto()
@@ -43,7 +44,7 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """One version of a table. ``error`` says why a chosen table's rows cannot be read."""
+    """One version of a table. ``error`` is the reason why a chosen table's rows cannot be read."""
 
     role: Role
     name: TableId
@@ -53,12 +54,12 @@ class Known:
 
 
 class TableCache:
-    """The tables by number, and what was parsed so far by bytes.
+    """The tables by number, and those parsed so far by bytes.
 
-    ``role_of`` tells tables apart by name; ``natives`` looks up the columns of a table whose types
-    the log does not name, ``choices`` says by what the settings tell a table's rows apart.
-    ``captures``: whether rows of a chosen table are taken now; its schema
-    is told once more when that has become true.
+    ``role_of`` gives a table's role by its name; ``natives`` looks up the columns of a table whose
+    types the log does not name, ``choices`` is the key configuration of a table. ``captures``:
+    whether rows of a chosen table are taken now; its schema is reported again when that has become
+    true.
     """
 
     def __init__(
@@ -79,25 +80,26 @@ class TableCache:
         self._parsed: dict[bytes, Known] = {}
 
     def get(self, table_id: int) -> Known | None:
-        """The table that ``table_id`` stands for now."""
+        """Return the table that ``table_id`` stands for now."""
         return self._by_id.get(table_id)
 
     def is_bulk(self, table_id: int) -> bool:
-        """Whether rows of this table need no look of their own: all known ones but marks."""
+        """Return whether rows of this table need no separate handling: all known ones but
+        watermarks."""
         known = self._by_id.get(table_id)
         return known is not None and known.role is not Role.OURS
 
     def is_chosen(self, table: TableId) -> bool:
-        """Whether the settings name the table."""
+        """Return whether the settings name the table."""
         return self._role_of(table) is Role.CHOSEN
 
     def takes_keyless(self, table: TableId) -> bool:
-        """Whether the settings take the table without a key."""
+        """Return whether the settings take the table without a key."""
         return self._choices(table).keyless
 
     def begin_file(self, server: str | None = None) -> None:
-        """A file begins: a restarted ``server`` (its version) counts anew, and another version may
-        write other table maps."""
+        """Begin a file: a restarted ``server`` (its version) restarts its numbers, and another
+        version may write other table maps."""
         self._by_id.clear()
         self._bytes_of.clear()
         if server is not None and server != self._server:
@@ -105,7 +107,8 @@ class TableCache:
             self._parsed.clear()
 
     def forget(self, tables: Collection[str]) -> None:
-        """A statement named these tables, maybe in other case: look their columns up again."""
+        """Forget these tables, which a statement named, maybe in other case: look their columns up
+        again."""
         named = {table.lower() for table in tables}
         stale = [raw for raw, known in self._parsed.items() if str(known.name).lower() in named]
         for raw in stale:
@@ -131,7 +134,8 @@ class TableCache:
         return known
 
     def first_news(self, data: Bytes, starts: Int64Array, stops: Int64Array) -> int:
-        """The place of the first TABLE_MAP that needs parsing, or their number when none does.
+        """Return the place of the first TABLE_MAP that needs parsing, or their number when none
+        does.
 
         ``starts`` and ``stops`` bound the events without their checksums. Numbers that are new for
         known bytes are taken in on the way.
@@ -169,7 +173,7 @@ class TableCache:
         return len(starts) if same.all() else int(places[np.flatnonzero(~same)[0]])
 
     def _is_told(self, known: Known) -> bool:
-        """Whether the schema was told of, if somebody waits for it."""
+        """Return whether the schema was reported, if it has to be."""
         if known.role is not Role.CHOSEN or self._told.get(known.name) is known:
             return True
         return not self._captures(str(known.name))
@@ -200,5 +204,5 @@ def _may_have_natives(table: MysqlTable) -> bool:
 
 
 def table_ids(data: Bytes, at: Int64Array) -> Int64Array:
-    """The six-byte numbers at the offsets ``at``."""
+    """Return the six-byte numbers at the offsets ``at``."""
     return numbers(data, at, _ID_BYTES)

@@ -1,19 +1,19 @@
 """TABLE_MAP events: the table whose rows follow in the log, as the server knew it at that moment.
 
-The layout is that of ``Table_map_event`` in MySQL's ``rows_event.h`` and MariaDB's
-``log_event.h``: names, a type byte per column, metadata per type, nullability, then optional
-fields, each a type byte and a length before its bytes. With ``binlog_row_metadata = FULL`` they
-hold all that decoding needs, but for MariaDB's UUID and INET types, which look like BINARY.
+The layout is that of ``Table_map_event`` in MySQL's ``rows_event.h`` and MariaDB's ``log_event.h``:
+names, a type byte per column, metadata per type, nullability, then optional fields, each a type
+byte and a length before its bytes. With ``binlog_row_metadata = FULL`` they hold all that decoding
+needs, but for MariaDB's UUID and INET types, which look like BINARY.
 
-What differs between servers was measured on MariaDB 10.11, MySQL 8.0.15 and 9.7: which types have
-a charset (GEOMETRY on MariaDB, VECTOR on MySQL) and whether YEAR has a sign (not before MySQL
-8.0.21). Nothing in the event tells them apart, hence ``server``.
+The differences between servers were measured on MariaDB 10.11, MySQL 8.0.15 and 9.7: which types
+have a charset (GEOMETRY on MariaDB, VECTOR on MySQL) and whether YEAR has a sign (not before MySQL
+8.0.21). Nothing in the event distinguishes them, hence ``server``.
 
-Invariant: every byte of the body is accounted for. A type, an optional field or a collation that
-is not known raises; nothing is guessed. Of the optional fields three are not used, as values say
-it themselves or it changes none: the geometry type, the dimension of a vector, and the visibility
-(an invisible column is in the row image like any other). Nor is the length of a prefix in the
-primary key: to us the whole column is the key.
+Invariant: every byte of the body is accounted for. An unknown type, optional field or collation
+raises; nothing is guessed. Of the optional fields three are not used, as values hold it themselves
+or it changes none: the geometry type, the dimension of a vector, and the visibility (an invisible
+column is in the row image like any other). Nor is the length of a prefix in the primary key: to us
+the whole column is the key.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FULL_METADATA = "SET GLOBAL binlog_row_metadata = FULL"
 """The statement that makes a server write what `parse_table_map` needs."""
 
 NATIVE_BYTES: Mapping[str, int] = {"uuid": 16, "inet6": 16, "inet4": 4}
-"""MariaDB's types that the log does not tell from BINARY, and the bytes of a value."""
+"""MariaDB's types that the log does not distinguish from BINARY, and the bytes of a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ _Columns = list[MysqlColumn]
 
 
 def parse_table_name(body: bytes) -> TableId:
-    """The table that a TABLE_MAP's body names, without parsing the rest."""
+    """Return the table that a TABLE_MAP's body names, without parsing the rest."""
     reader = BodyReader(body, "TABLE_MAP")
     reader.take(8)
     return _table_name(reader)
@@ -95,7 +95,7 @@ def parse_table_name(body: bytes) -> TableId:
 def parse_table_map(
     body: bytes, *, server: str = "", natives: Mapping[str, str] | None = None
 ) -> TableMap:
-    """The table of a TABLE_MAP event.
+    """Return the table of a TABLE_MAP event.
 
     ``body`` is the event after its 19-byte header, without the checksum; ``server`` the version
     text of the log's FORMAT_DESCRIPTION (``8.0.42``, ``10.11.6-MariaDB-log``). ``natives`` gives,
@@ -140,7 +140,7 @@ def _table_name(reader: BodyReader) -> TableId:
 
 
 def _columns(types: bytes, metadata: bytes) -> _Columns:
-    """Columns as types and metadata tell them, nameless as yet."""
+    """Return columns as types and metadata describe them, nameless as yet."""
     reader = BodyReader(metadata, "column metadata of a TABLE_MAP")
     columns = [_column(code, reader) for code in types]
     reader.finish()
@@ -151,7 +151,7 @@ def _columns(types: bytes, metadata: bytes) -> _Columns:
 
 
 def _exists(column: MysqlColumn) -> bool:
-    """Whether a server has columns of these sizes: what walks through rows goes by them."""
+    """Return whether a server has columns of these sizes: the walk through rows relies on them."""
     code, length = column.code, column.length
     if code in _FRACTIONAL:
         return column.fsp <= _FSP_MAX
@@ -167,7 +167,7 @@ def _exists(column: MysqlColumn) -> bool:
 
 
 def _column(code: int, reader: BodyReader) -> MysqlColumn:
-    """One column; takes its metadata (``Field::save_field_metadata``) off ``reader``."""
+    """Return one column; takes its metadata (``Field::save_field_metadata``) off ``reader``."""
     if code in _BARE:
         return MysqlColumn("", code)
     if code in (Code.FLOAT, Code.DOUBLE):
@@ -195,7 +195,8 @@ def _column(code: int, reader: BodyReader) -> MysqlColumn:
 
 
 def _string_column(first: int, second: int) -> MysqlColumn:
-    """CHAR, BINARY, ENUM or SET: the type and, above 255 bytes, two bits of length in one byte.
+    """Decode CHAR, BINARY, ENUM or SET: the type and, above 255 bytes, two bits of length in one
+    byte.
 
     The bits 4 and 5 of the type, set in all these types, are inverted length bits 8 and 9.
     """
@@ -231,7 +232,8 @@ def _names(table: TableId, count: int, fields: _Fields) -> list[str]:
 
 
 def _refuse_old_times(table: TableId, columns: _Columns) -> None:
-    """MariaDB's format of before 10.1 takes bytes by the digits of a second, which are not here."""
+    """Refuse MariaDB's format of before 10.1: its bytes depend on the digits of a second, which the
+    event does not hold."""
     old = [column.name for column in columns if column.code in _OLD_TIMES]
     if old:
         raise Misconfigured(
@@ -241,7 +243,7 @@ def _refuse_old_times(table: TableId, columns: _Columns) -> None:
 
 
 def _signed_types(server: str, table: TableId, columns: _Columns) -> frozenset[int]:
-    """The types that have a bit in the signedness field."""
+    """Return the types that have a bit in the signedness field."""
     with_year = _SIGNED | {Code.YEAR}
     if all(column.code != Code.YEAR for column in columns) or _is_mariadb(server):
         return with_year
@@ -253,7 +255,7 @@ def _signed_types(server: str, table: TableId, columns: _Columns) -> frozenset[i
         return _SIGNED
     if version >= _YEAR_FIRST_WITH_SIGN:
         return with_year
-    # Changed in one of these two, which could not be had to measure.
+    # Changed in one of these two versions, neither of which was available for measuring.
     raise Misconfigured(
         f"MySQL {server} does not say which columns next to a YEAR are unsigned: {table}",
         "upgrade the server to 8.0.23 or later",
@@ -261,7 +263,8 @@ def _signed_types(server: str, table: TableId, columns: _Columns) -> frozenset[i
 
 
 def _with_sign(columns: _Columns, fields: _Fields, types: frozenset[int]) -> _Columns:
-    """``columns`` with ``unsigned``; a server without a numeric column leaves the field out."""
+    """Return ``columns`` with ``unsigned``; a server without a numeric column leaves the field
+    out."""
     signed = [at for at, column in enumerate(columns) if column.code in types]
     bits = fields.get(_Optional.SIGNEDNESS, b"")
     if len(bits) != (len(signed) + 7) // 8:
@@ -275,7 +278,7 @@ def _with_sign(columns: _Columns, fields: _Fields, types: frozenset[int]) -> _Co
 
 
 def _charset_types(server: str, columns: _Columns) -> frozenset[int]:
-    """The types that have an entry in the charset fields."""
+    """Return the types that have an entry in the charset fields."""
     if any(column.code == Code.GEOMETRY for column in columns) and _is_mariadb(server):
         return _TEXTS | {Code.GEOMETRY}
     return _TEXTS | {Code.VECTOR}
@@ -297,7 +300,7 @@ def _with_charsets(columns: _Columns, fields: _Fields, types: frozenset[int]) ->
 
 
 def _collations(count: int, default: bytes | None, listed: bytes | None) -> list[int]:
-    """The collation ids of ``count`` columns: one each, or a default and its exceptions."""
+    """Return the collation ids of ``count`` columns: one each, or a default and its exceptions."""
     what = "charsets of a TABLE_MAP"
     if (default is None) == (listed is None) and (count or default is not None):
         raise CorruptData(f"{count} columns want charsets by one field of two: TABLE_MAP")
@@ -332,7 +335,7 @@ def _with_labels(columns: _Columns, fields: _Fields) -> _Columns:
 
 
 def _native(column: MysqlColumn, native: str) -> MysqlColumn:
-    """``column`` as one of MariaDB's own types, if it can be that."""
+    """Return ``column`` as one of MariaDB's own types, if it can be that."""
     looks = (column.code, column.charset, column.length)
     if native and looks == (Code.STRING, BYTES, NATIVE_BYTES.get(native)):
         return replace(column, native=native)
@@ -340,7 +343,7 @@ def _native(column: MysqlColumn, native: str) -> MysqlColumn:
 
 
 def _key(fields: _Fields, count: int) -> Sequence[int]:
-    """Places of the primary key's columns, in key order."""
+    """Return the places of the primary key's columns, in key order."""
     simple = fields.get(_Optional.SIMPLE_PRIMARY_KEY)
     prefixed = fields.get(_Optional.PRIMARY_KEY_WITH_PREFIX)
     if simple is not None and prefixed is not None:

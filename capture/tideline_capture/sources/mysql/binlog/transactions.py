@@ -1,11 +1,11 @@
 """The binlog as a stream of transactions, decoded in bulk.
 
-`Poller` says which events are the next batch, `BulkRows` what rows those of them hold that come in
-numbers; the last one may be of another kind, and is read by itself (`RareEvents`) behind them. Here
+`Poller` collects the events of the next batch, and `BulkRows` decodes the rows of the frequent
+ones; the last event may be of another kind, and is read separately (`RareEvents`) behind them. Here
 the three are joined, and the log's own position is followed.
 
-A position is only ever given out between transactions: a stream that began inside one would lack
-its table maps, and lose rows silently.
+A position is only returned between transactions: a stream that began inside one would lack its
+table maps, and lose rows silently.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NONE: Int64Array = np.empty(0, np.int64)
 
 
 class BinlogReader:
-    """A `LogReader`. ``state`` is where it begins, ``rare`` knows what single events mean."""
+    """A `LogReader`. ``state`` is where it begins, ``rare`` handles single events."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class BinlogReader:
             return self._take(next_seq)
 
     def _place(self) -> Callable[[], str]:
-        """What tells where the events begin that are read next; asked after an error, when the
+        """Return a function that names where the next events begin; called after an error, when the
         stream may have moved on."""
         source = self._state.source
         file, at = source.file, source.at
@@ -102,7 +102,7 @@ class BinlogReader:
         )
 
     def _keep(self, polled: Polled) -> None:
-        """Have the events of a transaction that is being prepared kept for its end."""
+        """Keep the events of a transaction that is being prepared until its end."""
         if self._state.preparing is None or self._state.replay is not None:
             return
         codes = polled.events.codes
@@ -121,9 +121,9 @@ class BinlogReader:
         stream.at = position_behind(events, stream.at)
 
     def _boundary(self) -> Boundary | None:
-        """Where the log stands now, if that is between two transactions and was not said yet. What
-        was said last counts, not where this batch began: the last event of a transaction need not
-        have a place of its own."""
+        """Return where the log stands now, if that is between two transactions and was not reported
+        yet. The last report counts, not where this batch began: the last event of a transaction
+        need not have a separate place."""
         position = self._state.position
         if self._inside or position == self._said:
             return None
@@ -135,7 +135,7 @@ class BinlogReader:
         return self._state.open is not None
 
     def confirm(self, position: SourcePosition) -> None:
-        """See `LogReader.confirm`. The server keeps its log by its own rule: nothing to tell."""
+        """See `LogReader.confirm`. The server keeps its log by its own rule: it needs no report."""
         if not isinstance(position, MysqlPosition):
             raise InvariantBroken(f"{position} is no position of a binlog")
 

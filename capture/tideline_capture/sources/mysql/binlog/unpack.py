@@ -1,6 +1,6 @@
 """Compressed events, put into the stream as the plain events they stand for.
 
-So nothing behind this point knows of compression. Transactions that MySQL compressed as a whole are
+So nothing behind this point handles compression. Transactions that MySQL compressed as a whole are
 expanded a few MiB at a time: they may be larger than memory.
 """
 
@@ -20,9 +20,10 @@ from tideline_capture.sources.mysql.binlog.event_codes import EventCode
 from tideline_capture.sources.mysql.binlog.framing import HEADER_BYTES, Buffer, packets_of
 
 EXPANDED_BYTES_MAX = 64 << 30
-"""Of one transaction. Its events are expanded step by step, so this is a limit against nonsense."""
+"""A transaction's limit. Its events are expanded step by step, so this only guards against
+nonsense."""
 STEP_BYTES = 4 << 20
-"""Of expanded events at a time, and what the last of them has more."""
+"""The expanded events at a time, plus the rest of the last one."""
 _QUERY_FIXED_BYTES = 13
 
 COMPRESSED = (
@@ -40,7 +41,7 @@ COMPRESSED = (
 def plain_packet(
     code: int, header: bytes, body: bytes, *, checksum_bytes: int, event_bytes_max: int
 ) -> list[Buffer]:
-    """A single compressed event of MariaDB as the packets of a plain one, in pieces."""
+    """Convert a single compressed event of MariaDB to the packets of a plain one, in pieces."""
     if code == EventCode.QUERY_COMPRESSED:
         plain, pieces = EventCode.QUERY, _plain_query(body, event_bytes_max)
     else:
@@ -51,7 +52,8 @@ def plain_packet(
 
 
 def _plain_query(body: bytes, event_bytes_max: int) -> list[bytes]:
-    """The text lies behind status variables and schema, whose lengths the fixed part tells."""
+    """Return the plain QUERY in pieces. Its text lies behind status variables and schema, whose
+    lengths the fixed part holds."""
     text_at = _QUERY_FIXED_BYTES + int.from_bytes(body[11:13], "little") + body[8] + 1
     return [body[:text_at], *inflate(body[text_at:], expanded_bytes_max=event_bytes_max)]
 
@@ -71,11 +73,11 @@ class PayloadStream:
         )
 
     def whole(self) -> list[Buffer] | None:
-        """Packets of all of its events, if they are few; otherwise they are for `step`."""
+        """Return packets of all of its events, if they are few; otherwise None: use `step`."""
         return None if self._expanded_bytes >= STEP_BYTES else self.step()
 
     def step(self) -> list[Buffer]:
-        """Packets of the next events, in pieces; nothing when there are no more."""
+        """Return packets of the next events, in pieces; nothing when there are no more."""
         packets: list[Buffer] = []
         size = 0
         for event in self._events:

@@ -1,9 +1,9 @@
 """XA transactions in the log: prepared, kept, and read when they commit.
 
-Rows of an XA transaction are in the log when it is prepared, before anybody knows whether it will
-commit. They are passed over then, their place is remembered, and they are read once more from there
-when the commit comes, or from memory if they are few; a rollback costs nothing. So no row is given
-away before its transaction has committed, and then in the commit's place.
+Rows of an XA transaction are in the log when it is prepared, before it is known whether it will
+commit. They are passed over then, and their place is remembered. When the commit comes they are
+read once more from there, or from memory if they are few; a rollback costs nothing. So no row is
+returned before its transaction has committed, and then in the commit's place.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ class XaTransactions:
         self._kept = KeptTransactions()
 
     def start(self, xid: str) -> None:
-        """The open transaction is the XA transaction ``xid``: its rows are left for its commit."""
+        """Begin the XA transaction ``xid``, which is the open one: its rows are left for its
+        commit."""
         self._state.preparing = xid
         self._kept.begin()
 
     def begin(self, event: EventColumns) -> tuple[Control, ...]:
-        """MariaDB's beginning of an XA transaction that is prepared only; in a replay it is the one
-        whose commit is being read."""
+        """Handle MariaDB's beginning of an XA transaction that is prepared only; in a replay it is
+        the one whose commit is being read."""
         gtid = parse_mariadb_gtid(event.body(0))
         if self._state.replay is None:
             self._state.pass_over(event, read_begins(event), -1)
@@ -50,11 +51,12 @@ class XaTransactions:
         return ()
 
     def keep(self, packets: bytes) -> None:
-        """Events of the XA transaction that is being prepared, those that `replays` alone."""
+        """Keep events of the XA transaction that is being prepared: only those that `replays`
+        accepts."""
         self._kept.add(packets)
 
     def prepare(self, body: bytes) -> tuple[Control, ...]:
-        """XA_PREPARE: the end of its events, of those that are read again too."""
+        """Handle XA_PREPARE: the end of its events, also of those that are read again."""
         state, prepared = self._state, parse_xa_prepare(body)
         if state.replay is not None:
             state.replay.close()
@@ -97,11 +99,11 @@ class XaTransactions:
         return (HeldSeen(xid, None),)
 
     def roll_back(self, xid: str) -> HeldSeen:
-        """Nothing of ``xid`` is needed any more."""
+        """Forget ``xid``: it is no longer needed."""
         self._kept.drop(xid)
         return HeldSeen(xid, None)
 
 
 def replays(code: int) -> bool:
-    """Whether an event of a prepared transaction says something when it is read again."""
+    """Return whether an event of a prepared transaction matters when it is read again."""
     return bool(OPERATIONS[code]) or code in (EventCode.TABLE_MAP, EventCode.XA_PREPARE)

@@ -1,8 +1,8 @@
 """The events of small XA transactions that were prepared, kept until their end.
 
 Reading them once more from the log costs a connection for each; most of these transactions are
-small and end at once, so their events stay in memory. What is not kept (large ones, more than fit,
-all those from before a start) is read from the log.
+small and end at once, so their events stay in memory. The others (large ones, more than fit, all
+those from before a start) are read from the log.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tideline_capture.sources.mysql.binlog.stream import BinlogStream
 
 TRANSACTION_BYTES_MAX = 256 << 10
 BYTES_MAX = 16 << 20
-"""Of all that are kept."""
+"""The bytes of all that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class KeptTransactions:
         self._bytes = 0
 
     def begin(self) -> None:
-        """Another transaction is being prepared."""
+        """Begin another transaction that is being prepared."""
         self._current, self._current_bytes = [], 0
 
     def add(self, packets: bytes) -> None:
-        """Its next events, as packets."""
+        """Add its next events, as packets."""
         self._current_bytes += len(packets)
         if self._current_bytes > TRANSACTION_BYTES_MAX:
             self._current.clear()
@@ -47,7 +47,8 @@ class KeptTransactions:
             self._current.append(packets)
 
     def end(self, xid: str, checksum_bytes: int) -> None:
-        """It is prepared under ``xid``; ``checksum_bytes`` stand behind each of its events."""
+        """Record it as prepared under ``xid``; ``checksum_bytes`` stand behind each of its
+        events."""
         packets = b"".join(self._current)
         whole = self._current_bytes <= TRANSACTION_BYTES_MAX
         self.begin()
@@ -57,7 +58,7 @@ class KeptTransactions:
             self._bytes += len(packets)
 
     def drop(self, xid: str) -> None:
-        """It has ended."""
+        """Forget the transaction: it has ended."""
         kept = self._by_xid.pop(xid, None)
         if kept is not None:
             self._bytes -= len(kept.packets)
@@ -65,8 +66,8 @@ class KeptTransactions:
     def open(
         self, xid: str, place: MysqlPosition, otherwise: Callable[[MysqlPosition], BinlogStream]
     ) -> BinlogStream:
-        """The events of ``xid``, which is then forgotten; from the log at ``place`` unless they
-        were kept."""
+        """Return the events of ``xid``, which is then forgotten; from the log at ``place`` unless
+        they were kept."""
         kept = self._by_xid.get(xid)
         self.drop(xid)
         if kept is None:

@@ -14,14 +14,14 @@ class Xid:
     bqual: bytes
 
     def __str__(self) -> str:
-        """As the servers write it in the log: ``X'6131',X'',1``."""
+        """Return the name as the servers write it in the log: ``X'6131',X'',1``."""
         return f"X'{self.gtrid.hex()}',X'{self.bqual.hex()}',{self.format_id}"
 
 
 def read_xid(
     body: bytes, at: int, *, format_id: int, gtrid_bytes: int, bqual_bytes: int
 ) -> tuple[Xid, int]:
-    """The name whose two parts are at ``at`` in an event, and where they end.
+    """Return the name whose two parts are at ``at`` in an event, and where they end.
 
     IndexError when the event ends in them.
     """

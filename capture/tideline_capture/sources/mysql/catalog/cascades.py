@@ -39,10 +39,10 @@ _Edges = dict[TableId, set[TableId]]
 def read_cascades(
     cursor: Any, tables: Collection[TableId], *, flavour: Literal["mysql", "mariadb"]
 ) -> dict[TableId, tuple[TableId, ...]]:
-    """By table, those whose changes cascade to it without being logged, through others too.
+    """Return, by table, those whose changes cascade to it without being logged, through others too.
 
-    A table that cascades to itself is among its own. The user must be allowed to read the tables
-    in between; what is above one that cannot be seen is not found.
+    A table that cascades to itself is among its own. The user must be allowed to read the tables in
+    between; a table above one that cannot be seen is not found.
     """
     direct: _Edges = {}
     asked: set[TableId] = set()
@@ -67,7 +67,7 @@ def _mysql_edges(cursor: Any, children: Collection[TableId]) -> _Edges:
 
 
 def _edges(cursor: Any, children: Collection[TableId]) -> _Edges:
-    """On MariaDB: the rules stand in the table's own definition."""
+    """Read the rules on MariaDB: they stand in the table's own definition."""
     cursor.execute(_FOREIGN_KEYS, [[(child.schema, child.name) for child in children]])
     keys: dict[TableId, dict[str, TableId]] = defaultdict(dict)
     for child_schema, child, constraint, *parent in cursor.fetchall():
@@ -83,7 +83,7 @@ def _edges(cursor: Any, children: Collection[TableId]) -> _Edges:
 
 
 def _definition(cursor: Any, table: TableId) -> str:
-    """The statement that would make the table; empty when somebody has dropped it."""
+    """Return the statement that would make the table; empty when it has been dropped."""
     try:
         cursor.execute(f"SHOW CREATE TABLE {qualified(table)}")
     except pymysql.ProgrammingError as error:
@@ -94,7 +94,7 @@ def _definition(cursor: Any, table: TableId) -> str:
 
 
 def is_cascading(definition: str, constraint: str) -> bool:
-    """Whether a foreign key in a CREATE TABLE of MariaDB does anything but refuse.
+    """Return whether a foreign key in a CREATE TABLE of MariaDB does anything but refuse.
 
     One that is not understood counts; one that is not there does not.
     """

@@ -71,7 +71,7 @@ _CHAR_BYTES = {
 _LABEL = re.compile(r"(?:x'([0-9a-fA-F]*)'|'((?:[^'\\]|''|\\.)*)')[,)]", re.DOTALL)
 _ESCAPED = re.compile(r"''|\\(.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "0": "\0"}
-"""All that the servers escape here but for the backslash itself (append_unescaped)."""
+"""All characters that the servers escape here, except the backslash itself (append_unescaped)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class ColumnRow:
 
 
 def read_column(row: ColumnRow) -> MysqlColumn | None:
-    """The column; None when its type is one that is not known."""
+    """Return the column; None when its type is unknown."""
     kind = row.data_type.lower()
     column = MysqlColumn(row.name, Code.NULL, nullable=row.nullable == "YES")
     unsigned = " unsigned" in row.column_type
@@ -138,13 +138,14 @@ def _text(row: ColumnRow, kind: str, column: MysqlColumn) -> MysqlColumn | None:
 
 
 def _charset(row: ColumnRow) -> str:
-    """MySQL names no charset for an ENUM of bytes, and before 8.0.30 the old name of utf8mb3."""
+    """Return the charset: MySQL names none for an ENUM of bytes, and before 8.0.30 the old name of
+    utf8mb3."""
     name = row.charset or BYTES
     return "utf8mb3" if name == "utf8" else name
 
 
 def _labels(column_type: str, charset: str) -> tuple[str, ...]:
-    """The labels in ``enum('a','it''s')``. MySQL writes one that is no text as ``x'ff'``."""
+    """Parse the labels in ``enum('a','it''s')``. MySQL writes one that is no text as ``x'ff'``."""
     found, place = [], column_type.index("(") + 1
     while match := _LABEL.match(column_type, place):
         raw, text = match.groups()

@@ -1,4 +1,4 @@
-"""Why a table cannot be captured, and what would change that: judged on plain values."""
+"""Reasons why a table cannot be captured, and how to change that: judged on plain values."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tideline_capture.sources.mysql.types.charsets import is_known
 from tideline_capture.sources.mysql.types.columns import Code, MysqlTable
 
 Policy = Literal["refuse", "redump"]
-"""Of tables that others' changes cascade to: leave them out, or dump them after such changes."""
+"""For tables that others' changes cascade to: leave them out, or dump them after such changes."""
 
 ENGINES = ("InnoDB", "ROCKSDB", "MyISAM", "Aria")
-"""Those that keep a table's rows in this server and log every change of them as rows. MEMORY, for
-one, is empty after a restart, which the log holds as a statement."""
+"""The engines that keep a table's rows in this server and log every change of them as rows. MEMORY,
+for one, is empty after a restart, which the log holds as a statement."""
 UNTRANSACTIONAL = ("myisam", "aria")
-"""Those without transactions, and so without snapshots."""
+"""The engines without transactions, and so without snapshots."""
 
 ASTERISK = "*"
 SPARKS_OWN = "_metadata"
-"""Spark's name for what it knows of a file: Delta cannot merge into a table with such a column."""
+"""Spark's name for file metadata: Delta cannot merge into a table with such a column."""
 
 _DOUBLE_CODES = frozenset({"armscii8", "cp932", "eucjpms", "sjis", "ujis"})
 _FEW = 5
@@ -44,8 +44,8 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """What is known of a table that may not be fit. ``parents``: tables that cascade to it.
-    ``choice``: what the settings say of its key."""
+    """The facts about a table that may not be fit. ``parents``: tables that cascade to it.
+    ``choice``: its key configuration in the settings."""
 
     table: MysqlTable
     rows: Sequence[ColumnRow]
@@ -55,11 +55,11 @@ class Suspect:
     parents: Sequence[TableId]
     choice: KeyChoice
     asterisk: bool = False
-    """Whether it has a column `ASTERISK`, and its server reads that as all columns."""
+    """True when it has a column `ASTERISK`, and its server reads that as all columns."""
 
 
 def problem_of(suspect: Suspect) -> Problem | None:
-    """Why it cannot be captured, with the statement that changes that; None when it can."""
+    """Return why it cannot be captured, with the statement that changes that; None when it can."""
     return (
         _kind_problem(suspect)
         or _key_problem(suspect)
@@ -99,8 +99,11 @@ def _key_problem(suspect: Suspect) -> Problem | None:
 
 
 def _uncounted_problem(suspect: Suspect) -> Problem | None:
-    """A table is copied as a snapshot shows it. Engines without transactions show it as it is when
-    it is read: then a row that was just inserted is in the copy, and in the log behind it."""
+    """Return the problem of a counted table on an engine without transactions.
+
+    A table is copied as a snapshot shows it. Such engines show it as it is when it is read: then a
+    row that was just inserted is in the copy, and in the log behind it.
+    """
     if not suspect.choice.counted or suspect.engine.lower() not in UNTRANSACTIONAL:
         return None
     name = qualified(suspect.table.table)
@@ -112,8 +115,8 @@ def _uncounted_problem(suspect: Suspect) -> Problem | None:
 
 
 def _named_key_problem(suspect: Suspect) -> Problem | None:
-    """The key that the settings name must be one to the server: uniqueness that nobody enforces is
-    no key."""
+    """Return the problem of a key that the settings name: the server must enforce it, as uniqueness
+    that is not enforced is no key."""
     named = suspect.choice.key
     alter = f"ALTER TABLE {qualified(suspect.table.table)}"
     said = f"the key that the settings name ({', '.join(named)}) is none"
@@ -137,8 +140,11 @@ def _named_key_problem(suspect: Suspect) -> Problem | None:
 
 
 def _padding_problem(suspect: Suspect) -> Problem | None:
-    """MariaDB's CHAR in a collation without padding: the index orders values with their blanks,
-    comparisons are made without them, and a dump that goes on behind a key would skip rows."""
+    """Return the problem of MariaDB's CHAR in a collation without padding.
+
+    The index orders values with their blanks, comparisons are made without them, and a dump that
+    continues behind a key would skip rows.
+    """
     unsteady = [
         row
         for row in suspect.rows
@@ -161,8 +167,8 @@ def _padding_problem(suspect: Suspect) -> Problem | None:
 
 
 def _double_code_problem(suspect: Suspect) -> Problem | None:
-    """Character sets in which several codes are the same character: keys that differ for the
-    server would read the same, and be one row in the warehouse."""
+    """Return the problem of character sets in which several codes are the same character: keys that
+    differ for the server would read the same, and be one row in the warehouse."""
     twofold = [
         one
         for one in suspect.table.columns
@@ -177,7 +183,8 @@ def _double_code_problem(suspect: Suspect) -> Problem | None:
 
 
 def _label_problem(suspect: Suspect) -> Problem | None:
-    """Two keys that read the same would be one row in the warehouse."""
+    """Return the problem of empty labels: two keys that read the same would be one row in the
+    warehouse."""
     twofold = [
         one for one in suspect.table.columns if one.name in suspect.table.key and "" in one.labels
     ]

@@ -1,10 +1,10 @@
-"""What ``information_schema`` says of the tables that are captured.
+"""The description of captured tables in ``information_schema``.
 
-The log names the tables, columns and types of what it reports, and holds every DDL; the catalog
-adds what it lacks: which tables there are, MariaDB's native types, collations, cascades. A few
-queries serve a round over all tables and the look inside a chunk's own transaction alike. On MySQL
-the catalog is read as of the transaction's snapshot, on MariaDB as of now: what differs from the
-snapshot then is a DDL that the log has after the low mark.
+The log names the tables, columns and types of its content, and holds every DDL; the catalog adds
+the rest: the list of tables, MariaDB's native types, collations, cascades. A few queries serve both
+a round over all tables and the look inside a chunk's own transaction. On MySQL the catalog is read
+as of the transaction's snapshot, on MariaDB as of now: any difference from the snapshot is then a
+DDL that the log has after the low watermark.
 
 Invariant: `MysqlTable.schema` of a table is the one that its TABLE_MAP leads to.
 """
@@ -45,9 +45,10 @@ _GHOST = re.compile(r"_.+_(gho|ghc|del|new|old)")
 """Tables that gh-ost and pt-online-schema-change make and swap in or drop."""
 
 _FRESH = "SET SESSION information_schema_stats_expiry = 0"
-"""MySQL would else give numbers of rows that are up to a day old, and write them to a table."""
+"""Without it, MySQL would give numbers of rows that are up to a day old, and write them to a
+table."""
 _SHOW_HIDDEN_KEYS = "SET SESSION show_gipk_in_create_table_and_information_schema = ON"
-"""MySQL 8.0.30 and newer: generated invisible primary keys are in the log whatever this says."""
+"""MySQL 8.0.30 and newer: generated invisible primary keys are always in the log."""
 
 _LIST = """
 SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES
@@ -90,10 +91,10 @@ WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
 class MysqlCatalogTable:
     """A table's facts with what only this source needs.
 
-    ``table`` lacks the columns of types that are not known; ``facts.problem`` then names them. The
-    labels of an ENUM or SET are as ``information_schema`` gives them, with ``?`` for characters
-    outside the basic plane. ``cascades_from`` names the tables whose changes the server carries
-    over to this one without logging it. ``key_index`` is the index that the key's order is that of.
+    ``table`` lacks the columns of unknown types; ``facts.problem`` then names them. The labels of
+    an ENUM or SET are as ``information_schema`` gives them, with ``?`` for characters outside the
+    basic plane. ``cascades_from`` names the tables whose changes the server carries over to this
+    one without logging it. ``key_index`` is the index that the key's order is that of.
     """
 
     facts: TableFacts
@@ -111,7 +112,8 @@ def list_tables(
     *,
     ours: Collection[TableId] = (),
 ) -> list[TableId]:
-    """The tables that the patterns name and the user may see, in order; no views, no sequences.
+    """Return the tables that the patterns name and the user may see, in order; no views, no
+    sequences.
 
     Left out are the servers' own schemas, ``ours`` (tables that Tideline writes), and the ghost
     tables of online schema changes unless a pattern names one word for word.
@@ -124,8 +126,8 @@ def list_tables(
 
 
 def is_chosen(table: TableId, include: Sequence[str], exclude: Sequence[str]) -> bool:
-    """Whether the patterns mean the table: `list_tables` without the server's own schemas and
-    ghost tables. For a table that the log names, too."""
+    """Return whether the patterns mean the table, without the server's own schemas and ghost tables
+    (as `list_tables`). Works for a table that the log names, too."""
     own = table.schema.lower() in SYSTEM_SCHEMAS
     return not own and matches(table, include, exclude) and _is_meant(table, include)
 
@@ -138,11 +140,11 @@ def read_tables(
     cascades: Policy = "refuse",
     choices: Choices = no_choice,
 ) -> list[MysqlCatalogTable]:
-    """The facts of ``tables``, in the order of their names; those that do not exist are left out.
+    """Return the facts of ``tables``, in the order of their names; missing tables are left out.
 
-    ``cascades`` says whether tables that others' changes cascade to unlogged are a problem,
-    ``choices`` of which tables the rows are told apart by other columns than the primary key, or by
-    none.
+    ``cascades`` is whether tables that others' changes cascade to unlogged are a problem,
+    ``choices`` gives the tables whose rows are identified by other columns than the primary key, or
+    by none.
     """
     if not tables:
         return []
@@ -173,20 +175,21 @@ def read_tables(
 
 
 def natives(cursor: Any, tables: Sequence[TableId]) -> dict[TableId, dict[str, str]]:
-    """By table and column, MariaDB's types that the log does not tell from BINARY."""
+    """Return, by table and column, MariaDB's types that the log does not distinguish from
+    BINARY."""
     if not tables:
         return {}
     return {table: dict(rows) for table, rows in _rows_of(cursor, _NATIVES, set(tables)).items()}
 
 
 def has_generated_columns(cursor: Any, table: TableId) -> bool:
-    """Whether columns of the table are generated from others."""
+    """Return whether columns of the table are generated from others."""
     cursor.execute(_GENERATED, (table.schema, table.name))
     return cursor.fetchone() is not None
 
 
 def _is_meant(table: TableId, include: Sequence[str]) -> bool:
-    """Whether it is no ghost table, or a pattern names it word for word."""
+    """Return whether it is no ghost table, or a pattern names it word for word."""
     if not _GHOST.fullmatch(table.name):
         return True
     quoted = table.name.replace('"', '""')
@@ -201,7 +204,8 @@ def _settle_session(cursor: Any) -> None:
 
 
 def _reads_asterisk_as_all(cursor: Any) -> bool:
-    """MySQL before 9 takes a selected column of this name for all of the table's, quoted or not."""
+    """Return whether the server reads a selected column of this name as all of the table's, quoted
+    or not: MySQL before 9 does."""
     cursor.execute("SELECT t.`*` FROM (SELECT 1 AS a, 2 AS `*`) t")
     return len(cursor.fetchone()) > 1
 
@@ -209,7 +213,7 @@ def _reads_asterisk_as_all(cursor: Any) -> bool:
 def _rows_of(
     cursor: Any, query: str, wanted: Collection[TableId]
 ) -> dict[TableId, list[tuple[Any, ...]]]:
-    """The rows after schema and name, by table; the servers compare names without case."""
+    """Return the rows after schema and name, by table; the servers compare names without case."""
     cursor.execute(query, [[(table.schema, table.name) for table in wanted]])
     rows: dict[TableId, list[tuple[Any, ...]]] = defaultdict(list)
     for schema, name, *rest in cursor.fetchall():
@@ -258,21 +262,22 @@ def _table(
         membership=MEMBERSHIP,
         problem=problem,
         hint=hint,
-        # Of NOT NULL the schema tells, as the log does.
+        # The schema gives NOT NULL, as the log does.
         description=describe(str(table), parts.comment, {r.name: r.comment for r in rows}, ()),
     )
     return facts, described, index
 
 
 def _index_of(named: Sequence[str], keys: Sequence[Key]) -> str:
-    """The index over the columns that the settings name; one in their own order, if there is."""
+    """Return the index over the columns that the settings name; one in their own order, if there
+    is."""
     fitting = [key for key in keys if key.firm and set(key.columns) == set(named)]
     fitting.sort(key=lambda key: key.columns != tuple(named))
     return fitting[0].name if fitting else "PRIMARY"
 
 
 def _unique_keys(rows: Sequence[tuple[Any, ...]]) -> list[Key]:
-    """The unique keys; ``rows`` are ordered by key and place."""
+    """Return the unique keys; ``rows`` are ordered by key and place."""
     parts: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for name, column, prefix, nullable in rows:
         parts[name].append((column, prefix, nullable))

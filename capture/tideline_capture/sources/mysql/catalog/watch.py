@@ -1,4 +1,4 @@
-"""Rounds over the catalog, each between two of our marks."""
+"""Rounds over the catalog, each between two of our watermarks."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tideline_capture.sources.mysql.marks import Marks
 from tideline_capture.sources.rounds import CatalogRounds
 
 EVERYTHING = Snapshot(0, 0, ())
-"""What the log holds is visible in the log's order, so nothing of it is ever unseen."""
+"""Every transaction in the log is visible in the log's order, so none is ever unseen."""
 
 
 class Cascades:
-    """Which captured tables change when another one does, without a word in the log; learnt from
-    the catalog, asked by the log reader."""
+    """The captured tables that change when another one does, without being logged; learnt from the
+    catalog, asked by the log reader."""
 
     def __init__(self) -> None:
         self._children: Mapping[TableId, frozenset[str]] = {}
@@ -43,7 +43,7 @@ class Cascades:
         self._children = {parent: frozenset(names) for parent, names in children.items()}
 
     def children_of(self, parent: TableId) -> frozenset[str]:
-        """The tables that changes of ``parent`` may be carried over to."""
+        """Return the tables that changes of ``parent`` may be carried over to."""
         return self._children.get(parent, frozenset())
 
 

@@ -1,4 +1,4 @@
-"""What preflight looks at on a MySQL or MariaDB server: plain facts, read over one SQL connection.
+"""The facts that preflight reads on a MySQL or MariaDB server, over one SQL connection.
 
 Reading and judging are apart: `tideline_capture.sources.mysql.checks.preflight` judges these values
 and can be tested without a server.
@@ -66,7 +66,7 @@ _WRITE = """
 INSERT INTO {table} (incarnation, kind, token, clock_us) VALUES ('', '', '', 0)
 ON DUPLICATE KEY UPDATE kind = VALUES(kind), token = VALUES(token), clock_us = VALUES(clock_us)
 """
-"""It needs SELECT as well, because of VALUES()."""
+"""The statement needs SELECT as well, because of VALUES()."""
 _ALL_DATABASES = re.compile(r"GRANT (.+) ON \*\.\* TO ")
 
 
@@ -101,7 +101,7 @@ class MysqlServerFacts:
         return f"{found.get('hostname')}:{found.get('port')}/{found.get('server_id')}"
 
     def on(self, variable: str) -> bool:
-        """Whether the server has the variable, and it is on."""
+        """Return whether the server has the variable, and it is on."""
         return self.variables.get(variable, "").upper() in ("ON", "1")
 
 
@@ -118,8 +118,8 @@ class MarkTableFacts:
 
 @dataclass(frozen=True, slots=True)
 class PlaceFacts:
-    """A position in the server's log: whether what comes after it is still ``held``, and whether
-    the server itself has (``known``) all that is before it. None: that cannot be told."""
+    """A position in the server's log: whether the log after it is still ``held``, and whether the
+    server itself has (``known``) all that is before it. None: unknown."""
 
     held: bool | None
     known: bool | None
@@ -127,7 +127,8 @@ class PlaceFacts:
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """A table that the patterns name: why it is left out, if so, and whether we may read it."""
+    """A table that the patterns name: the reason why it is left out, if any, and whether we may
+    read it."""
 
     table: TableId
     engine: str
@@ -143,7 +144,7 @@ class TableReport:
 
 
 def read_server(connection: Any) -> MysqlServerFacts:
-    """The facts of the server behind ``connection``; needs no grant."""
+    """Return the facts of the server behind ``connection``; needs no grant."""
     kind = _flavour(connection)
     with connection.cursor() as cursor:
         cursor.execute("SELECT VERSION()")
@@ -177,7 +178,7 @@ def _session(connection: Any) -> SecuredSession:
 
 
 def read_mark_table(connection: Any, table: TableId) -> MarkTableFacts:
-    """What there is of our table, and what the user may do with it."""
+    """Return the state of our table, and what the user may do with it."""
     with connection.cursor() as cursor:
         found = read_tables(cursor, [table], flavour=_flavour(connection))
         sound = False
@@ -202,7 +203,7 @@ def read_reports(
     cascades: Policy,
     choices: Choices = no_choice,
 ) -> list[TableReport]:
-    """What is to be said of ``tables``, in the order of their names."""
+    """Return the findings about ``tables``, in the order of their names."""
     with connection.cursor() as cursor:
         found = read_tables(
             cursor, tables, flavour=_flavour(connection), cascades=cascades, choices=choices
@@ -226,15 +227,17 @@ def read_reports(
 def read_names(
     connection: Any, include: Sequence[str], exclude: Sequence[str], ours: Collection[TableId]
 ) -> list[TableId]:
-    """`list_tables` on a cursor of its own."""
+    """Return `list_tables` on a separate cursor."""
     with connection.cursor() as cursor:
         return list_tables(cursor, include, exclude, ours=ours)
 
 
 def read_place(connection: Any, position: MysqlPosition, *, same_server: bool) -> PlaceFacts:
-    """Where ``position`` is in the server's log. ``same_server``: the position was read from it.
+    """Return where ``position`` is in the server's log. ``same_server``: the position was read from
+    it.
 
-    MySQL is asked by GTID. Elsewhere the file must be there, which says nothing on another server.
+    MySQL is asked by GTID. Elsewhere the file must be there, which proves nothing on another
+    server.
     """
     with connection.cursor() as cursor:
         if position.gtids and _flavour(connection) == "mysql":
@@ -269,7 +272,7 @@ def _value(cursor: Any, query: str) -> str:
 
 
 def _status(cursor: Any, version: tuple[int, ...], kind: Flavour) -> tuple[Any, ...] | None:
-    """File, offset, logged and ignored databases; None without the right to see it."""
+    """Return file, offset, logged and ignored databases; None without the right to see it."""
     old = kind == "mariadb" or version < _MASTER_STATUS_UNTIL
     rows = rows_if_allowed(cursor, "SHOW MASTER STATUS" if old else "SHOW BINARY LOG STATUS")
     if rows is None:
@@ -282,7 +285,8 @@ def _names(status: tuple[Any, ...] | None, place: int) -> tuple[str, ...]:
 
 
 def _is_replica(cursor: Any, kind: Flavour, version: tuple[int, ...]) -> bool:
-    """MariaDB tells without a grant, but only while replication runs."""
+    """Return whether the server is a replica. MariaDB answers without a grant, but only while
+    replication runs."""
     if kind == "mariadb":
         return int(_value(cursor, "SHOW GLOBAL STATUS LIKE 'Slaves\\_running'") or 0) > 0
     old = version < (8, 0, 22)
@@ -290,7 +294,7 @@ def _is_replica(cursor: Any, kind: Flavour, version: tuple[int, ...]) -> bool:
 
 
 def _may_stream(cursor: Any, kind: Flavour) -> bool:
-    """Whether the user has REPLICATION SLAVE.
+    """Return whether the user has REPLICATION SLAVE.
 
     MySQL asks for it before it shows events. MariaDB asks for it nowhere but at the stream itself;
     there it is in the list of grants, which has those of the role in force, too.

@@ -1,4 +1,4 @@
-"""Preflight's checks of the log: what the server writes to it, in which order, and for how long."""
+"""Preflight's checks of the log: its content, its order, and how long it is kept."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GTID_STEPS = ("OFF", "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON")
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """``value`` is what the variable must have, of the servers that have it.
+    """A required variable: ``value`` is what it must have, on the servers that have it.
 
     ``required``: every supported server has it. ``per_session``: sessions take it over when they
     connect. ``advised``: capture starts without.
@@ -49,7 +49,7 @@ _RULES: Mapping[str, _Rule] = {
 
 
 def check_log(server: MysqlServerFacts, *, read_only: bool) -> Iterator[Finding]:
-    """The log is on, in rows, whole, in the order of commits, and kept long enough."""
+    """Check that the log is on, in rows, whole, in the order of commits, and kept long enough."""
     if not server.on("log_bin"):
         yield error("log_bin", "the server writes no binary log", f"set log_bin {_RESTART}")
         return
@@ -81,7 +81,7 @@ def _judge(server: MysqlServerFacts, name: str, rule: _Rule) -> Iterator[Finding
 
 
 def assign(server: MysqlServerFacts, name: str, value: str) -> str:
-    """The statement that sets a global variable for good, as far as one can."""
+    """Return the statement that sets a global variable permanently, as far as possible."""
     text = value if value.isdecimal() or value in ("ON", "OFF") else f"'{value}'"
     if server.flavour == "mysql":
         return f"SET PERSIST {name} = {text};"
@@ -133,7 +133,7 @@ def _check_retention(server: MysqlServerFacts) -> Iterator[Finding]:
 
 
 def _kept_s(server: MysqlServerFacts) -> int:
-    """0: for ever."""
+    """Return for how many seconds the log is kept; 0: for ever."""
     if server.variables.get("binlog_expire_logs_auto_purge", "ON").upper() == "OFF":
         return 0
     seconds = int(server.variables.get("binlog_expire_logs_seconds", "0"))
@@ -145,7 +145,7 @@ def _retention_fix(server: MysqlServerFacts) -> str:
 
 
 def check_replica(server: MysqlServerFacts) -> Iterator[Finding]:
-    """A server that replicates: it logs what it applies, in the order of its source."""
+    """Check a server that replicates: it must log what it applies, in the order of its source."""
     if not server.replica:
         return
     for name in ("log_replica_updates", "log_slave_updates"):

@@ -1,4 +1,4 @@
-"""Checks of a MySQL or MariaDB source before capture runs: findings, each with what fixes it.
+"""Checks of a MySQL or MariaDB source before capture runs: findings, each with its fix.
 
 Nothing is changed at the source. The rules come from facts that cost others their data: rows that a
 log in statement form, with partial images or without metadata does not hold; commits that are in
@@ -40,12 +40,12 @@ _ANEW = "start the pipeline anew under another name, which dumps every table (do
 
 @dataclass(frozen=True, slots=True)
 class PreflightPlan:
-    """What the pipeline is to do with the source.
+    """The pipeline's intended use of the source.
 
     ``tables`` and ``exclude`` are the settings' patterns. ``marks`` is our table of watermarks,
     None when none is written. ``holds_xa``: XA transactions are captured. ``chain`` is where the
-    chain stands, and of which server, by its own name. ``choices``: what the settings say of
-    tables' keys.
+    chain stands, and of which server, by its own name. ``choices``: the key configuration of
+    tables.
     """
 
     flavour: Flavour
@@ -59,10 +59,9 @@ class PreflightPlan:
 
 
 def run_preflight(connection: Any, plan: PreflightPlan) -> list[Finding]:
-    """All findings about the server behind ``connection`` (PyMySQL, autocommit).
+    """Return all findings about the server behind ``connection`` (PyMySQL, autocommit).
 
-    Raises Misconfigured for a pattern that is none, and what PyMySQL raises when the connection
-    breaks.
+    Raises Misconfigured for an invalid pattern, and PyMySQL's error when the connection breaks.
     """
     server = read_server(connection)
     ours = [] if plan.marks is None else [plan.marks]
@@ -90,9 +89,9 @@ def require_settings(
     connection: Any, *, read_only: bool, databases: AbstractSet[str] = frozenset()
 ) -> None:
     """Raise Misconfigured for the first setting under which the log cannot be captured.
-    ``databases`` are those whose changes it must hold.
 
-    Cheap: for every new connection, as anybody may change them while the server runs.
+    ``databases`` are those whose changes it must hold. Cheap: it runs for every new connection, as
+    anyone may change the settings while the server runs.
     """
     server = read_server(connection)
     found = [*check_log(server, read_only=read_only), *check_replica(server)]
@@ -103,7 +102,7 @@ def require_settings(
 
 
 def check_server(server: MysqlServerFacts, plan: PreflightPlan) -> Iterator[Finding]:
-    """Version, kind, encryption, and the grants to read the log."""
+    """Check version, kind, encryption, and the grants to read the log."""
     name = f"{_NAMES[server.flavour]} {server.version_text}"
     least = VERSION_MIN[server.flavour]
     if server.version < least:
@@ -128,7 +127,8 @@ def _grant(server: MysqlServerFacts, grant: str, purpose: str, granted: bool) ->
 
 
 def _check_filters(server: MysqlServerFacts, databases: AbstractSet[str]) -> Iterator[Finding]:
-    """Databases that the log leaves out: ours, and those of captured tables, must be in it."""
+    """Check the databases that the log leaves out: ours, and those of captured tables, must be in
+    it."""
     if server.do_db or server.ignore_db:
         logged = set(server.do_db) if server.do_db else databases - set(server.ignore_db)
         missing = sorted(databases - logged)
@@ -145,7 +145,8 @@ def _check_filters(server: MysqlServerFacts, databases: AbstractSet[str]) -> Ite
 
 
 def check_position(position: MysqlPosition, place: PlaceFacts) -> Iterator[Finding]:
-    """The server knows what the chain holds, and its log still has what comes after."""
+    """Check that the server knows what the chain holds, and that its log still has what comes
+    after."""
     if place.known is False:
         text = f"the server lacks transactions that the chain holds, up to {position}"
         yield error("position", f"{text}: it has another history", _ANEW)

@@ -1,4 +1,4 @@
-"""What a user may do, asked of the server itself.
+"""The user's rights, asked of the server itself.
 
 PREPARE checks the grants of a statement, whatever roles and wildcards they come from, and does not
 run it. The statements that show the log are run: they change nothing.
@@ -25,13 +25,13 @@ _LATER = {
     ER.BAD_FIELD_ERROR,
     ER.LOCK_WAIT_TIMEOUT,
 }
-"""What a statement that the grants allow can still fail for."""
+"""The errors for which a statement that the grants allow can still fail."""
 
 
 def may(cursor: Any, statement: str) -> bool:
-    """Whether the user has the grants for ``statement``, which is not run.
+    """Return whether the user has the grants for ``statement``, which is not run.
 
-    The grants are looked at first: a statement that then fails for another reason was allowed.
+    The server checks the grants first: a statement that then fails for another reason was allowed.
     """
     try:
         cursor.execute("PREPARE tideline_probe FROM %s", (statement,))
@@ -46,7 +46,7 @@ def may(cursor: Any, statement: str) -> bool:
 
 
 def rows_if_allowed(cursor: Any, query: str) -> Sequence[tuple[Any, ...]] | None:
-    """The rows; () when the server keeps no log, None when the user may not see them."""
+    """Return the rows; () when the server keeps no log, None when the user may not see them."""
     try:
         cursor.execute(query)
     except pymysql.MySQLError as error:

@@ -1,4 +1,4 @@
-"""What a server's log still holds: where a chain begins in it, and whether one can go on in it."""
+"""The retained part of a server's log: where a chain begins in it, and whether one can continue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tideline_capture.sources.mysql.catalog.tables import Flavour
 
 ANEW = "start the pipeline anew under another name, which dumps every table (docs/RESTORE.md)"
 SENT_EARLY_S = 10
-"""How long a server is waited for at once until it says that it has what it already sent."""
+"""The length of one wait until the server reports that it has what it already sent."""
 _SENT_EARLY_WAITS = 2
 """Semi-synchronous replication holds a commit for 10 s by default when its replica is away."""
 _PARSE_ERROR = 1064
@@ -25,15 +25,15 @@ log = structlog.get_logger("tideline.mysql")
 
 
 class ServerLog:
-    """The binlog of the server that ``cursor`` asks; what that raises goes on to the caller."""
+    """The binlog of the server behind ``cursor``, whose errors pass through to the caller."""
 
     def __init__(self, cursor: Any, flavour: Flavour) -> None:
         self._cursor = cursor
         self._flavour = flavour
 
     def end(self) -> MysqlPosition:
-        """Where a chain begins: what was committed before is for the dumps. Raises Misconfigured
-        when there is no log."""
+        """Return where a chain begins: what was committed before is for the dumps. Raises
+        Misconfigured when there is no log."""
         for statement in ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"):
             try:
                 self._cursor.execute(statement)
@@ -50,8 +50,8 @@ class ServerLog:
         file, offset = str(row[0]), int(row[1])
         if self._flavour == "mariadb":
             return MysqlPosition(file, offset, self._gtids_at(file, offset))
-        # What is in the log and not visible yet is no part of the GTIDs: they and an offset never
-        # fit each other while anybody writes, and only the log itself can say which is which.
+        # Entries of the log that are not visible yet are not in the GTIDs: they and an offset never
+        # match while anyone writes, and only the log itself can say which is which.
         gtids = self._gtids()
         if self._variable("gtid_mode") == "ON":
             return MysqlPosition("", 0, gtids, by_gtid=True)
@@ -80,8 +80,9 @@ class ServerLog:
     def fail_over(
         self, position: MysqlPosition, tail: Manifest, identity: SourceIdentity
     ) -> MysqlPosition:
-        """Where the chain of ``tail``, which ends at ``position``, goes on by GTID in the log of
-        this other server, ``identity``. Raises SourceLost unless it has all that the chain has."""
+        """Return where the chain of ``tail``, which ends at ``position``, continues by GTID in the
+        log of this other server, ``identity``. Raises SourceLost unless it has all that the chain
+        has."""
         what = f"this is another server, {identity.system_id}; the chain is of"
         if identity.kind != tail.identity.kind:
             raise SourceLost(
@@ -107,8 +108,8 @@ class ServerLog:
         return MysqlPosition("", 0, position.gtids, by_gtid=True)
 
     def _check_gtids(self, position: MysqlPosition) -> None:
-        """MySQL tells which transactions its files no longer hold; MariaDB only when it is asked
-        for the log."""
+        """Raise SourceLost unless the log continues these GTIDs. MySQL says which transactions its
+        files no longer hold; MariaDB only when it is asked for the log."""
         if not self._covers(position.gtids):
             raise SourceLost(
                 f"the server's log is not the one that it was: it does not have {position.gtids}",
@@ -127,18 +128,19 @@ class ServerLog:
         return self._variable("gtid_binlog_pos" if self._flavour == "mariadb" else "gtid_executed")
 
     def _variable(self, name: str) -> str:
-        """A global variable's text; a set of GTIDs has line breaks in it, which mean nothing."""
+        """Return a global variable's text; line breaks in a set of GTIDs mean nothing."""
         self._cursor.execute(f"SELECT @@GLOBAL.{name}")
         return str(self._cursor.fetchone()[0] or "").replace("\n", "")
 
     def _gtids_at(self, file: str, offset: int) -> str:
-        """MariaDB's position by GTID at an offset of one of its files; empty where it has none."""
+        """Return MariaDB's position by GTID at an offset of one of its files; empty where it has
+        none."""
         self._cursor.execute("SELECT BINLOG_GTID_POS(%s, %s)", (file, offset))
         return str(self._cursor.fetchone()[0] or "")
 
     def _covers(self, gtids: str) -> bool:
-        """Whether the server's log, or what it forgot of it, has everything in ``gtids``. MySQL
-        sends a transaction before it says that it has it."""
+        """Return whether the server's log, including its purged part, has everything in ``gtids``.
+        MySQL sends a transaction before it reports that it has it."""
         if gtids and self._flavour == "mysql":
             return any(self._has_executed(gtids) for _ in range(_SENT_EARLY_WAITS))
         return not gtids or make_executed(self._flavour, self._gtids()).covers(gtids)
@@ -149,8 +151,8 @@ class ServerLog:
         return not self._cursor.fetchone()[0]
 
     def _holds(self, position: MysqlPosition) -> bool:
-        """Whether the server's file has at that offset what the chain had there. MariaDB's own name
-        for itself can be another server's too, with another history."""
+        """Return whether the server's file has at that offset what the chain had there. MariaDB's
+        own name for itself can also be another server's, with another history."""
         if self._flavour == "mysql" or not position.gtids:
             return self._covers(position.gtids)
         there = MariadbGtids.parse(self._gtids_at(position.file, position.offset))
@@ -158,6 +160,6 @@ class ServerLog:
 
 
 def log_files(cursor: Any) -> dict[str, int]:
-    """The server's files of the log, and how many bytes each has."""
+    """Return the server's files of the log, and how many bytes each has."""
     cursor.execute("SHOW BINARY LOGS")
     return {str(row[0]): int(row[1]) for row in cursor.fetchall()}

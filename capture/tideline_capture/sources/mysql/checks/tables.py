@@ -1,7 +1,8 @@
-"""Preflight's checks of the tables: what can be captured, what is left out and why, and our own.
+"""Preflight's checks of the tables: those that can be captured, those left out and why, and our
+own.
 
 A table that cannot be captured is *parked*: named, left out, and the others run. So that is a
-warning; an error is what would make capture wrong or stop it.
+warning; an error is anything that would make capture wrong or stop it.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ def check_tables(
     user: str,
     cascades: Policy,
 ) -> Iterator[Finding]:
-    """Findings about the tables that the patterns name; ``visible`` are all that the user sees.
+    """Yield findings about the tables that the patterns name; ``visible`` are all that the user
+    sees.
 
-    A table without any grant is not even visible: a pattern that matches nothing may be one.
+    A table without any grant is not even visible: a pattern that matches nothing may name one.
     """
     if not reports:
         yield _nothing_matches(visible, patterns, user)
@@ -87,7 +89,7 @@ def _check_table(one: TableReport, user: str, cascades: Policy) -> Iterator[Find
 
 
 def _check_names(captured: Sequence[TableReport]) -> Iterator[Finding]:
-    """Tables whose warehouse addresses are one on a store that does not tell cases apart."""
+    """Check tables whose warehouse addresses are the same on a store that ignores case."""
     groups: dict[str, list[str]] = defaultdict(list)
     for one in captured:
         groups[str(one.table).lower()].append(str(one.table))
@@ -100,7 +102,7 @@ def _check_names(captured: Sequence[TableReport]) -> Iterator[Finding]:
 
 
 def check_mark_table(marks: MarkTableFacts, server: MysqlServerFacts) -> Iterator[Finding]:
-    """Our table of watermarks can be written, and is there or can be made.
+    """Check that our table of watermarks can be written, and is there or can be made.
 
     Without any grant on it one cannot see whether it is there: so the grants come first.
     """
@@ -134,6 +136,6 @@ def check_mark_table(marks: MarkTableFacts, server: MysqlServerFacts) -> Iterato
 
 
 def create_statements(table: TableId) -> str:
-    """The statements that make the table of watermarks by hand."""
+    """Return the statements that make the table of watermarks by hand."""
     database = CREATE_DATABASE.format(database=quoted(table.schema))
     return f"{database}; {' '.join(CREATE_TABLE.format(table=qualified(table)).split())};"

@@ -1,1 +1,2 @@
-"""DDL of the binlog: what a logged statement means for tables, their columns and existing rows."""
+"""DDL of the binlog: the effect of a logged statement on tables, their columns and existing
+rows."""

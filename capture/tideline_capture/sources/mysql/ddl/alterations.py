@@ -1,11 +1,11 @@
-"""Reads the clauses of an ALTER TABLE: what they do to columns, and to rows that exist.
+"""Reads the clauses of an ALTER TABLE: their effect on columns, and on existing rows.
 
 Two questions, each answered by a list of what is known, never of what is harmful: does a clause
 leave columns and rows as they were (`_HARMLESS`), and if not, which columns does it drop, rename,
-define again or add, and what do rows that exist hold in those that it adds? All of a clause is
-understood, or nothing is known of the statement's columns: there is always one more word that makes
-another thing of a column. Of defaults only those are known whose value does not depend on a
-character set, a time zone, a mode of the server or an expression.
+define again or add, and which values do existing rows hold in those that it adds? Either all of a
+clause is understood, or nothing is known of the statement's columns: one more word can always
+change a column's meaning. Only those defaults are known whose value does not depend on a character
+set, a time zone, a mode of the server or an expression.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tideline.contract.steps import ColumnStep, StepKind
 from tideline_capture.sources.mysql.ddl.tokens import NOTHING, DdlWords, Token, TokenShape, Unclear
 
 # A clause is matched as one text, in which a space ends every token: a word in capitals, ` for a
-# quoted name, ' for a string, and marks as they are.
+# quoted name, ' for a string, and symbols as they are.
 _NAME = r"(?:` |(?!PRIMARY )[^\s`'(),=.]+ )"
 _VALUE = r"(?:' |` |[^\s`'(),=]+ )"
 _OPTIONS = (
@@ -85,10 +85,13 @@ _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 
 @dataclass(frozen=True, slots=True)
 class ColumnChanges:
-    """``steps`` are all that is done to columns. ``converts``: some columns are defined again, and
-    where that cannot hold their values, only a strict server refuses it. ``recodes``: some of
-    these are texts, which may have another character set now; what is generated from the bytes of
-    such a column (LENGTH) is another value then, and in no row event."""
+    """The steps of an ALTER TABLE.
+
+    ``steps`` are all changes to columns. ``converts``: some columns are defined again, and where
+    that cannot hold their values, only a strict server refuses it. ``recodes``: some of these are
+    texts, which may have another character set now; a value generated from the bytes of such a
+    column (LENGTH) is another value then, and in no row event.
+    """
 
     steps: tuple[ColumnStep, ...]
     converts: bool
@@ -97,8 +100,8 @@ class ColumnChanges:
 
 @dataclass(frozen=True, slots=True)
 class AlterTable:
-    """``neutral``: rows that exist have the values they had, and NULL in new columns. ``columns``
-    is None where a clause is not understood."""
+    """The effect of an ALTER TABLE. ``neutral``: existing rows have the values they had, and NULL
+    in new columns. ``columns`` is None where a clause is not understood."""
 
     neutral: bool
     columns: ColumnChanges | None
@@ -125,7 +128,7 @@ class AlterTableReader:
         self._recodes |= _CODED.fullmatch(kind) is not None
 
     def end(self) -> AlterTable:
-        """Return what all of them do."""
+        """Return the effect of all of them."""
         if self._is_unclear:
             return AlterTable(neutral=False, columns=None)
         steps = tuple(self._steps)
@@ -135,7 +138,7 @@ class AlterTableReader:
 
 
 def _is_harmless(clause: Sequence[Token]) -> bool:
-    """Tell whether this clause is known to leave columns, and rows that exist, as they were."""
+    """Return whether this clause is known to leave columns, and existing rows, as they were."""
     return _HARMLESS.fullmatch("".join(f"{_written(token)} " for token in clause)) is not None
 
 
@@ -148,7 +151,7 @@ def _written(token: Token) -> str:
 
 
 def _read_clause(clause: DdlWords) -> tuple[list[ColumnStep], str]:
-    """Return what it does to columns, and the type (one word) of the one that it defines again."""
+    """Return its effect on columns, and the type (one word) of the one that it defines again."""
     if clause.accept("RENAME", "COLUMN"):
         return [_read_rename(clause)], ""
     if clause.accept("DROP"):
@@ -292,8 +295,8 @@ class _Definition:
             raise Unclear
 
     def filled(self) -> str | None:
-        """Return what rows that exist hold in it when it is added. Raises Unclear where that is not
-        known."""
+        """Return the value that existing rows hold in it when it is added. Raises Unclear where
+        that is not known."""
         default = self.default
         if default is None:
             if not self.not_null:
@@ -356,7 +359,7 @@ class _Definition:
 
 
 def _read_sizes(words: DdlWords) -> Iterator[int]:
-    """Yield what stands in a type's parentheses, as far as it is a number."""
+    """Yield the numbers in a type's parentheses."""
     while not words.accept(")"):
         token = words.next()
         if token is NOTHING or token.upper == "(":

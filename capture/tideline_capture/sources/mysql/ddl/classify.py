@@ -1,8 +1,8 @@
 """Classifies the statement of a QUERY event by its text.
 
 Schemas are never made from a statement: it only says that something happened, to which tables, and
-whether rows that exist can have changed by it. Words are read up to where the matter is clear, and
-what is not clearly one thing is `StatementKind.UNKNOWN`, at which the caller stops.
+whether existing rows can have changed by it. Words are read up to where the matter is clear. A
+statement that is not clearly one thing is `StatementKind.UNKNOWN`, at which the caller stops.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def classify(
     ansi_quotes: bool = False,
     no_backslash_escapes: bool = False,
 ) -> DdlStatement:
-    """Return what the statement ``text``, in the client's ``charset``, does.
+    """Return the effect of the statement ``text``, in the client's ``charset``.
 
     ``mariadb`` is whether the log is of a MariaDB; tables without a schema are in
-    ``default_schema``; the two switches are those of the statement's sql_mode. A text that cannot
-    be read is `StatementKind.UNKNOWN`.
+    ``default_schema``; the two switches are those of the statement's sql_mode. An unreadable text
+    is `StatementKind.UNKNOWN`.
     """
     frequent = _FREQUENT.get(text)
     if frequent is not None:
@@ -66,7 +66,7 @@ def classify(
     try:
         statement = _read(words)
         if statement.kind not in (StatementKind.OTHER, StatementKind.DML):
-            # In what is no table's, texts of the users' own may follow, in any form.
+            # Statements about no table may hold the users' own texts, in any form.
             deque(words.rest(), maxlen=0)
     except (NotTokens, Unclear):
         return DdlStatement(StatementKind.UNKNOWN, words.keywords)
@@ -74,7 +74,7 @@ def classify(
 
 
 def _without_end(found: Iterator[Token]) -> Iterator[Token]:
-    """The tokens, without a semicolon as the last one."""
+    """Yield the tokens, without a semicolon as the last one."""
     held = None
     for token in found:
         if held is not None:
@@ -101,7 +101,7 @@ def _read(words: DdlWords) -> DdlStatement:
 
 
 def _skip_settings(words: DdlWords) -> None:
-    """Skip MariaDB's ``SET STATEMENT … FOR``, which is in effect for what stands after it."""
+    """Skip MariaDB's ``SET STATEMENT … FOR``, which applies to the statement after it."""
     while words.accept("SET", "STATEMENT"):
         words.skip_past("FOR")
         words.begin()

@@ -36,8 +36,8 @@ def read_create(words: DdlWords) -> DdlStatement:
 
 
 def _selects(words: DdlWords) -> bool:
-    """Tell whether a CREATE TABLE takes its rows from a query, which is logged so in statement form
-    only: in row form the servers log the bare table, then rows."""
+    """Return whether a CREATE TABLE takes its rows from a query, which is logged so in statement
+    form only: in row form the servers log the bare table, then rows."""
     depth = 0
     for token in words.rest():
         depth += (token.upper == "(") - (token.upper == ")")

@@ -1,7 +1,7 @@
-"""Reads the log's statements: what each means for rows, tables and the transaction it is in.
+"""Reads the log's statements: the effect of each on rows, tables and its transaction.
 
-A log in row form has statements for DDL and for the frames of transactions. One that may have
-changed rows and has none in the log is a gap; one that is not understood is taken for such a one,
+A log in row form has statements for DDL and for the frames of transactions. A statement that may
+have changed rows and has none in the log is a gap; one that is not understood is treated the same,
 so that no change is missed.
 """
 
@@ -41,8 +41,8 @@ _WITHIN = frozenset(
 """Statements that never end a transaction."""
 _NO_ROWS = _WITHIN | {StatementKind.COMMIT, StatementKind.XA_COMMIT, StatementKind.OTHER}
 _EMPTIED = re.compile(rb"DELETE FROM `((?:[^`]|``)+)`\.`((?:[^`]|``)+)`")
-"""What old releases of MySQL 8.0 write, in this very form, when they find a MEMORY table empty
-after a restart. Such tables are not captured."""
+"""Old releases of MySQL 8.0 write it, in this very form, when they find a MEMORY table empty after
+a restart. Such tables are not captured."""
 
 
 class LoggedStatements:
@@ -57,7 +57,7 @@ class LoggedStatements:
         self._xa = xa
 
     def read(self, query: Query) -> tuple[Control, ...]:
-        """What the statement means for rows and tables."""
+        """Handle the statement: return the controls for its rows and tables."""
         state = self._state
         statement = read_statement(query, mariadb=state.open is not None and state.open.mariadb)
         kind = statement.kind
@@ -86,8 +86,8 @@ class LoggedStatements:
         return controls
 
     def _ends(self, query: Query, statement: DdlStatement) -> bool:
-        """Whether the statement is the last of its transaction. MariaDB says so beforehand; of
-        MySQL, all but the frames do, unless rows of CREATE TABLE … SELECT follow."""
+        """Return whether the statement is the last of its transaction. MariaDB says so beforehand;
+        of MySQL, all but the frames are, unless rows of CREATE TABLE … SELECT follow."""
         opened = self._state.open
         if opened is not None and opened.standalone:
             return True
@@ -98,7 +98,7 @@ class LoggedStatements:
         return not query.text.rstrip().endswith(b"START TRANSACTION")
 
     def _changed(self, query: Query, statement: DdlStatement) -> tuple[Control, ...]:
-        """DDL on tables. Names are compared without their case: a server may fold it."""
+        """Handle DDL on tables. Names are compared without their case: a server may fold it."""
         # A table that is made, and is known already, may have been made in the place of another.
         made = statement.kind is StatementKind.CREATE_TABLE and not statement.replaces
         news = (new for _, new in statement.renames)
@@ -126,8 +126,8 @@ class LoggedStatements:
         )
 
     def _begun(self, statement: DdlStatement) -> tuple[Begun, ...]:
-        """The tables of the settings that have their name by this statement. Whether there is a
-        reason not to capture one is for the catalog to say, as far as it still has it."""
+        """Return the tables of the settings that have their name by this statement. Whether there
+        is a reason not to capture one is for the catalog to say, as far as it still has it."""
         opened = self._state.open
         at_us = 0 if opened is None else opened.ts
         begun = []
@@ -140,7 +140,7 @@ class LoggedStatements:
         return tuple(begun)
 
     def _is_emptied(self, query: Query) -> bool:
-        """Whether it says that a table that is not captured lost all of its rows."""
+        """Return whether it says that a table that is not captured lost all of its rows."""
         emptied = _EMPTIED.fullmatch(query.text)
         if emptied is None:
             return False
@@ -157,7 +157,7 @@ class LoggedStatements:
         return (self._rules.gap(error, self._state),)
 
     def _rolled_back(self) -> tuple[Control, ...]:
-        """Rows that were in the log are undone. What a transaction lost before it was logged is
+        """Handle rows in the log that are undone. What a transaction lost before it was logged is
         not in the log at all, so this is about tables without transactions."""
         state = self._state
         if not state.wrote and state.preparing is None:

@@ -1,4 +1,4 @@
-"""Defines what a logged statement may be, and what is known of it."""
+"""Defines the kinds of logged statements, and the facts about one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tideline_capture.sources.mysql.binlog.xid import Xid
 
 
 class StatementKind(Enum):
-    """What a statement does, as far as a reader of rows is concerned."""
+    """The effect of a statement, as far as a reader of rows is concerned."""
 
     BEGIN = auto()
     COMMIT = auto()
@@ -46,15 +46,15 @@ class DdlStatement:
     ``words`` are its first keywords, fit for messages and logs; whole texts may hold values, and
     those of `StatementKind.OTHER` passwords. ``tables`` are all that it names as changed, in
     letters as written: under ``lower_case_table_names`` the server's own names may differ in case.
-    ``neutral``, of ALTER_TABLE only: rows that exist have the values they had, and NULL in new
+    ``neutral``, of ALTER_TABLE only: existing rows have the values they had, and NULL in new
     columns; it is proven by a list of clauses, so False says little. ``replaces``: CREATE OR
-    REPLACE TABLE, an older table of that name is gone. ``perhaps``: IF NOT EXISTS was said.
+    REPLACE TABLE, an older table of that name is gone. ``perhaps``: IF NOT EXISTS was given.
     ``renames`` are pairs, to be taken one after another. ``schema`` is the database that was
     dropped, ``savepoint`` the one rolled back to. ``one_phase``, of XA_COMMIT: it was never
-    prepared. ``steps``, of ALTER_TABLE, are all that is done to the columns of its table (without
-    types), None where that is not known; ``converts``: values of columns are converted, which only
-    a strict server does without changing them, and ``recodes``: among them texts, perhaps to
-    another character set.
+    prepared. ``steps``, of ALTER_TABLE, are all changes to the columns of its table (without
+    types), None where they are unknown; ``converts``: values of columns are converted, which only a
+    strict server does without changing them, and ``recodes``: among them texts, perhaps to another
+    character set.
     """
 
     kind: StatementKind
@@ -74,7 +74,8 @@ class DdlStatement:
 
 
 def names_begun(statement: DdlStatement) -> dict[TableId, bool | None]:
-    """The tables that have their names by ``statement``; whether they are empty, as `Begun`."""
+    """Return the tables that have their names by ``statement``; whether they are empty, as
+    `Begun`."""
     if statement.kind is StatementKind.CREATE_TABLE:
         return dict.fromkeys(statement.tables, None if statement.perhaps else True)
     begun: dict[TableId, bool | None] = {}
@@ -85,8 +86,8 @@ def names_begun(statement: DdlStatement) -> dict[TableId, bool | None]:
 
 
 def names_ended(statement: DdlStatement) -> tuple[TableId, ...]:
-    """The names that no table has after ``statement``, or another table than before: a table that
-    is made once more in the place of an older one is among them."""
+    """Return the names that no table has after ``statement``, or another table than before. A table
+    that is created again in the place of an older one is among them."""
     if statement.kind is StatementKind.DROP_TABLE or statement.replaces:
         return statement.tables
     return tuple(dict.fromkeys(table for pair in statement.renames for table in pair))

@@ -1,6 +1,6 @@
-"""Splits logged statements into words, names, strings and marks, and walks over these.
+"""Splits logged statements into words, names, strings and symbols, and walks over these.
 
-Only as much of the servers' lexical rules as it takes to never take a comment or a string for
+Only as much of the servers' lexical rules as it takes to never read a comment or a string as
 something else. The body of ``/*! … */`` was executed: servers log those that they skip as plain
 comments. The body of ``/*M! … */`` was executed by MariaDB and is a plain comment to MySQL.
 """
@@ -25,11 +25,11 @@ _ASCII_IN_CHARACTERS = {
     "gb18030": "gb18030",
 }
 """Charsets whose characters have second bytes that look like quotes or backslashes, with the codec
-that tells the characters apart."""
+that separates the characters."""
 
 
 class TokenShape(Enum):
-    """What a token is. A `WORD` is not quoted: a keyword or a name; a `NAME` is."""
+    """The kind of a token. A `WORD` is not quoted: a keyword or a name; a `NAME` is."""
 
     WORD = auto()
     NAME = auto()
@@ -38,21 +38,22 @@ class TokenShape(Enum):
 
 
 class Token(NamedTuple):
-    """``text`` is the word as written, the quoted name or string without quotes, or the mark."""
+    """A token. ``text`` is the word as written, the quoted name or string without quotes, or the
+    symbol."""
 
     shape: TokenShape
     text: str
 
     @property
     def upper(self) -> str:
-        """The word in capitals, the mark; '' for what is quoted."""
+        """The word in capitals, the symbol; '' for a quoted token."""
         return self.text.upper() if self.shape in (TokenShape.WORD, TokenShape.MARK) else ""
 
 
 NOTHING = Token(TokenShape.MARK, "")
-"""What comes after the last token."""
+"""The token after the last one."""
 _CUT = Token(TokenShape.MARK, "…")
-"""What stands for more than was kept."""
+"""The token for everything beyond the ones kept."""
 _CLAUSE_TOKENS_MAX = 200_000
 """An ENUM may have 65,535 values. A token takes some 150 bytes."""
 
@@ -62,14 +63,14 @@ class NotTokens(ValueError):
 
 
 class Unclear(Exception):
-    """The statement is not of a form that is known here."""
+    """The statement is not of a known form."""
 
 
 class DdlWords:
     """Takes the tokens of a statement, or of a part of it, one after another.
 
     ``taken`` are the keywords that it begins with, as far as they were accepted. Tokens are made as
-    they are looked at, and not kept: a statement may have millions, of which most say nothing.
+    they are looked at, and not kept: a statement may have millions, of which most do not matter.
     """
 
     def __init__(self, found: Iterable[Token], schema: str) -> None:
@@ -84,7 +85,7 @@ class DdlWords:
         self.taken, self._begin = [], self._at
 
     def __bool__(self) -> bool:
-        """Tell whether tokens are left."""
+        """Return whether tokens are left."""
         return self.peek() is not NOTHING
 
     @property
@@ -154,8 +155,8 @@ class DdlWords:
         return tuple(found)
 
     def clauses(self) -> Iterator[Sequence[Token]]:
-        """Split what is left at the commas that stand in no parentheses; drop empty parts. Of one
-        that is very long, only the beginning is kept, and `_CUT`."""
+        """Split the tokens that are left at the commas outside of parentheses; drop empty parts. Of
+        one that is very long, only the beginning is kept, and `_CUT`."""
         part: list[Token] = []
         depth = 0
         for token in self.rest():
@@ -180,8 +181,8 @@ class DdlWords:
 def tokens(
     text: bytes, *, mariadb: bool, charset: str, ansi_quotes: bool, no_backslash_escapes: bool
 ) -> Iterator[Token]:
-    """The tokens of a statement in the client's ``charset``, one after another, as MariaDB or MySQL
-    splits it. What comes after a dot is a name, whatever it is elsewhere.
+    """Yield the tokens of a statement in the client's ``charset``, one after another, as MariaDB or
+    MySQL splits it. A token after a dot is a name, whatever it is elsewhere.
 
     Raises `NotTokens`. Texts of strings are undefined beyond their being strings when they hold
     escapes; those of names are exact.
@@ -192,7 +193,7 @@ def tokens(
         charset = _UNICODE
     if charset == "binary":
         charset = _UNICODE
-    # One character per byte from here on: all that is looked for is ASCII.
+    # One character per byte from here on: everything that is looked for is ASCII.
     source = text.decode("latin-1")
     pattern = _PATTERNS[mariadb, no_backslash_escapes]
     inside = False
@@ -209,7 +210,7 @@ def tokens(
         elif kind == "close" and inside:
             inside = False
         elif kind == "word":
-            # A number may end in a dot; whatever else does is part of a name.
+            # A number may end in a dot; any other token with a final dot is part of a name.
             dotted = last == "." and not before.isdecimal()
             yield Token(TokenShape.NAME if dotted else TokenShape.WORD, _decoded(found, charset))
         elif kind == "name" or (kind == "double" and ansi_quotes):
@@ -254,4 +255,5 @@ _PATTERNS = {
     for mariadb, opened in _OPENED.items()
     for plain, in_quotes in _IN_QUOTES.items()
 }
-"""By whether the server is MariaDB, and whether a backslash in a string is a backslash."""
+"""The pattern by whether the server is MariaDB, and whether a backslash in a string is a
+backslash."""

@@ -1,6 +1,6 @@
 """The SELECT of one chunk.
 
-All comparisons of keys are made by the database, in the order of its own ``ORDER BY``: that of the
+All comparisons of keys are made by the database, in the order of its ``ORDER BY``: that of the
 column's collation, and of the numbers of ENUM and SET. A row constructor is no index condition
 here, ``a > x OR (a = x AND b > y)`` is one.
 """
@@ -27,11 +27,12 @@ from tideline_capture.sources.mysql.types.literals import (
 
 _UNICODE = "utf8mb4"
 _EXACT_NUMBERS = 53
-"""A SET of more labels has numbers that no double is, and plain comparisons are made as doubles."""
+"""A SET with more labels has numbers that no double can hold, and plain comparisons are made as
+doubles."""
 
 
 class MysqlChunkQuery:
-    """The statement of ``order``, and what its rows consist of: `width` values, the table's columns
+    """The statement of ``order``, and the layout of its rows: `width` values, the table's columns
     and then the numbers of key columns that are ordered by number."""
 
     def __init__(self, order: ChunkOrder, table: MysqlTable, index: str = "PRIMARY") -> None:
@@ -48,8 +49,8 @@ class MysqlChunkQuery:
         return len(self._read) + len(self._numbered)
 
     def doubtful(self) -> list[tuple[str, str]]:
-        """Asked-for texts, by column, that the column's charset may have no bytes for: compared
-        with one that it has none for, the servers refuse the statement."""
+        """Return requested texts, by column, that the column's charset may have no bytes for: the
+        servers refuse the statement when they compare a column with such a text."""
         return [
             (column.name, key[place])
             for place, column in enumerate(self._key)
@@ -59,7 +60,7 @@ class MysqlChunkQuery:
         ]
 
     def storable(self, texts: Sequence[tuple[str, str]]) -> str:
-        """One row, of 1 where the column's charset has bytes for the text."""
+        """Return a query of one row, with 1 where the column's charset has bytes for the text."""
         tests = []
         for name, text in texts:
             sent, charset = f"X'{text.encode().hex()}'", self._columns[name].charset
@@ -68,7 +69,8 @@ class MysqlChunkQuery:
         return f"SELECT {', '.join(tests)}"
 
     def rows(self, impossible: frozenset[tuple[str, str]] = frozenset()) -> str:
-        """The chunk's rows, in key order. Raises NotAValue for a key or bound that is none.
+        """Return the query for the chunk's rows, in key order. Raises NotAValue for an invalid key
+        or bound.
 
         ``impossible`` are those of `doubtful` that are not storable: no row has them.
         """
@@ -89,7 +91,8 @@ class MysqlChunkQuery:
         return f"{statement}{where} ORDER BY {key} {limit}"
 
     def after(self) -> str | None:
-        """The condition that a key is behind the order's; raises NotAValue when that is none."""
+        """Return the condition that a key is behind the order's; raises NotAValue when that is
+        invalid."""
         last = self._order.after_key
         if last is None:
             return None
@@ -103,7 +106,7 @@ class MysqlChunkQuery:
         return condition
 
     def key_of(self, row: Sequence[bytes | None]) -> tuple[str, ...]:
-        """The key of one row's values, in the form that ``after_key`` has."""
+        """Return the key of one row's values, in the form that ``after_key`` has."""
         names = [column.name for column in self._read]
         numbers = iter(row[len(names) :])
         return tuple(
@@ -112,7 +115,8 @@ class MysqlChunkQuery:
         )
 
     def asked(self) -> pa.RecordBatch:
-        """The asked-for keys as rows hold them; raises NotAValue when one cannot be typed."""
+        """Return the requested keys as rows hold them; raises NotAValue when one cannot be
+        typed."""
         keys = self._order.keys or ()
         if any(len(key) != len(self._key) for key in keys):
             raise NotAValue
@@ -136,8 +140,8 @@ class MysqlChunkQuery:
         return conditions
 
     def _bound(self, bound: Sequence[str], beyond: str, last: str) -> str:
-        """Keys ``beyond`` a bound of the first key columns, the last of which is compared by
-        ``last``."""
+        """Return the condition for keys ``beyond`` a bound of the first key columns, the last of
+        which is compared by ``last``."""
         if len(bound) > len(self._key):
             raise NotAValue
         condition = ""
@@ -165,7 +169,7 @@ class MysqlChunkQuery:
 
 
 def whole_table(table: MysqlTable) -> str:
-    """All rows, in whatever order: of a table without a key."""
+    """Return the query for all rows, in whatever order: of a table without a key."""
     selected = ", ".join(_selected(column) for column in table.columns)
     return f"SELECT {selected} FROM {qualified(table.table)} t"  # noqa: S608
 
@@ -179,13 +183,13 @@ def _number(column: MysqlColumn) -> str:
 
 
 def _ordered(column: MysqlColumn) -> str:
-    """What a number is compared with."""
+    """Return the column's expression for comparisons with a number."""
     exact = column.code != Code.SET or len(column.labels) <= _EXACT_NUMBERS
     return _name(column) if exact else _number(column)
 
 
 def _selected(column: MysqlColumn) -> str:
-    """The column in a form whose text is exact.
+    """Return the column in a form whose text is exact.
 
     A FLOAT is printed with six digits, a DOUBLE(10,2) with two behind the point; a product with 1
     as the shortest text that is that double (and keeps the sign of a zero, which a sum does not).

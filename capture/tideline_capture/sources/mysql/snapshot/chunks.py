@@ -1,13 +1,13 @@
-"""Chunks: one SELECT between two marks, in a transaction that first takes hold of the table.
+"""Chunks: one SELECT between two watermarks, in a transaction that first takes hold of the table.
 
-The order of a chunk's statements is its correctness. The low mark is written and committed, and XA
-transactions that are being committed are waited for (`PreparedTransactions`). Then a transaction
-takes its snapshot, and reads nothing from the table, which keeps every DDL of it
-waiting until the transaction ends: what the catalog says then is what the rows have. (A DDL between
-snapshot and that is an error of the server's, 1412, or stands in the log behind the low mark.)
-On MySQL the log has transactions in the order in which they became visible only while
-``binlog_order_commits`` is ON, which is looked at for each chunk. There is nothing to wait for, so
-`ChunkOrder.fence` asks for nothing, and a chunk's snapshot is empty.
+The order of a chunk's statements makes it correct. The low watermark is written and committed, and
+XA transactions that are being committed are waited for (`PreparedTransactions`). Then a transaction
+takes its snapshot, and reads nothing from the table, which keeps every DDL of it waiting until the
+transaction ends: so the catalog then describes the rows as they are. (A DDL between snapshot and
+that is an error of the server's, 1412, or stands in the log behind the low watermark.) On MySQL the
+log has transactions in the order in which they became visible only while ``binlog_order_commits``
+is ON, which is checked for each chunk. There is nothing to wait for, so `ChunkOrder.fence` asks for
+nothing, and a chunk's snapshot is empty.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _SESSION = (
 )
 """Texts come as they are stored. A key of prefixes is sorted by all of its columns' bytes."""
 _PATIENCE_S = 86_400
-"""How long a server waits for us to read on in a table that is read by one statement."""
+"""The server's time limit for our next read in a table that is read by one statement."""
 _ORDERED = "SELECT @@GLOBAL.binlog_order_commits"
 
 _UNSEEN_COMMITS = (
@@ -69,8 +69,8 @@ _NO_TEXT = 1300
 
 @dataclass(frozen=True, slots=True)
 class CopyAccess:
-    """What tables without a key are copied with: connections that ``connect`` makes, and ``pulses``
-    that are written around a chunk, None where nothing may be written."""
+    """The access for copies of tables without a key: connections that ``connect`` makes, and
+    ``pulses`` that are written around a chunk, None where nothing may be written."""
 
     connect: Callable[[], Any]
     pulses: Callable[[str], AbstractContextManager[Pulses]] | None
@@ -99,7 +99,8 @@ class RowChunkReader(MarkedChunkReader[MysqlCatalogTable, StatementCopy]):
         super().__init__(copies, on_point)
         self._marks = marks
         self._writing = threading.Lock()
-        """Low and high marks are written by two threads, on the one connection of the marks."""
+        """Low and high watermarks are written by two threads, on the one connection of the
+        watermarks."""
         self._reads = reads
         self._flavour = flavour
         self._cascades = cascades
@@ -147,7 +148,7 @@ class RowChunkReader(MarkedChunkReader[MysqlCatalogTable, StatementCopy]):
     def _begin_between_pulses(
         self, cursor: Any, order: ChunkOrder, access: CopyAccess
     ) -> tuple[tuple[str, int], ...]:
-        """Begin the transaction; the pulses that its snapshot shows."""
+        """Begin the transaction; return the probes that its snapshot shows."""
         if access.pulses is None:
             self._marks.begin(cursor)
             return ()
@@ -242,7 +243,7 @@ class RowChunkReader(MarkedChunkReader[MysqlCatalogTable, StatementCopy]):
         return SourceChunk(asked, table, EVERYTHING, len(rows), last_key, complete, convert)
 
     def _first_guess(self, cursor: Any, order: ChunkOrder, table: MysqlCatalogTable) -> int:
-        """How many rows fill the chunk's bytes, by the server's statistics."""
+        """Return how many rows fill the chunk's bytes, by the server's statistics."""
         cursor.execute(_ROW_BYTES, (table.table.table.schema, table.table.table.name))
         row = cursor.fetchone()
         row_bytes = row[0] if row is not None and row[0] else 1
@@ -262,13 +263,13 @@ class RowChunkReader(MarkedChunkReader[MysqlCatalogTable, StatementCopy]):
 
 
 def _changed(order: ChunkOrder, table: MysqlCatalogTable) -> SourceChunk:
-    """Nothing was read: the last key is none of the table's key as it is now. What the catalog says
-    of the key lets the core begin the dump anew."""
+    """Return an empty chunk: the last key does not fit the table's key as it is now. The catalog's
+    description of the key lets the core restart the dump."""
     return SourceChunk(order, table, EVERYTHING, 0, order.after_key, False, None)
 
 
 def _impossible(cursor: Any, query: MysqlChunkQuery) -> frozenset[tuple[str, str]]:
-    """Asked-for texts that no row can have."""
+    """Return the requested texts that no row can have."""
     texts = query.doubtful()
     if not texts:
         return frozenset()
@@ -277,7 +278,7 @@ def _impossible(cursor: Any, query: MysqlChunkQuery) -> frozenset[tuple[str, str
 
 
 def _account(connection: Any) -> str:
-    """Who we are to the server, as an SQL name."""
+    """Return our account on the server, as an SQL name."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT CURRENT_USER()")
         name, _, host = cursor.fetchone()[0].rpartition("@")

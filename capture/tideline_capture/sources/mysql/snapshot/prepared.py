@@ -1,10 +1,10 @@
 """XA transactions that were committed in the log and cannot be seen yet.
 
-Other transactions become visible in the log's order, before a mark behind them can be written. The
-commit of a prepared one is logged first and carried out then, on MariaDB, and on an old MySQL when
-another session commits it than prepared it; meanwhile the server still lists it as prepared. So
-what is listed after a low mark was written is waited for before the chunk is read. One that is
-listed for long is not being committed, but left behind by somebody.
+Other transactions become visible in the log's order, before a watermark behind them can be written.
+The commit of a prepared one is logged first and carried out then, on MariaDB, and on an old MySQL
+when another session commits it than prepared it; until then the server still lists it as prepared.
+So the transactions listed after a low watermark was written are waited for before the chunk is
+read. One that is listed for long is not being committed, but abandoned by its client.
 
 MySQL shows the list to users with XA_RECOVER_ADMIN only. It is needed where a read was seen to miss
 such a commit (8.0.15) and until the server's own order of these commits changed (8.0.30); on 9.7
@@ -30,7 +30,7 @@ _LEFT_BEHIND_S = 0.2
 """The same, for those that have been waited for in vain: every chunk meets them."""
 _PAUSE_S = 0.002
 _LOOK_S = 0.05
-"""What a look counts at most: a server that stood still for longer has carried out nothing."""
+"""The most that one look counts: a server that stood still for longer has carried out nothing."""
 _COMMITS = "SHOW GLOBAL STATUS LIKE 'Com\\_xa\\_commit'"
 
 
@@ -42,8 +42,8 @@ class PreparedTransactions:
         self._left_behind: set[tuple[Any, ...]] = set()
 
     def settle(self, cursor: Any) -> bool:
-        """Return when none is left that was being committed when this was called; False when some
-        may be and cannot be seen."""
+        """Return True when none is left that was being committed when this was called; False when
+        some may be and cannot be seen."""
         waiting = listed(cursor)
         if waiting is None:
             return not self._must_see or _none_committed(cursor)
@@ -58,19 +58,19 @@ class PreparedTransactions:
         return True
 
     def _worth(self, waiting: set[tuple[Any, ...]]) -> float:
-        """For how long they are waited for."""
+        """Return for how many seconds they are waited for."""
         return _LEFT_BEHIND_S if waiting <= self._left_behind else _COMMIT_S
 
 
 def must_be_seen(connection: Any) -> bool:
-    """Whether chunks cannot do without the list, on a server where XA transactions are used."""
+    """Return whether chunks need the list, on a server where XA transactions are used."""
     if flavour(connection) == "mariadb":
         return True
     return version_of(connection.get_server_info()) < ORDERED_SINCE
 
 
 def listed(cursor: Any) -> set[tuple[Any, ...]] | None:
-    """The prepared transactions; None when the user may not see them."""
+    """Return the prepared transactions; None when the user may not see them."""
     try:
         cursor.execute("XA RECOVER")
     except pymysql.MySQLError as error:
@@ -81,6 +81,6 @@ def listed(cursor: Any) -> set[tuple[Any, ...]] | None:
 
 
 def _none_committed(cursor: Any) -> bool:
-    """Whether no XA transaction has been committed since the server's start."""
+    """Return whether no XA transaction has been committed since the server's start."""
     cursor.execute(_COMMITS)
     return cursor.fetchone()[1] in (0, "0", b"0")

@@ -1,9 +1,9 @@
-"""Marks that are written without a pause while a snapshot is taken, so that its place in the log is
-known between two of them.
+"""Probes, watermarks written without a pause while a snapshot is taken, so that its place in the
+log is known between two of them.
 
-What is visible becomes so in the order of the log. A snapshot that shows one pulse and not the next
-one was taken between them; the more often they come, the less of others' work lies between. Several
-connections write them, each to a row of its own: so there is one in nearly every group of
+Transactions become visible in the order of the log. A snapshot that shows one probe and not the
+next one was taken between them; the more often they come, the fewer other transactions lie between.
+Several connections write them, each to a separate row: so there is one in nearly every group of
 transactions that the server commits together.
 """
 
@@ -25,7 +25,7 @@ _LOOK_S = 0.0005
 
 
 class Pulses:
-    """Writes pulses around the chunk of ``token`` while it is entered; `pass_on` waits for more."""
+    """Writes probes around the chunk of ``token`` while it is entered; `pass_on` waits for more."""
 
     def __init__(
         self, connect: Callable[[], Any], *, key: MarkKey, database: str, token: str

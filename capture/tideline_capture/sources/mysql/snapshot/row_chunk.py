@@ -1,4 +1,4 @@
-"""Types a chunk's rows, which needs no connection."""
+"""The types of a chunk's rows, which need no connection."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def typed_rows(
     width: int,
     asked: pa.RecordBatch | None = None,
 ) -> TypedChunk:
-    """Rows of ``width`` values, of which the first are the table's ``columns``; ``asked`` are the
-    asked-for keys."""
+    """Return rows of ``width`` values, of which the first are the table's ``columns``; ``asked``
+    are the requested keys."""
     fields = [pa.field(column.name, arrow_type(column.logical)) for column in columns]
     arrays, texts = [], {}
     raws = rows.columns(width)[: len(columns)]
@@ -39,8 +39,8 @@ def typed_rows(
 
 
 def _missing(asked: pa.RecordBatch, found: pa.RecordBatch) -> pa.RecordBatch:
-    """The asked-for keys that no row has to the letter: where the database takes another for equal
-    (``a`` for ``A``), the row is found, and yet no row has the key any more that was asked for.
+    """Return the requested keys that no row has exactly: where the database takes another for equal
+    (``a`` for ``A``), the row is found, although no row has the requested key any more.
 
     A key that its type cannot hold is in no part, and so nowhere to be deleted from.
     """

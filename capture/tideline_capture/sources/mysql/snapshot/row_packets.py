@@ -2,8 +2,8 @@
 
 PyMySQL sends the query and reads the columns' descriptions. From there on the bytes come into one
 buffer, and only the packets' lengths are looked at while they come; values are cut out later, one
-numpy pass per column. What is left is a connection that PyMySQL can go on with: everything up to
-the end of the result has been read, or it is closed.
+numpy pass per column. PyMySQL can use the connection afterwards: everything up to the end of the
+result has been read, or the connection is closed.
 
 Layouts: MySQL's "Text Resultset Row" and "Sending More Than 16Mb" in its source documentation.
 """
@@ -32,7 +32,7 @@ Places = npt.NDArray[np.int64]
 
 _HEADER = 4
 _FULL = 0xFFFFFF
-"""A payload of so many bytes goes on in the next packet."""
+"""A payload of so many bytes continues in the next packet."""
 _NULL, _TWO, _THREE, _EIGHT, _ERROR = 0xFB, 0xFC, 0xFD, 0xFE, 0xFF
 _END, _END_BYTES_MAX = 0xFE, 8
 _PADDING = 8
@@ -55,7 +55,7 @@ class RowPackets:
         return len(self.starts)
 
     def last(self) -> list[bytes | None]:
-        """The last row's values; there must be one."""
+        """Return the last row's values; there must be one."""
         row = self.data[self.starts[-1] : self.ends[-1]].tobytes()
         values: list[bytes | None] = []
         at = 0
@@ -72,7 +72,8 @@ class RowPackets:
         return values
 
     def columns(self, count: int) -> list[pa.BinaryArray]:
-        """One array per column, of the values' bytes; CorruptData for rows of other widths."""
+        """Return one array per column, of the values' bytes; CorruptData for rows of other
+        widths."""
         if not len(self):
             return [pa.array([], pa.binary())] * count
         cut = _Cut(self.data, self.starts, self.ends)
@@ -82,9 +83,9 @@ class RowPackets:
 
 
 def read_rows(connection: Any, query: str, *, bytes_max: int | None = None) -> RowPackets:
-    """The rows of ``query``; of those that begin behind ``bytes_max`` none is kept.
+    """Return the rows of ``query``; of those that begin behind ``bytes_max`` none is kept.
 
-    Raises pymysql's errors: of the server, after which the connection serves on, or of the
+    Raises pymysql's errors: of the server, after which the connection can still be used, or of the
     connection, which is closed then.
     """
     reader = _begin(connection, query, bytes_max)
@@ -95,15 +96,16 @@ def read_rows(connection: Any, query: str, *, bytes_max: int | None = None) -> R
 
 
 class RowStream:
-    """The rows of ``query``, piece by piece, while the server waits; nothing else may be asked of
-    the connection before the last one was taken. Raises like `read_rows`."""
+    """The rows of ``query``, piece by piece, while the server waits. The connection cannot be used
+    for anything else before the last piece was taken. Raises like `read_rows`."""
 
     def __init__(self, connection: Any, query: str, *, bytes_max: int) -> None:
         self._connection = connection
         self._reader = _begin(connection, query, bytes_max)
 
     def take(self) -> tuple[RowPackets, bool]:
-        """The next rows, about as many as the limit allows, and whether they are the last."""
+        """Return the next rows, about as many as the limit allows, and whether they are the
+        last."""
         with _told(self._connection):
             rows, ended = self._reader.piece()
         _raise_error(self._connection, self._reader)
@@ -120,14 +122,14 @@ def _begin(connection: Any, query: str, bytes_max: int | None) -> _Reader:
     connection._result = result.connection = None
     reader = _Reader(connection._sock.recv_into, connection._next_seq_id, bytes_max)
     with _told(connection):
-        # What PyMySQL's own buffer has taken from the socket already (a read, if it is empty).
+        # The bytes that PyMySQL's own buffer already took from the socket (a read, if it is empty).
         reader.begin(connection._rfile.read(len(connection._rfile.peek())))
     return reader
 
 
 @contextmanager
 def _told(connection: Any) -> Iterator[None]:
-    """What goes wrong with the connection as pymysql's error."""
+    """Turn the block's errors of the connection into pymysql's error."""
     try:
         yield
     except OSError as error:
@@ -142,7 +144,7 @@ def _raise_error(connection: Any, reader: _Reader) -> None:
 
 
 class _OutOfStep(Exception):
-    """The bytes that came are not the packets that should come."""
+    """The bytes that came are not the expected packets."""
 
 
 def _lost(connection: Any, why: str) -> pymysql.OperationalError:
@@ -163,20 +165,20 @@ class _Reader:
         self._buffer: Bytes = np.empty(_BUFFER_BYTES, np.uint8)
         self._filled = 0
         self._at = 0
-        """Where the first packet begins that is not complete."""
+        """The start of the first incomplete packet."""
         self._starts: list[int] = []
-        """Where complete packets begin, with their headers."""
+        """The starts of complete packets, with their headers."""
         self._ended = False
         self._after_full = False
-        """Whether the packet before the first of these goes on in it."""
+        """True when the packet before the first of these continues in it."""
 
     def begin(self, head: bytes) -> None:
-        """These bytes came first; they are few."""
+        """Begin with these bytes, which came first; they are few."""
         self._buffer[: len(head)] = np.frombuffer(head, np.uint8)
         self._filled = len(head)
 
     def read(self) -> RowPackets:
-        """All rows, or those that fit; what comes behind them is read and thrown away."""
+        """Return all rows, or those that fit; the rows behind them are read and thrown away."""
         rows, cut = None, False
         while not self._frame():
             if rows is not None:
@@ -189,7 +191,7 @@ class _Reader:
         return RowPackets(*rows, cut or bool(self._starts))
 
     def piece(self) -> tuple[RowPackets, bool]:
-        """Some rows, and whether they are the last ones."""
+        """Return some rows, and whether they are the last ones."""
         while not self._ended:
             self._ended = self._frame()
             if self._ended or (self._at >= self._bytes_max and not self._is_full(-1)):
@@ -199,7 +201,7 @@ class _Reader:
         return RowPackets(*rows, cut=False), self._ended and not self._starts
 
     def _frame(self) -> bool:
-        """Find the packets that have come; whether the last of them ends the result."""
+        """Find the packets that have come; return whether the last of them ends the result."""
         at, last, filled = self._at, self._filled - _HEADER, self._filled
         view, found = self._buffer.data, self._starts.append
         while at <= last:
@@ -212,7 +214,7 @@ class _Reader:
         return is_news and self._ends()
 
     def _ends(self) -> bool:
-        """Whether the last packet is the end or an error; it is no row then."""
+        """Return whether the last packet is the end or an error; it is no row then."""
         start = self._starts[-1] + _HEADER
         length = self._at - start
         if (self._is_full(-2) if len(self._starts) > 1 else self._after_full) or not length:
@@ -227,14 +229,14 @@ class _Reader:
         return True
 
     def _is_full(self, index: int) -> bool:
-        """Whether the packet (counted from the last, -1) goes on in the next one."""
+        """Return whether the packet (counted from the last, -1) continues in the next one."""
         if len(self._starts) < -index:
             return False
         end = self._at if index == -1 else self._starts[index + 1]
         return end - self._starts[index] - _HEADER == _FULL
 
     def _take(self) -> tuple[Bytes, Places, Places]:
-        """The rows that begin before the limit; those behind them stay."""
+        """Return the rows that begin before the limit; those behind them stay."""
         count = bisect_left(self._starts, self._bytes_max)
         while 0 < count < len(self._starts) and self._is_full(count - 1 - len(self._starts)):
             count += 1
@@ -252,7 +254,7 @@ class _Reader:
         return rows
 
     def _drop(self) -> bool:
-        """Forget the packets that have come; whether there was one."""
+        """Forget the packets that have come; return whether there was one."""
         if not self._starts:
             return False
         self._after_full = self._is_full(-1)
@@ -263,7 +265,7 @@ class _Reader:
         return True
 
     def _fill(self) -> None:
-        """Read what has come, at least one byte."""
+        """Read the bytes that have come, at least one."""
         capacity = len(self._buffer) - _PADDING
         if self._filled == capacity:
             grown: Bytes = np.empty(2 * capacity + _PADDING, np.uint8)
@@ -277,7 +279,7 @@ class _Reader:
             raise InvariantBroken(f"a chunk has {self._filled} bytes")
 
     def _check_sequence(self, heads: Places) -> None:
-        """Packets are numbered, modulo 256."""
+        """Check that packets are numbered, modulo 256."""
         numbers = self._buffer[heads + 3]
         wanted = (np.arange(len(heads)) + self._sequence).astype(np.uint8)
         if not np.array_equal(numbers, wanted):
@@ -285,7 +287,7 @@ class _Reader:
 
 
 def _rows(data: Bytes, heads: Places) -> tuple[Bytes, Places, Places]:
-    """Packets as rows: ``heads`` are their beginnings and the last one's end."""
+    """Return packets as rows: ``heads`` are their beginnings and the last one's end."""
     goes_on = np.diff(heads) == _FULL + _HEADER
     if not goes_on.any():
         return data, heads[:-1] + _HEADER, heads[1:]
@@ -310,7 +312,7 @@ class _Cut:
         self._even = np.arange(0, 2 * len(starts), 2, dtype=np.int32)
 
     def column(self) -> pa.BinaryArray:
-        """The next value of each row."""
+        """Return the next value of each row."""
         if (self._at >= self._ends).any():
             raise CorruptData("a row has fewer values than the query has columns")
         length: Places = self._data[self._at].astype(np.int64)
@@ -326,7 +328,7 @@ class _Cut:
         offsets[:-1:2] = start
         offsets[1::2] = self._at
         offsets[-1] = self._at[-1]
-        # Every other value is what lies between two of ours.
+        # Every other value is the gap between two of ours.
         both = pa.Array.from_buffers(
             pa.binary(), 2 * len(start), [None, pa.py_buffer(offsets), self._buffer]
         )
@@ -342,7 +344,7 @@ class _Cut:
         if (length == _ERROR).any():
             raise CorruptData("a value in a row has no length")
         length[null] = 0
-        marks = length.copy()  # A length of 253 is no mark of three bytes.
+        marks = length.copy()  # A length of 253 does not announce three bytes.
         for first, width in ((_TWO, 2), (_THREE, 3), (_EIGHT, 8)):
             where = np.nonzero(marks == first)[0]
             if len(where):

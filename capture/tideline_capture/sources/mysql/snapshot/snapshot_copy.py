@@ -1,8 +1,8 @@
 """Copies of tables without a key: one SELECT in one snapshot, taken piece by piece.
 
-The server waits while nobody reads. The order of the first chunk's statements is that of `chunks`;
-around the taking of the snapshot pulses are written (`pulses`), and the snapshot itself says which
-of them it shows.
+The server waits while no rows are read. The order of the first chunk's statements is that of
+`chunks`; probes are written while the snapshot is taken (`pulses`), and the snapshot itself shows
+which of them it holds.
 """
 
 from __future__ import annotations

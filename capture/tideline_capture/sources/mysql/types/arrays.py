@@ -16,13 +16,13 @@ from tideline_capture.sources.mysql.types.gather import Bytes, Marks
 
 
 def values_array(kind: pa.DataType, values: npt.NDArray[Any], nulls: Marks | None) -> pa.Array:
-    """``values`` (rows first) as an array of ``kind``, whose layout they have."""
+    """Return ``values`` (rows first) as an array of ``kind``, whose layout they have."""
     held = np.ascontiguousarray(values)
     return pa.Array.from_buffers(kind, len(held), [_validity(nulls), pa.py_buffer(held)])
 
 
 def bytes_array(data: Bytes, field: Variable) -> pa.BinaryArray:
-    """The bytes of ``field`` as an array; ``data`` must be below 2 GiB.
+    """Return the bytes of ``field`` as an array; ``data`` must be below 2 GiB.
 
     ``data`` serves as one binary array of value, gap, value, gap …; every second item is copied.
     """
@@ -39,25 +39,25 @@ def bytes_array(data: Bytes, field: Variable) -> pa.BinaryArray:
 
 
 def with_nulls(values: pa.Array, nulls: Marks) -> pa.Array:
-    """``values``, which has no NULL and begins its buffers, with NULL where ``nulls``."""
+    """Return ``values``, which has no NULL and begins its buffers, with NULL where ``nulls``."""
     buffers = [_validity(nulls), *values.buffers()[1:]]
     return pa.Array.from_buffers(values.type, len(values), buffers)
 
 
 def fixed_texts(characters: Bytes, nulls: Marks | None) -> pa.StringArray:
-    """Texts of one length: ``characters``, ASCII, has a row per text."""
+    """Return texts of one length: ``characters``, ASCII, has a row per text."""
     return _fixed(pa.string(), characters, nulls)
 
 
 def fixed_bytes(stored: Bytes, nulls: Marks | None) -> pa.BinaryArray:
-    """Bytes of one length, a row per value."""
+    """Return bytes of one length, a row per value."""
     return _fixed(pa.binary(), stored, nulls)
 
 
 def texts_of(
     values: npt.NDArray[Any] | pa.Array, text: Callable[[Any], str], nulls: Marks | None
 ) -> pa.StringArray:
-    """The text of each value, asked for once per distinct value; NULL where ``nulls``."""
+    """Return the text of each value, computed once per distinct value; NULL where ``nulls``."""
     held = values if isinstance(values, pa.Array) else pa.array(values)
     if nulls is not None:
         held = pc.if_else(pa.array(nulls), pa.scalar(None, held.type), held)
@@ -67,17 +67,19 @@ def texts_of(
 
 
 def big_endian(raw: Bytes) -> Int64Array:
-    """The unsigned number in each row of ``raw`` (up to 8 bytes; of 8, its two's complement)."""
+    """Return the unsigned number in each row of ``raw`` (up to 8 bytes; of 8, its two's
+    complement)."""
     return _number(raw, ">")
 
 
 def little_endian(raw: Bytes) -> Int64Array:
-    """The unsigned number in each row of ``raw`` (up to 8 bytes; of 8, its two's complement)."""
+    """Return the unsigned number in each row of ``raw`` (up to 8 bytes; of 8, its two's
+    complement)."""
     return _number(raw, "<")
 
 
 def _number(raw: Bytes, order: str) -> Int64Array:
-    """Pieces of 8, 4, 2 and 1 bytes, the most significant first."""
+    """Return pieces of 8, 4, 2 and 1 bytes, the most significant first."""
     width = raw.shape[1]
     number: Int64Array | None = None
     at = 0

@@ -1,8 +1,8 @@
-"""What the servers' character sets are: collation ids, widths, and bytes as code points.
+"""The servers' character sets: collation ids, widths, and bytes as code points.
 
-Python's codecs are the base; what the servers map otherwise stands here, so that a byte means what
-``CONVERT(… USING utf8mb4)`` gives. MariaDB 10.11, MySQL 8.0 and 9.7 agree on every code of every
-set. A code that they print as ``?`` or U+FFFD has no character: it is `NONE` here.
+Python's codecs are the base; the servers' differences from them stand here, so that a byte means
+what ``CONVERT(… USING utf8mb4)`` gives. MariaDB 10.11, MySQL 8.0 and 9.7 agree on every code of
+every set. A code that they print as ``?`` or U+FFFD has no character: it is `NONE` here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 NONE = 0xFFFFFFFF
-"""In a table: no character."""
+"""The value in a table for no character."""
 _EUC_JP = "euc_jp"
 
 _COLLATIONS: Mapping[str, str] = {
@@ -74,7 +74,7 @@ CHAR_BYTES: Mapping[str, int] = {name: _WIDTHS.get(name, 1) for name in _COLLATI
 
 
 def collations() -> Iterator[tuple[int, str]]:
-    """Every known collation id and its charset."""
+    """Return every known collation id and its charset."""
     for name, ranges in _COLLATIONS.items():
         for span in ranges.split():
             first, _, last = span.partition("-")
@@ -87,12 +87,12 @@ _Points = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True, slots=True)
 class CodeTable:
-    """Code points by code, for sets whose first byte tells how long a character is.
+    """Code points by code, for sets whose first byte gives the length of a character.
 
-    ``points`` is indexed by a byte, by ``lead << 8 | trail`` for two, and by ``0x10000 | lead <<
-    8 | trail`` for two after 0x8F; `NONE` where there is no character. ``leads`` (256 booleans)
-    says which bytes another follows; empty in sets of single bytes. ``has_planes`` says whether
-    there are characters after 0x8F.
+    ``points`` is indexed by a byte, by ``lead << 8 | trail`` for two, and by ``0x10000 | lead << 8
+    | trail`` for two after 0x8F; `NONE` where there is no character. ``leads`` (256 booleans) marks
+    the bytes that another follows; empty in sets of single bytes. ``has_planes``: there are
+    characters after 0x8F.
     """
 
     points: _Points
@@ -101,18 +101,19 @@ class CodeTable:
 
     @property
     def has_trails(self) -> bool:
-        """Whether there are characters of more than one byte."""
+        """Return whether there are characters of more than one byte."""
         return len(self.leads) > 0
 
     @property
     def is_ascii(self) -> bool:
-        """Whether the bytes below 0x80 are ASCII (in all of these sets but swe7)."""
+        """Return whether the bytes below 0x80 are ASCII (in all of these sets but swe7)."""
         return bool((self.points[:0x80] == np.arange(0x80)).all())
 
 
 @functools.lru_cache(maxsize=64)
 def code_table(charset: str) -> CodeTable | None:
-    """The table of a charset of single bytes, or of two or three in the ways of East Asia."""
+    """Return the table of a charset of single bytes, or of two or three in the ways of East
+    Asia."""
     if charset in _SINGLE:
         return _single(*_SINGLE[charset])
     if charset in _OWN:
@@ -156,7 +157,7 @@ def _change(points: _Points, changes: Mapping[int, int]) -> None:
 
 
 def _point(code: bytes, codec: str) -> int:
-    """The one character that ``code`` is, else `NONE`."""
+    """Return the one character that ``code`` is, else `NONE`."""
     try:
         text = code.decode(codec)
     except UnicodeDecodeError:
@@ -165,13 +166,14 @@ def _point(code: bytes, codec: str) -> int:
 
 
 def _numbered(first: int, points: str) -> dict[int, int]:
-    """Codes from ``first`` on and their points in hexadecimal; ``-`` is a gap."""
+    """Parse codes from ``first`` on and their points in hexadecimal; ``-`` is a gap."""
     listed = enumerate(points.split(), first)
     return {code: int(point, 16) for code, point in listed if point != "-"}
 
 
 def _private_use() -> dict[int, int]:
-    """The rows for users of EUC-JP: ten in either plane, at the private use area's beginning."""
+    """Return the rows for users of EUC-JP: ten in either plane, at the private use area's
+    beginning."""
     codes = [
         plane << 16 | lead << 8 | trail
         for plane in (0, 1)
@@ -217,7 +219,7 @@ _SINGLE: Mapping[str, tuple[str, Mapping[int, int]]] = {
     ),
     "tis620": ("tis_620", {}),
 }
-"""Python's codec, and what differs from it."""
+"""Python's codec, and the differences from it."""
 
 _CONTROLS = " ".join(f"{code:x}" for code in range(0x80, 0xA0))
 _OWN: Mapping[str, str] = {

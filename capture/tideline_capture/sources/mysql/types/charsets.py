@@ -7,7 +7,7 @@ USING utf8mb4)`` gives.
 Invariant: no byte is lost. A value with a byte that is no character in its set is NULL in the
 values, and stands in the overflow with ``\xNN`` for each such byte.
 
-What is UTF-8, or ASCII in a set that contains it, costs a look at each byte in C. All else is
+UTF-8, or ASCII in a set that contains it, costs a look at each byte in C. Everything else is
 converted a whole array at once: by table in numpy (sets of single bytes and East Asia's), or by a
 codec of Python over the values joined (UTF-16, UTF-32, GB18030).
 """
@@ -37,7 +37,7 @@ from tideline_capture.sources.mysql.types.charset_tables import (
 _CHARSET_OF: Mapping[int, str] = dict(collations())
 _UTF8 = frozenset({"utf8mb4", "utf8mb3", "utf8", "binary"})
 """``utf8`` is utf8mb3 on MySQL before 8.0.30; the servers take ``binary`` for UTF-8 as well, where
-it is asked for as a text (labels of an ENUM can be)."""
+it is requested as a text (labels of an ENUM can be)."""
 
 _Bytes = npt.NDArray[np.uint8]
 _Int64Array = npt.NDArray[np.int64]
@@ -45,9 +45,9 @@ _UTF32 = f"utf-32-{'le' if sys.byteorder == 'little' else 'be'}"
 _LONGER_FROM = (0x80, 0x800)
 """Code points from which on UTF-8 takes a byte more; no `CodeTable` has any that takes four."""
 _PLANE_PREFIX = 0x8F
-"""In EUC-JP: the next two bytes are of the second plane."""
+"""The byte in EUC-JP before two bytes of the second plane."""
 _NO_CODE = 0x10080
-"""In no `CodeTable` a character: a single byte of the second plane."""
+"""A code that is no character in any `CodeTable`: a single byte of the second plane."""
 _BYTES_MAX = 2**31 - 1
 
 
@@ -66,18 +66,18 @@ class _Codec:
 
     @property
     def is_ascii(self) -> bool:
-        """Whether bytes below 0x80 that follow none above are ASCII."""
+        """Return whether bytes below 0x80 that follow none above are ASCII."""
         return len(self.newline) == 1
 
     def decode(self, raw: bytes) -> str:
-        """The text; UnicodeDecodeError when ``raw`` is none."""
+        """Return the text; UnicodeDecodeError when ``raw`` is none."""
         text = raw.decode(self.name)
         if self.refused is not None and self.refused.search(text):
             raise UnicodeDecodeError(self.name, raw, 0, len(raw), "no character of this set")
         return self._swap(text)
 
     def printable(self, raw: bytes) -> str:
-        r"""The text with ``\xNN`` for what is none."""
+        r"""Return the text with ``\xNN`` for invalid bytes."""
         text = raw.decode(self.name, "backslashreplace")
         if self.refused is not None:
             text = self.refused.sub(lambda found: _escaped(found[0].encode(self.name)), text)
@@ -101,7 +101,7 @@ _CODECS: Mapping[str, _Codec] = {
 
 
 def charset_of(collation: int) -> tuple[str, int]:
-    """The charset of a collation id, and the most bytes that one of its characters has.
+    """Return the charset of a collation id, and the most bytes that one of its characters has.
 
     CorruptData for an id that neither MySQL nor MariaDB ships.
     """
@@ -112,12 +112,12 @@ def charset_of(collation: int) -> tuple[str, int]:
 
 
 def is_known(charset: str) -> bool:
-    """Whether texts in the charset of this name can be read."""
+    """Return whether texts in the charset of this name can be read."""
     return charset in CHAR_BYTES or charset in _UTF8
 
 
 def decode_texts(raw: pa.BinaryArray, charset: str) -> Converted:
-    """The texts that ``raw`` holds in ``charset``, as long as ``raw``.
+    """Return the texts that ``raw`` holds in ``charset``, as long as ``raw``.
 
     CorruptData for a charset that is not known. Raises nothing for any content.
     """
@@ -129,7 +129,8 @@ def decode_texts(raw: pa.BinaryArray, charset: str) -> Converted:
 
 
 def decode_label(raw: bytes, charset: str) -> str:
-    r"""One text, with ``\xNN`` for bytes that are no character; CorruptData as `decode_texts`."""
+    r"""Return one text, with ``\xNN`` for bytes that are no character; CorruptData as
+    `decode_texts`."""
     if charset in _UTF8:
         return raw.decode(errors="backslashreplace")
     if charset in _CODECS:
@@ -152,7 +153,7 @@ def _by_utf8(raw: pa.BinaryArray) -> Converted:
 
 
 def _by_codec(raw: pa.BinaryArray, codec: _Codec) -> Converted:
-    """Values joined, a newline after each; the text is cut again at these newlines."""
+    """Return values joined, a newline after each; the text is cut again at these newlines."""
     if codec.is_ascii and _is_ascii(raw):
         return Converted(raw.cast(pa.string()), None)
     filled = pc.fill_null(raw, b"") if raw.null_count else raw
@@ -175,7 +176,7 @@ def _by_codec(raw: pa.BinaryArray, codec: _Codec) -> Converted:
 def _one_by_one(
     raw: pa.BinaryArray, decode: Callable[[bytes], str], printable: Callable[[bytes], str]
 ) -> Converted:
-    """For arrays in which some value is no text."""
+    """Decode arrays in which some value is no text."""
     values: list[str | None] = []
     overflow: list[str | None] = []
     for one in raw.to_pylist():
@@ -213,7 +214,7 @@ def _by_table(raw: pa.BinaryArray, table: CodeTable) -> Converted:
 def _characters(
     data: _Bytes, offsets: _Int64Array, table: CodeTable
 ) -> tuple[npt.NDArray[np.uint32], _Int64Array]:
-    """The code point of every character (`NONE` for what is none), and where it begins.
+    """Return the code point of every character (`NONE` for an invalid one), and where it begins.
 
     A lead byte takes the byte after it, unless it is itself a trail: in a run of bytes that can
     lead, every other one does, counted from the run's beginning. None takes one of the next value.
@@ -272,7 +273,7 @@ def _is_ascii(raw: pa.BinaryArray) -> bool:
 
 
 def _content(raw: pa.BinaryArray) -> tuple[_Bytes, _Int64Array]:
-    """The bytes of all values, and where each begins, with their end at the end."""
+    """Return the bytes of all values, and where each begins, with their end at the end."""
     if not len(raw):
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
     _, offset_buffer, buffer = raw.buffers()

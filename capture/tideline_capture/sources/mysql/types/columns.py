@@ -1,8 +1,8 @@
-"""A table as MySQL and MariaDB store it: what decoding a value needs to know of its column.
+"""A table as MySQL and MariaDB store it: the facts about a column that decoding needs.
 
 The log's TABLE_MAP and ``information_schema`` both lead here, and `make_schema` leads on to the
 contract's schema. Both ways must give the same schema for the same table: `source_type` therefore
-says only what both know (no display widths, no collations).
+uses only what both know (no display widths, no collations).
 """
 
 from __future__ import annotations
@@ -199,6 +199,6 @@ class MysqlTable:
 
 
 def _quoted(label: str) -> str:
-    """The label as ``information_schema`` can say it: in UTF-8 of three bytes, MariaDB's with ``?``
-    for any other character and for what is none."""
+    """Return the label as ``information_schema`` can express it: in UTF-8 of three bytes, MariaDB's
+    with ``?`` for any other character and for an invalid one."""
     return "'" + _UNSAYABLE.sub("?", label).replace("'", "''") + "'"

@@ -32,12 +32,12 @@ _LIMB = 0xFFFFFFFF
 
 
 def decimal_width(precision: int, scale: int) -> int:
-    """The bytes that a DECIMAL(precision, scale) takes."""
+    """Return how many bytes a DECIMAL(precision, scale) takes."""
     return sum(size for size, _ in _groups(precision, scale))
 
 
 def decimals(field: Fixed, precision: int, scale: int) -> Converted:
-    """Decimals as such; as the text the server prints when they are wider than a decimal can be."""
+    """Decode decimals; as the text the server prints when they are wider than a decimal can be."""
     if precision > DECIMAL_PRECISION_MAX:
         texts = decimal_texts(field.raw, precision, scale)
         return Converted(texts if field.nulls is None else with_nulls(texts, field.nulls), None)
@@ -52,14 +52,14 @@ def decimals(field: Fixed, precision: int, scale: int) -> Converted:
 
 
 def unsigned_decimals(raw: Bytes, nulls: Marks | None) -> pa.Array:
-    """BIGINT UNSIGNED (8 bytes, little endian) as decimal(20, 0)."""
+    """Decode BIGINT UNSIGNED (8 bytes, little endian) as decimal(20, 0)."""
     wide = np.zeros((len(raw), 2), np.uint64)
     wide[:, 0] = raw.view("<u8")[:, 0]
     return values_array(pa.decimal128(20, 0), wide, nulls)
 
 
 def decimal_texts(raw: Bytes, precision: int, scale: int) -> pa.StringArray:
-    """Values as the server prints them."""
+    """Print values as the server does."""
     magnitude, negative = _magnitude(raw)
     whole = max(precision - scale, 1)
     width = 1 + whole + (1 + scale if scale else 0)
@@ -90,14 +90,14 @@ def decimal_texts(raw: Bytes, precision: int, scale: int) -> pa.StringArray:
 
 
 def _groups(precision: int, scale: int) -> Iterator[tuple[int, int]]:
-    """Each group's bytes and digits."""
+    """Return each group's bytes and digits."""
     before, after = divmod(precision - scale, 9), divmod(scale, 9)
     digits = [before[1], *[9] * (before[0] + after[0]), after[1]]
     return ((_GROUP_BYTES[count], count) for count in digits if count)
 
 
 def _small(raw: Bytes, precision: int, scale: int) -> Int64Array:
-    """Values of up to 8 bytes, which never have more than 18 digits, times 10**scale."""
+    """Decode values of up to 8 bytes, which never have more than 18 digits, times 10**scale."""
     bits = 8 * raw.shape[1]
     stored = big_endian(raw)
     negative = stored >> (bits - 1) & 1 ^ 1
@@ -116,7 +116,8 @@ def _small(raw: Bytes, precision: int, scale: int) -> Int64Array:
 
 
 def _wide(raw: Bytes, precision: int, scale: int) -> npt.NDArray[np.uint64]:
-    """Values of up to 38 digits times 10**scale, as numbers of 128 bits in two's complement."""
+    """Decode values of up to 38 digits times 10**scale, as numbers of 128 bits in two's
+    complement."""
     digits, negative = _magnitude(raw)
     limbs = [np.zeros(len(raw), np.uint64) for _ in range(4)]
     for group, count in _group_values(digits, precision, scale):
@@ -134,7 +135,7 @@ def _wide(raw: Bytes, precision: int, scale: int) -> npt.NDArray[np.uint64]:
 
 
 def _magnitude(raw: Bytes) -> tuple[Bytes, Marks]:
-    """The bytes as those of a positive value have them, and which values are negative."""
+    """Return the bytes as those of a positive value have them, and which values are negative."""
     negative = raw[:, 0] < 0x80
     flipped: Bytes = np.where(negative[:, None], ~raw, raw)
     flipped[:, 0] ^= 0x80

@@ -1,4 +1,4 @@
-"""Where the values stand in row images whose beginnings are known.
+"""The places of the values in row images whose beginnings are known.
 
 Fixed-width values that follow each other stand at the same distance from one place per image (their
 anchor), so one gather fetches them together; behind a value of any length, and behind one that is
@@ -43,7 +43,7 @@ Field = Fixed | Variable
 def locate(
     data: Bytes, images: Places, shape: ImageShape, wanted: Sequence[int]
 ) -> dict[int, Field]:
-    """Where the values of the ``wanted`` columns stand, by column."""
+    """Return where the values of the ``wanted`` columns stand, by column."""
     locator = _Locator(data, images, shape)
     for column in range(max(wanted, default=-1) + 1):
         locator.pass_by(column, wanted=column in wanted)
@@ -86,7 +86,7 @@ class _Locator:
         self._anchor(begin + length, 0)
 
     def fields(self) -> dict[int, Field]:
-        """What was wanted; columns at one anchor are fetched together."""
+        """Return the wanted columns; those at one anchor are fetched together."""
         together: list[tuple[int, int, int, Marks | None]] = []
         for one in self._fixed:
             if together and not self._near(together[0], one):

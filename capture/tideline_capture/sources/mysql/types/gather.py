@@ -14,14 +14,14 @@ Marks = npt.NDArray[np.bool_]
 
 
 def window(data: Bytes, dtype: str) -> npt.NDArray[Any]:
-    """``data`` as overlapping items of ``dtype``, one at each byte: a gather of many bytes costs
-    little more than one of a single byte."""
+    """Return ``data`` as overlapping items of ``dtype``, one at each byte: a gather of many bytes
+    costs little more than one of a single byte."""
     kind = np.dtype(dtype)
     return np.ndarray(len(data) - kind.itemsize + 1, kind, data.data, strides=(1,))
 
 
 def take(data: Bytes, at: Places, distance: int, width: int) -> Bytes:
-    """The ``width`` bytes ``distance`` behind each place, a row each."""
+    """Return the ``width`` bytes ``distance`` behind each place, a row each."""
     if not width:
         return np.empty((len(at), 0), np.uint8)
     rows = window(data[distance:], f"V{width}")[at]
@@ -29,7 +29,8 @@ def take(data: Bytes, at: Places, distance: int, width: int) -> Bytes:
 
 
 def lengths(data: Bytes, at: Places, distance: int, length_bytes: int) -> npt.NDArray[Any]:
-    """The little-endian numbers of ``length_bytes`` bytes (1 to 4), ``distance`` behind ``at``."""
+    """Return the little-endian numbers of ``length_bytes`` bytes (1 to 4), ``distance`` behind
+    ``at``."""
     if length_bytes == 1:
         return data[distance:][at]
     if length_bytes == 2:

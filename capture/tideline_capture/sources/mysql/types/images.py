@@ -1,4 +1,4 @@
-"""Where row images begin.
+"""The beginnings of row images.
 
 A row image is a bitmap of NULLs (one bit per column, lowest first, to whole bytes), then the values
 that are not NULL: of a fixed width each, or behind their length. So an image's end is only known by
@@ -22,10 +22,11 @@ from tideline.contract.errors import CorruptData
 from tideline_capture.sources.mysql.types.gather import Bytes, Places, lengths, window
 
 PADDING = 512
-"""Bytes that must lie behind the last image: what is gathered in one go may reach beyond it."""
+"""Bytes that must lie behind the last image: one gather may reach beyond it."""
 
 LANES_MIN = 24
-"""From here on walking events side by side beats the loop (measured with 10 columns)."""
+"""The number of events from which walking side by side beats the loop (measured with 10
+columns)."""
 
 _PATTERNS_MAX = 4096
 _NULLS_IN_WORD = 64
@@ -33,8 +34,8 @@ _NULLS_IN_WORD = 64
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """How a column's values stand in an image: ``width`` bytes, or behind ``length_bytes`` bytes of
-    length when ``width`` is 0."""
+    """The layout of a column's values in an image: ``width`` bytes, or behind ``length_bytes``
+    bytes of length when ``width`` is 0."""
 
     width: int
     length_bytes: int = 0
@@ -42,7 +43,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class ImageShape:
-    """How a table's images look; all of its columns are in every image."""
+    """The layout of a table's images; all of its columns are in every image."""
 
     slots: tuple[Slot, ...]
 
@@ -54,8 +55,8 @@ class ImageShape:
 def image_starts(
     data: Bytes, starts: Places, ends: Places, shape: ImageShape
 ) -> tuple[Places, Places]:
-    """Where the images in ``data[starts:ends]`` of each event begin, in log order, and how many
-    each event has.
+    """Return where the images in ``data[starts:ends]`` of each event begin, in log order, and how
+    many each event has.
 
     ``PADDING`` bytes lie behind the last end. Raises CorruptData for an event without an image, or
     whose images do not end where it does.
@@ -71,7 +72,7 @@ def image_starts(
 def image_starts_loop(
     data: Bytes, starts: Places, ends: Places, shape: ImageShape
 ) -> tuple[Places, Places]:
-    """The same contract as `image_starts`, by a plain loop over the images."""
+    """Do as `image_starts`, by a plain loop over the images."""
     if (starts >= ends).any():
         raise CorruptData("a row event of the binlog holds no row")
     walk = _loop(data, shape)
@@ -124,7 +125,7 @@ def _side_by_side(
 
 
 class _Step:
-    """From one image to the next, in many events at once.
+    """The walk from one image to the next, in many events at once.
 
     ``at`` lags behind the true position by a distance that is the same in all events, so that a
     fixed width costs nothing.
@@ -162,8 +163,8 @@ class _Step:
 
 
 _Widths = tuple[int, int, int, Places]
-"""Of the fixed-width columns whose NULL bits are in one byte: the byte, their bits, their widths
-together, and what is left of these for each value of the byte."""
+"""For the fixed-width columns whose NULL bits are in one byte: the byte, their bits, their widths
+together, and the rest of these for each value of the byte."""
 
 
 _Segment = tuple[list[_Widths], int, int, int]
@@ -171,7 +172,8 @@ _Segment = tuple[list[_Widths], int, int, int]
 
 @functools.lru_cache(maxsize=1024)
 def _segments(shape: ImageShape) -> list[_Segment]:
-    """Fixed-width columns up to the next column behind a length; then that one (0 at the end)."""
+    """Yield fixed-width columns up to the next column behind a length; then that one (0 at the
+    end)."""
     segments: list[_Segment] = []
     run: dict[int, dict[int, int]] = {}
     for column, slot in enumerate(shape.slots):
@@ -192,7 +194,8 @@ def _widths(byte: int, widths: Mapping[int, int]) -> _Widths:
 
 
 def _used_bits(columns: int, words: int) -> npt.NDArray[np.uint64]:
-    """The server sets the bits behind the last column; they mean nothing."""
+    """Return the mask of the columns' bits: the server sets the bits behind the last column; they
+    mean nothing."""
     bits = ((1 << columns) - 1).to_bytes(8 * words, "little")
     return np.frombuffer(bits, "<u8")
 
@@ -201,7 +204,7 @@ def _used_bits(columns: int, words: int) -> npt.NDArray[np.uint64]:
 
 
 def _loop(data: Bytes, shape: ImageShape) -> Callable[[int, int], list[int]]:
-    """What finds the images between two places.
+    """Return a function that finds the images between two places.
 
     Images with the same NULLs have the same steps: a distance, then a length of some bytes.
     """

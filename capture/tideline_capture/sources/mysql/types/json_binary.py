@@ -51,7 +51,7 @@ _VAR_STRING = 253
 
 
 def json_text(raw: bytes) -> str:
-    """The document ``raw`` as text. Raises CorruptData for bytes that are no document.
+    """Print the document ``raw`` as text. Raises CorruptData for bytes that are no document.
 
     An empty one stands for ``null``: the server stores it where it had to make up a value.
     """
@@ -66,8 +66,8 @@ def json_text(raw: bytes) -> str:
 
 
 class _Text:
-    """The pieces of a document's text. CorruptData for more of them than its bytes can stand for:
-    then values lie in each other, and a few of them could come to any length."""
+    """The pieces of a document's text. Raises CorruptData for more pieces than its bytes can stand
+    for: then values overlap, and a few of them could reach any length."""
 
     def __init__(self, size: int) -> None:
         self.pieces: list[str] = []
@@ -81,8 +81,8 @@ class _Text:
 
 
 def double_text(value: float) -> str:
-    """A double as the server prints it: the fewest digits that are exact, an exponent when the
-    point is more than 15 places away, and always a sign of not being an integer."""
+    """Return a double as the server prints it: the fewest digits that are exact, an exponent when
+    the point is more than 15 places away, and always a sign that it is not an integer."""
     if value == 0:
         return "-0.0" if str(value).startswith("-") else "0.0"
     if not math.isfinite(value):
@@ -104,7 +104,7 @@ def double_text(value: float) -> str:
 
 
 def _print(raw: bytes, kind: int, at: int, parts: _Text, depth: int) -> None:
-    """The value of type ``kind`` whose bytes begin ``at``."""
+    """Print the value of type ``kind`` whose bytes begin ``at``."""
     if kind in _NUMBERS:
         parts.append(str(_NUMBERS[kind].unpack_from(raw, at)[0]))
     elif kind == _STRING:
@@ -155,7 +155,7 @@ def _print_array(raw: bytes, at: int, parts: _Text, depth: int, *, large: bool) 
 def _entries(
     raw: bytes, container: int, at: int, count: int, *, large: bool
 ) -> Iterator[tuple[int, int]]:
-    """The type of each value, and where its bytes are."""
+    """Yield the type of each value, and where its bytes are."""
     size = 4 if large else 2
     for entry in range(at, at + count * (size + 1), size + 1):
         kind = raw[entry]
@@ -171,7 +171,7 @@ def _unsigned(raw: bytes, at: int, size: int) -> int:
 
 
 def _counted(raw: bytes, at: int) -> bytes:
-    """Bytes behind their length, which has 7 bits per byte, the last one below 128."""
+    """Return bytes behind their length, which has 7 bits per byte, the last one below 128."""
     length = 0
     for place in range(_LENGTH_BYTES_MAX):
         byte = raw[at + place]
@@ -186,7 +186,7 @@ def _counted(raw: bytes, at: int) -> bytes:
 
 
 def _opaque(code: int, value: bytes) -> str:
-    """A value of one of the server's own types; of one that JSON has no form for, its bytes."""
+    """Return a value of one of the server's own types; its bytes where JSON has no form for it."""
     if code in _OPAQUE_TEXTS:
         return _OPAQUE_TEXTS[code](value)
     text = base64.b64encode(value).decode()
@@ -218,8 +218,8 @@ def _time(value: bytes) -> str:
 
 
 def _packed(value: bytes) -> int:
-    """Year * 13 + month (17 bits), day (5), hour (5; of a time 10), minute (6), second (6), µs (24)
-    as one number with a sign."""
+    """Return the packed number with its sign: year * 13 + month (17 bits), day (5), hour (5; of a
+    time 10), minute (6), second (6), µs (24)."""
     (number,) = _NUMBERS[9].unpack(value)
     return int(number)
 

@@ -1,9 +1,9 @@
 r"""Values of a column as literals in SQL, from two forms of text.
 
 *As users write them* (`literal`): numbers, dates, text as such, bytes as ``\x`` and hex. *As a dump
-remembers where it is* (`kept`, `kept_literal`): the very bytes of a text in its column's charset,
-and ENUM and SET by their number, for that is what their order goes by (``e > 'b'`` would compare
-texts, and skip rows). Nothing of either gets into a statement unchecked.
+remembers its place* (`kept`, `kept_literal`): the very bytes of a text in its column's charset, and
+ENUM and SET by their number, which defines their order (``e > 'b'`` would compare texts, and skip
+rows). Nothing of either gets into a statement unchecked.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class NotAValue(ValueError):
 
 
 def literal(text: str, column: MysqlColumn) -> str:
-    """``text``, as users write a value of ``column``, in SQL; raises NotAValue."""
+    """Return ``text``, as users write a value of ``column``, in SQL; raises NotAValue."""
     printed = _printed(text, column)
     if isinstance(printed, bytes):
         return f"X'{printed.hex()}'"
@@ -62,8 +62,8 @@ def literal(text: str, column: MysqlColumn) -> str:
 
 
 def typed(texts: Sequence[str], column: MysqlColumn) -> pa.Array:
-    """Texts as users write them as values of ``column``, NULL where its type cannot hold them;
-    raises NotAValue."""
+    """Return texts as users write them as values of ``column``, NULL where its type cannot hold
+    them; raises NotAValue."""
     printed = [_printed(text, column) for text in texts]
     if column.logical.kind is Kind.BINARY:
         return pa.array(printed, pa.binary())
@@ -76,19 +76,21 @@ def typed(texts: Sequence[str], column: MysqlColumn) -> pa.Array:
 
 
 def by_number(column: MysqlColumn) -> bool:
-    """Whether the order of the column's values is that of their numbers, not of their texts."""
+    """Return whether the order of the column's values is that of their numbers, not of their
+    texts."""
     return column.code in _LABELLED
 
 
 def kept(raw: bytes, column: MysqlColumn) -> str:
-    """A key's value from the text protocol (the number, if `by_number`), to be remembered."""
+    """Return a key's value from the text protocol (the number, if `by_number`), to be
+    remembered."""
     if column.code == Code.BIT:
         return str(int.from_bytes(raw, "big"))
     return rf"\x{raw.hex()}" if _is_stored(column) else raw.decode("ascii")
 
 
 def kept_literal(text: str, column: MysqlColumn) -> str:
-    """What `kept` gave, in SQL; raises NotAValue when it was another type's."""
+    """Return the SQL of a result of `kept`; raises NotAValue when it was another type's."""
     if column.code == Code.BIT or by_number(column):
         return _match(_INTEGER, text)
     if _is_stored(column):
@@ -98,8 +100,8 @@ def kept_literal(text: str, column: MysqlColumn) -> str:
 
 
 def ordered_literal(text: str, column: MysqlColumn) -> str:
-    """``text``, as users write a value of ``column``, as what the column's order goes by; raises
-    NotAValue."""
+    """Return ``text``, as users write a value of ``column``, in the form that defines the column's
+    order; raises NotAValue."""
     if not by_number(column):
         return literal(text, column)
     labels = list(column.labels)
@@ -112,7 +114,7 @@ def ordered_literal(text: str, column: MysqlColumn) -> str:
 
 
 def _is_stored(column: MysqlColumn) -> bool:
-    """Whether a value is the bytes that are stored, in the column's charset if it has one."""
+    """Return whether a value is the stored bytes, in the column's charset if it has one."""
     return column.code in _STORED and not column.native
 
 
@@ -123,7 +125,7 @@ def _match(form: re.Pattern[str], text: str) -> str:
 
 
 def _printed(text: str, column: MysqlColumn) -> str | bytes:
-    """``text`` as the server would print that value; bytes for columns of bytes."""
+    """Return ``text`` as the server would print that value; bytes for columns of bytes."""
     code, kind = column.code, column.logical.kind
     if kind is Kind.BINARY:
         return bytes.fromhex(_match(_HEX, text)[2:])
@@ -145,7 +147,7 @@ def _printed(text: str, column: MysqlColumn) -> str | bytes:
 
 
 def _double(value: float, *, single: bool) -> str:
-    """The double that is stored for ``value``."""
+    """Return the double that is stored for ``value``."""
     with np.errstate(over="ignore"):
         stored = float(np.float32(value)) if single else value
     if stored in (float("inf"), float("-inf")):
@@ -165,7 +167,8 @@ def _time(text: str, digits: int) -> str:
 
 
 def _moment(text: str, kind: Kind) -> str:
-    """A date, or a date and time; only a TIMESTAMP can be converted from another time zone."""
+    """Convert a date, or a date and time; only a TIMESTAMP can be converted from another time
+    zone."""
     found = _MOMENT.fullmatch(text)
     if found is None:
         raise NotAValue

@@ -20,12 +20,12 @@ _MAPPED_PREFIX = 0xFFFF
 
 
 def native_texts(native: str, stored: Bytes, nulls: Marks | None) -> pa.StringArray:
-    """The text of each row of ``stored``, which has all of a value's bytes."""
+    """Return the text of each row of ``stored``, which has all of a value's bytes."""
     return _TEXTS[native](stored, nulls)
 
 
 def inet6_text(stored: bytes) -> str:
-    """An INET6 as MariaDB prints it: the first longest run of zero words, even a single one, is
+    """Print an INET6 as MariaDB does: the first longest run of zero words, even a single one, is
     ``::``; the last two words are an IPv4 address when that run is all there is before them."""
     words = [int.from_bytes(stored[at : at + 2], "big") for at in range(0, 2 * _WORDS, 2)]
     begin, length = _longest_gap(words)
@@ -53,7 +53,7 @@ def _longest_gap(words: list[int]) -> tuple[int, int]:
 
 
 def _uuids(stored: Bytes, nulls: Marks | None) -> pa.StringArray:
-    """The log has the bytes in the order of the text, whatever the table's storage does."""
+    """Return the texts: the log has the bytes in their order, whatever the table's storage does."""
     digits = _HEX[stored].reshape(len(stored), -1)
     dash: Bytes = np.full((len(stored), 1), ord("-"), np.uint8)
     pieces: list[Bytes] = []

@@ -1,9 +1,9 @@
 """DATE, DATETIME, TIMESTAMP, TIME and YEAR as both servers store them.
 
-Dates and times are bit fields, packed so that they sort as numbers; what each month begins with and
-each time of day comes to is looked up in tables. What no calendar has (``0000-00-00``,
-``2004-00-10``, ``2004-04-31``, the year 0) is NULL and stands in the overflow as the server prints
-it. TIME, of which a day has too few hours, is text. (MySQL: sql-common/my_time.cc.)
+Dates and times are bit fields, packed so that they sort as numbers; the first day of each month and
+each time of day are looked up in tables. Dates that no calendar has (``0000-00-00``,
+``2004-00-10``, ``2004-04-31``, the year 0) are NULL and stand in the overflow as the server prints
+them. TIME, of which a day has too few hours, is text. (MySQL: sql-common/my_time.cc.)
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _TIME_OFFSET = 0x800000
 
 @dataclass(frozen=True, slots=True)
 class _Calendar:
-    """By year and month as a type packs them: the day before the month (days since 1970), and the
-    last day of it (0 where the calendar has no such month)."""
+    """The calendar by year and month as a type packs them: the day before the month (days since
+    1970), and the last day of it (0 where the calendar has no such month)."""
 
     before: Int64Array
     last_day: npt.NDArray[np.int64]
 
 
 def dates(field: Fixed) -> Converted:
-    """DATE: 3 bytes, little endian: year (15 bits), month (4), day (5)."""
+    """Decode DATE: 3 bytes, little endian: year (15 bits), month (4), day (5)."""
     stored = little_endian(field.raw)
     calendar, month, day = _calendar(16, 19), stored >> 5, stored & 31
     days = (calendar.before[month] + day).astype(np.int32)
@@ -58,8 +58,8 @@ def dates(field: Fixed) -> Converted:
 
 
 def datetimes(field: Fixed, fsp: int) -> Converted:
-    """DATETIME2: big endian: a set bit, year * 13 + month (17 bits), day (5), hour (5), minute (6),
-    second (6), fraction."""
+    """Decode DATETIME2: big endian: a set bit, year * 13 + month (17 bits), day (5), hour (5),
+    minute (6), second (6), fraction."""
     stored, below = big_endian(field.raw), 8 * _fraction_bytes(fsp)
     calendar, month = _calendar(_DATETIME_MONTHS, 17), stored >> (below + 22) & 0x3FFFF
     day = stored >> (below + 17) & 31
@@ -76,7 +76,8 @@ def datetimes(field: Fixed, fsp: int) -> Converted:
 
 
 def timestamps(field: Fixed, fsp: int) -> Converted:
-    """TIMESTAMP2: big endian: seconds since 1970 UTC (32 bits), fraction; 0 is no time at all."""
+    """Decode TIMESTAMP2: big endian: seconds since 1970 UTC (32 bits), fraction; 0 is no time at
+    all."""
     stored, below = big_endian(field.raw), 8 * _fraction_bytes(fsp)
     micros = (stored >> below) * _SECOND_US
     if below:
@@ -87,7 +88,7 @@ def timestamps(field: Fixed, fsp: int) -> Converted:
 
 
 def times(field: Fixed, fsp: int) -> Converted:
-    """TIME2: big endian and signed, offset by 2**23: hour (10 bits), minute (6), second (6),
+    """Decode TIME2: big endian and signed, offset by 2**23: hour (10 bits), minute (6), second (6),
     fraction. Sign, time and fraction are one number."""
     below = 8 * _fraction_bytes(fsp)
     stored = big_endian(field.raw) - (_TIME_OFFSET << below)
@@ -103,14 +104,14 @@ def times(field: Fixed, fsp: int) -> Converted:
 
 
 def years(field: Fixed) -> Converted:
-    """YEAR: years since 1900; 0 is the year 0."""
+    """Decode YEAR: years since 1900; 0 is the year 0."""
     stored = field.raw[:, 0].astype(np.int32)
     values = np.where(stored == 0, 0, stored + _YEAR_BASE).astype(np.int32)
     return Converted(values_array(pa.int32(), values, field.nulls), None)
 
 
 def time_width(base: int, fsp: int) -> int:
-    """The bytes of a type that takes ``base`` without a fraction."""
+    """Return how many bytes a type takes that takes ``base`` without a fraction."""
     return base + _fraction_bytes(fsp)
 
 
@@ -119,7 +120,7 @@ def _fraction_bytes(fsp: int) -> int:
 
 
 def _fraction_us(fsp: int) -> int:
-    """µs per unit of the stored fraction: two digits per byte."""
+    """Return the µs per unit of the stored fraction: two digits per byte."""
     return int(10 ** (6 - 2 * _fraction_bytes(fsp)))
 
 
@@ -131,7 +132,7 @@ def _checked(
     nulls: Marks | None,
     text: Callable[[int], str],
 ) -> Converted:
-    """Values; where ``bad`` (and not NULL) the text of what is stored instead."""
+    """Return values; where ``bad`` (and not NULL) the stored text instead."""
     if nulls is not None:
         bad = bad & ~nulls
     if not bad.any():
@@ -142,8 +143,8 @@ def _checked(
 
 @functools.lru_cache(maxsize=4)
 def _calendar(months: int, bits: int) -> _Calendar:
-    """For ``year * months + month`` in ``bits`` bits, and the bit above them set when
-    ``months`` is 13 (a DATETIME that is not negative)."""
+    """Return the table for ``year * months + month`` in ``bits`` bits, and the bit above them set
+    when ``months`` is 13 (a DATETIME that is not negative)."""
     size, base = 1 << bits, 0
     if months == _DATETIME_MONTHS:
         size, base = size * 2, size
@@ -160,7 +161,8 @@ def _calendar(months: int, bits: int) -> _Calendar:
 
 @functools.lru_cache(maxsize=1)
 def _clock() -> Int64Array:
-    """µs by hour, minute and second as a DATETIME packs them; `_NO_TIME` where no clock is so."""
+    """Return the µs by hour, minute and second as a DATETIME packs them; `_NO_TIME` for an invalid
+    time."""
     hour, minute, second = np.arange(32)[:, None, None], np.arange(64)[:, None], np.arange(64)
     micros = ((hour * 60 + minute) * 60 + second) * _SECOND_US
     return np.where((hour < 24) & (minute < 60) & (second < 60), micros, _NO_TIME).reshape(-1)
@@ -190,8 +192,8 @@ def _fraction_text(micros: int, fsp: int) -> str:
 def _time_texts(
     hours: Int64Array, clock: Int64Array, negative: Marks, micros: Int64Array | None, *, fsp: int
 ) -> pa.StringArray:
-    """``[-]HH:MM:SS[.fraction]``, put together from the texts of all hours, minutes with seconds,
-    and thousands."""
+    """Print ``[-]HH:MM:SS[.fraction]``, put together from the texts of all hours, minutes with
+    seconds, and thousands."""
     parts = [
         _HOURS.take(pa.array(hours + _HOURS_MAX * negative)),
         _CLOCKS.take(pa.array(clock)),

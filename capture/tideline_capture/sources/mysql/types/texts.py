@@ -1,9 +1,9 @@
 """Values of the text protocol, of one column at a time, as Arrow.
 
-What a dump reads is what the log's images hold: the same values, the same texts for what does not
-fit. So texts come in their column's own charset (``character_set_results = NULL``) and are decoded
-as the log's are, floating-point numbers come as exact doubles (see `chunk_query.selected`), and a
-date is one that a calendar has, or NULL with its text in the overflow.
+A dump reads the same content as the log's images: the same values, the same texts for values that
+do not fit. So texts come in their column's own charset (``character_set_results = NULL``) and are
+decoded as the log's are, floating-point numbers come as exact doubles (see `chunk_query.selected`),
+and a date is one that a calendar has, or NULL with its text in the overflow.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PADDING_ZEROS = r"^(-?)0+(\d)"
 
 
 def to_arrow(raw: pa.BinaryArray, column: MysqlColumn) -> Converted:
-    """``raw`` as values of ``column.logical``; what the server printed where one does not fit.
+    """Return ``raw`` as values of ``column.logical``; the server's text where one does not fit.
 
     Raises CorruptData for bytes that the server does not print for such a column.
     """
@@ -41,7 +41,7 @@ def to_arrow(raw: pa.BinaryArray, column: MysqlColumn) -> Converted:
     try:
         return convert(raw, column)
     except pa.ArrowInvalid:
-        # What Arrow says of it may quote the value.
+        # Arrow's message may quote the value.
         raise CorruptData(
             f"column {column.name!r} holds a text that is no {column.source_type}"
         ) from None
@@ -52,7 +52,7 @@ def _number(raw: pa.BinaryArray, column: MysqlColumn) -> Converted:
 
 
 def _float(raw: pa.BinaryArray, _: MysqlColumn) -> Converted:
-    """The text is that of the double that the stored number is."""
+    """Convert by way of a double: the text is that of the double that the stored number is."""
     return Converted(_ascii(raw).cast(pa.float64()).cast(pa.float32(), safe=False), None)
 
 
@@ -78,7 +78,7 @@ def _datetime(raw: pa.BinaryArray, _: MysqlColumn) -> Converted:
 
 
 def _timestamp(raw: pa.BinaryArray, _: MysqlColumn) -> Converted:
-    """In UTC, which is the session's time zone."""
+    """Parse times in UTC, which is the session's time zone."""
     local = _calendar(_ascii(raw), pa.timestamp("us"))
     return Converted(local.values.view(UTC_MICROSECONDS), local.overflow)
 
@@ -103,7 +103,7 @@ _FIRST_DAY = np.datetime64("0001-01-01").item()
 
 
 def _is_day(text: pa.StringArray) -> npt.NDArray[np.bool_]:
-    """Whether each text, ``YYYY-MM-DD…``, begins with a day of the calendar."""
+    """Return whether each text, ``YYYY-MM-DD…``, begins with a day of the calendar."""
     days = pc.utf8_slice_codeunits(pc.fill_null(text, "0000-00-00"), 0, _DATE_CHARACTERS)
     digits = _joined(days.cast(pa.binary()), _DATE_CHARACTERS).astype(np.int64) - ord("0")
     year = digits[:, :4] @ np.array([1000, 100, 10, 1])
@@ -119,7 +119,7 @@ _LAST_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31, 0])
 
 
 def _bit(raw: pa.BinaryArray, column: MysqlColumn) -> Converted:
-    """Big-endian bytes as ``0`` and ``1``, as many as the column is wide."""
+    """Return big-endian bytes as ``0`` and ``1``, as many as the column is wide."""
     width = (column.length + 7) // 8
     stored = _joined(pc.fill_null(raw, bytes(width)), width)
     bits = np.unpackbits(stored, axis=1)[:, 8 * width - column.length :]
@@ -128,7 +128,7 @@ def _bit(raw: pa.BinaryArray, column: MysqlColumn) -> Converted:
 
 
 def _labels(raw: pa.BinaryArray, column: MysqlColumn) -> Converted:
-    """Few different texts, each decoded once."""
+    """Decode labels: few different texts, each decoded once."""
     coded = raw.dictionary_encode()
     labels = [decode_label(one, column.charset) for one in coded.dictionary.to_pylist()]
     return Converted(pa.array(labels, pa.string()).take(coded.indices), None)
@@ -167,7 +167,7 @@ _CONVERSIONS: dict[int, Callable[[pa.BinaryArray, MysqlColumn], Converted]] = {
 
 
 def _ascii(raw: pa.BinaryArray) -> pa.StringArray:
-    """``raw`` as texts, unchecked: whoever parses them refuses what is not ASCII."""
+    """Return ``raw`` as texts, unchecked: their parsers refuse anything but ASCII."""
     return raw.view(pa.string())
 
 
@@ -176,7 +176,7 @@ def _checked_ascii(raw: pa.Array) -> pa.StringArray:
 
 
 def _joined(raw: pa.BinaryArray, width: int) -> npt.NDArray[np.uint8]:
-    """The bytes of values that all have ``width`` of them, a row each; none may be NULL."""
+    """Return the bytes of values that all have ``width`` of them, a row each; none may be NULL."""
     if pc.any(pc.not_equal(pc.binary_length(raw), width)).as_py():
         raise pa.ArrowInvalid("values of another width")
     _, offsets, data = raw.buffers()

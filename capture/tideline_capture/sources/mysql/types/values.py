@@ -1,7 +1,8 @@
 """A column's values as the row images hold them, turned into Arrow.
 
-Invariant: no value becomes NULL silently. What the column's type cannot hold is NULL in the values
-and stands in the overflow as the server prints it; bytes that no server writes raise CorruptData.
+Invariant: no value becomes NULL silently. A value that the column's type cannot hold is NULL in the
+values and stands in the overflow as the server prints it; bytes that no server writes raise
+CorruptData.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _ZLIB = 8
 
 
 def slot(column: MysqlColumn) -> Slot:
-    """How the column's values stand in a row image."""
+    """Return the layout of the column's values in a row image."""
     code = column.code
     if code in _INTEGER_BYTES:
         return Slot(_INTEGER_BYTES[code])
@@ -65,14 +66,14 @@ def slot(column: MysqlColumn) -> Slot:
 
 
 def fixed_values(field: Fixed, column: MysqlColumn) -> Converted:
-    """Values of a fixed width, as an array of the column's logical type."""
+    """Convert values of a fixed width to an array of the column's logical type."""
     if column.code in _INTEGER_BYTES:
         return Converted(_integers(field, column), None)
     return _FIXED[column.code](field, column)
 
 
 def variable_values(data: Bytes, field: Variable, column: MysqlColumn) -> Converted:
-    """Values behind a length, as an array of the column's logical type."""
+    """Convert values behind a length to an array of the column's logical type."""
     if column.code == Code.STRING and (column.native or column.charset == BYTES):
         stored = _padded(data, field, column)
         if column.native:
@@ -89,7 +90,7 @@ def variable_values(data: Bytes, field: Variable, column: MysqlColumn) -> Conver
 
 
 def _padded(data: Bytes, field: Variable, column: MysqlColumn) -> Bytes:
-    """All bytes of each value: the log leaves zeros at the end out."""
+    """Return all bytes of each value: the log leaves zeros at the end out."""
     length = column.length
     if (field.length > length).any():
         raise CorruptData(f"column {column.name} holds more bytes than it can")
@@ -101,7 +102,7 @@ def _padded(data: Bytes, field: Variable, column: MysqlColumn) -> Bytes:
 
 
 def _each(raw: pa.BinaryArray, kind: pa.DataType, convert: Callable[[bytes], Any]) -> pa.Array:
-    """Value by value, for what numpy cannot take apart."""
+    """Decode value by value, for types that numpy cannot take apart."""
     values = [None if value is None else convert(value) for value in raw.to_pylist()]
     converted = pa.array(values, kind)
     if isinstance(converted, pa.ChunkedArray):
@@ -110,11 +111,11 @@ def _each(raw: pa.BinaryArray, kind: pa.DataType, convert: Callable[[bytes], Any
 
 
 def _inflated(name: str, stored: bytes) -> bytes:
-    """A value of one of MariaDB's COMPRESSED columns.
+    """Decode a value of one of MariaDB's COMPRESSED columns.
 
     The first byte is 0 before a plain value; else its upper half is 8 (zlib), its lower three bits
-    say how many bytes the value's length has, which follow, and the bit between them that zlib's
-    own header is left out. (MariaDB: sql/field_comp.cc.)
+    give the number of bytes of the value's length, which follow, and the bit between them that
+    zlib's own header is left out. (MariaDB: sql/field_comp.cc.)
     """
     if not stored:
         return stored
@@ -154,13 +155,14 @@ def _floats(field: Fixed, column: MysqlColumn) -> Converted:
 
 
 def _bits(field: Fixed, column: MysqlColumn) -> Converted:
-    """All bits as 0 and 1, the highest first."""
+    """Print all bits as 0 and 1, the highest first."""
     digits = np.unpackbits(field.raw, axis=1)[:, -column.length :] + np.uint8(ord("0"))
     return Converted(fixed_texts(digits, field.nulls), None)
 
 
 def _enums(field: Fixed, column: MysqlColumn) -> Converted:
-    """The label; the index 0 is the empty text, which stands for a value that was not allowed."""
+    """Return the labels; the index 0 is the empty text, which stands for a value that was not
+    allowed."""
     index = little_endian(field.raw) if field.raw.shape[1] > 1 else field.raw[:, 0]
     if field.nulls is not None:
         index = np.where(field.nulls, 0, index)
@@ -171,7 +173,7 @@ def _enums(field: Fixed, column: MysqlColumn) -> Converted:
 
 
 def _sets(field: Fixed, column: MysqlColumn) -> Converted:
-    """The labels in the order of their declaration."""
+    """Return the labels in the order of their declaration."""
     known = (1 << len(column.labels)) - 1
 
     def text(stored: int) -> str:

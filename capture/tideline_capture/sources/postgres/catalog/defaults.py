@@ -1,8 +1,9 @@
-"""What rows that existed hold in a column that was added with a default.
+"""The values that existing rows hold in a column that was added with a default.
 
-PostgreSQL does not write such a value into the rows: it keeps it, for as long as they are not
-rewritten, beside the column (``attmissingval``). It is read by the decoder of the column's values,
-and is not known here if it is not exactly what the warehouse would hold in each row.
+PostgreSQL does not write such a value into the rows: it keeps it next to the column
+(``attmissingval``), for as long as the rows are not rewritten. The decoder of the column's values
+reads it. It counts as unknown here if it is not exactly the value that the warehouse would hold in
+each row.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ CASE WHEN a.atthasmissing THEN
   (SELECT m.one[1] FROM (SELECT a.attmissingval::text::text[] AS one) m
    WHERE pg_catalog.array_ndims(m.one) = 1 AND pg_catalog.cardinality(m.one) = 1) END
 """
-"""The text of the value: the array that it is kept in has nothing else. Of a value that is an array
-itself, or of a type whose arrays are written in another way, there is none."""
+"""The text of the value, the only one in the array that keeps it. There is none for a value that is
+an array itself, or of a type whose arrays are written in another way."""
 
 
 def known_defaults(
     filled: Iterable[tuple[str, str | None]], types: Mapping[str, LogicalType]
 ) -> dict[str, str]:
-    """By column, the value that all of ``filled`` agree on, as `ColumnStep.default` writes it.
+    """Return, by column, the value that all of ``filled`` agree on, as `ColumnStep.default` writes
+    it.
 
     ``filled`` are columns of the table, or of each of its partitions, with the texts of values.
     """
@@ -47,7 +49,7 @@ def known_defaults(
 
 
 def _canonical(text: str, logical: LogicalType) -> str | None:
-    """None for what the column's type cannot hold."""
+    """Return the canonical text; None for a value that the column's type cannot hold."""
     value = to_arrow(pa.array([text], pa.string()), logical).values[0].as_py()
     return None if value is None else _written(value, logical.kind)
 

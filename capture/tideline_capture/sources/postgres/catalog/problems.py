@@ -1,4 +1,5 @@
-"""Why a table cannot be captured, or not by the key that the settings name, and what helps."""
+"""Reasons why a table, or the key that the settings name, cannot be captured, each with a
+remedy."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from tideline_capture.sources.postgres.names import qualified, quoted
 class TableParts:
     """Raw rows of one table: pg_class, columns, key attribute numbers, partition leaves, and the
     columns that these have filled.
-    ``refusal``: why the key that the settings name is none, with what helps."""
+
+    ``refusal``: the reason why the key that the settings name is not one, with a remedy.
+    """
 
     row: Sequence[Any]
     columns: Sequence[Sequence[Any]]
@@ -31,8 +34,8 @@ def with_named_key(
     unique: Sequence[Sequence[Any]],
     firm: Sequence[Sequence[Any]],
 ) -> TableParts:
-    """``parts`` with the key that the settings name, or why it is none: uniqueness that nobody
-    enforces is no key, and neither is what old rows are not logged by."""
+    """Return ``parts`` with the key that the settings name, or with the reason why it is not one:
+    the server must enforce its uniqueness, and old rows must be logged by it."""
     table = TableId(parts.row[1], parts.row[2])
     alter = f"ALTER TABLE {qualified(table)}"
     numbers = {row[1]: row[0] for row in parts.columns}
@@ -75,7 +78,7 @@ def with_named_key(
 def problem_of(
     table: TableId, key: tuple[str, ...], parts: TableParts, choice: KeyChoice
 ) -> tuple[str | None, str | None]:
-    """Why the table cannot be captured, and what would change that."""
+    """Return why the table cannot be captured, and what would change that."""
     name = qualified(table)
     persistence, identity, narrowed = parts.row[4], parts.row[5], parts.row[9]
     reserved = [row[1] for row in parts.columns if is_reserved(row[1])]
@@ -104,7 +107,7 @@ def problem_of(
 def _keyless_problem(
     table: TableId, parts: TableParts, choice: KeyChoice
 ) -> tuple[str | None, str | None]:
-    """Of a table without a key, or whose key has a column that the log lacks."""
+    """Return the problem of a table without a key, or whose key has a column that the log lacks."""
     name = qualified(table)
     if not choice.keyless or parts.key:
         return "it has no key: no primary key and no replica identity index", (
@@ -120,6 +123,6 @@ def _keyless_problem(
 
 
 def _logged_by_key(parts: TableParts, leaf: Sequence[Any]) -> bool:
-    """Whether old rows of the partition are logged with the key of the whole table: otherwise its
-    deletes name no row, or the server refuses them because the root is published."""
+    """Return whether old rows of the partition are logged with the key of the whole table.
+    Otherwise its deletes name no row, or the server refuses them because the root is published."""
     return leaf[2] == "f" or parts.row[7] in (leaf[4] or ())

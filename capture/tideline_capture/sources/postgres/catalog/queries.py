@@ -47,9 +47,9 @@ UNION ALL SELECT s.oid::text || '.' || b.xmin::text, false
 FROM pg_catalog.pg_publication_namespace s JOIN pg_catalog.pg_publication b ON b.oid = s.pnpubid
 WHERE b.pubname = %(publication)s AND s.pnnspid = c.relnamespace
 """
-"""Of PostgreSQL 15 and newer: whole schemas, row filters and column lists."""
+"""The columns of PostgreSQL 15 and newer: whole schemas, row filters and column lists."""
 
-# 1259 is pg_class, among the catalogs that things are described in.
+# 1259 is pg_class, one of the catalogs that objects are described in.
 COLUMNS = f"""
 SELECT a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.atthasmissing, a.attcollation,
        pg_catalog.format_type(a.atttypid, a.atttypmod), pg_catalog.format_type(a.atttypid, -1),
@@ -115,7 +115,8 @@ ORDER BY enumtypid, oid
 
 
 def tables_query(version: int) -> str:
-    """The tables ``oids``, and what ``publication`` has of them, of a server of that version."""
+    """Return the query for the tables ``oids``, and their state in ``publication``, of a server of
+    that version."""
     filters = version >= 150000
     membership = _MEMBERSHIP.format(narrowed=_NARROWED if filters else "false")
     return _TABLES.format(membership=membership + (_SCHEMA_MEMBERSHIP if filters else ""))

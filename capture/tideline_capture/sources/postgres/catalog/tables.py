@@ -1,9 +1,8 @@
-"""What PostgreSQL's catalog says of the tables that are captured.
+"""The description of captured tables in PostgreSQL's catalog.
 
-The log has no DDL, so the catalog is read again and again and compared
-(`tideline_capture.core.drift`). One reader serves the rounds over all tables and the look inside a
-chunk's own transaction. All names are qualified: the session's ``search_path`` is pinned to
-``pg_catalog``.
+The log has no DDL, so the catalog is read repeatedly and compared (`tideline_capture.core.drift`).
+One reader serves the rounds over all tables and the look inside a chunk's own transaction. All
+names are qualified: the session's ``search_path`` is pinned to ``pg_catalog``.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class PostgresCatalogTable:
 
 
 def list_tables(cursor: Any, include: Sequence[str], exclude: Sequence[str]) -> dict[int, TableId]:
-    """The ordinary tables and partition roots that the patterns name, by oid."""
+    """Return the ordinary tables and partition roots that the patterns name, by oid."""
     cursor.execute(LIST)
     tables = {row[0]: TableId(row[1], row[2]) for row in cursor.fetchall()}
     return {oid: table for oid, table in tables.items() if matches(table, include, exclude)}
@@ -75,9 +74,10 @@ def read_tables(
     types: TypeNames,
     choices: Choices = no_choice,
 ) -> list[PostgresCatalogTable]:
-    """The facts of the tables ``oids``, in the order of their names; missing ones are left out.
+    """Return the facts of the tables ``oids``, in the order of their names; missing ones are left
+    out.
 
-    ``choices`` says of which tables the rows are told apart by other columns than the declared key,
+    ``choices`` gives the tables whose rows are identified by other columns than the declared key,
     or by none.
     """
     given = {"oids": list(oids), "publication": publication}
@@ -163,17 +163,17 @@ def _table(
 
 
 def _not_before(transaction: int, other: int) -> bool:
-    """Whether a transaction got its id with or after another one. Ids go round; the first three
-    belong to nobody."""
+    """Return whether a transaction got its id with or after another one. Ids wrap around; the first
+    three are reserved."""
     return transaction > 2 and (transaction - other) % (1 << 32) < 1 << 31
 
 
 def make_schema(
     table: TableId, names: Sequence[str], types: Sequence[PgType], key: tuple[str, ...]
 ) -> TableSchema:
-    """The contract's schema of a table with these columns.
+    """Return the contract's schema of a table with these columns.
 
-    Only key columns are said not to be NULL: the log does not tell of others.
+    Only key columns are declared not NULL: the log has no such information on others.
     """
     columns = tuple(
         Column(name, str(logical_type(pg)), pg.name, nullable=name not in key)
@@ -183,9 +183,12 @@ def make_schema(
 
 
 def _members(cursor: Any, parts: TableParts, types: TypeNames, resolved: Sequence[PgType]) -> str:
-    """A digest of the partitions, of row types' attributes and of which columns are generated (one
-    that is so no longer comes with values), ``+``, and one per enum label (new labels change no
-    row)."""
+    """Return a digest of the table's other parts.
+
+    It covers the partitions, the attributes of row types and the list of generated columns (one
+    that is generated no longer comes with values); then ``+``, and one digest per enum label (new
+    labels change no row).
+    """
     rows = types.rows(resolved)
     generated = [parts.row[12]] if parts.row[12] else []
     partitions = _digest([[leaf[:2] for leaf in parts.leaves], *rows, *generated])

@@ -1,4 +1,4 @@
-"""The catalog's types: what domains, arrays, ranges and row types are made of."""
+"""The catalog's types: the components of domains, arrays, ranges and row types."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class TypeNames:
                 oid: _Type(kind, base, typmod, tuple(parts), attributes)
                 for oid, kind, base, typmod, parts, attributes in cursor.fetchall()
             }
-            # A type that was dropped since its rows were logged: its text is all there is.
+            # A type that was dropped since its rows were logged: only its text is available.
             self._known |= dict.fromkeys(wanted, _Type("b", 0, -1)) | found
 
     def resolve(self, oid: int, typmod: int, name: str) -> PgType:
-        """The type ``oid`` with ``typmod``; `load` must have seen it."""
+        """Return the type ``oid`` with ``typmod``; `load` must have seen it."""
         base, base_typmod = oid, typmod
         while self._known[base].kind == "d":
             domain = self._known[base]
@@ -66,12 +66,12 @@ class TypeNames:
         return PgType(oid, typmod, name, base, base_typmod)
 
     def enums(self, types: Iterable[PgType]) -> set[int]:
-        """The enums whose labels can be in values of ``types``."""
+        """Return the enums whose labels can be in values of ``types``."""
         reachable = self._reachable(pg.base_oid for pg in types)
         return {oid for oid in reachable if self._known[oid].kind == "e"}
 
     def rows(self, types: Iterable[PgType]) -> list[str]:
-        """The attributes of the row types that can be in values of ``types``."""
+        """Return the attributes of the row types that can be in values of ``types``."""
         reachable = self._reachable(pg.base_oid for pg in types)
         return [
             f"{oid}({self._known[oid].attributes})"
@@ -80,7 +80,7 @@ class TypeNames:
         ]
 
     def _reachable(self, oids: Iterable[int]) -> set[int]:
-        """``oids`` and what they are made of, as far as that is known."""
+        """Return ``oids`` and the types they are made of, as far as known."""
         found, todo = set[int](), set(oids)
         while todo:
             oid = todo.pop()

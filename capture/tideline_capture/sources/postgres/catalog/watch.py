@@ -1,4 +1,4 @@
-"""Rounds over the catalog, each between two of our marks, and snapshots in between."""
+"""Rounds over the catalog, each between two of our watermarks, and snapshots in between."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class PostgresWatch(CatalogRounds):
             raise query_failed(error) from None
 
     def load(self, position: SourcePosition, source_time_us: int | None) -> SourceLoad:
-        """See `SourceWatch.load`. The slot says what is needed of the log."""
+        """See `SourceWatch.load`. The slot gives the part of the log that is needed."""
         try:
             with self._connection.cursor() as cursor:
                 return read_load(cursor, self._slot)
@@ -81,11 +81,11 @@ class PostgresWatch(CatalogRounds):
         self._connection.close()
 
     def _look(self, cursor: Any) -> list[TableFacts]:
-        """All tables that the patterns name, those that can be captured in the publication, and the
-        others not.
+        """Look at all tables that the patterns name. Those that can be captured are put into the
+        publication, the others taken out.
 
-        After a table was added all are read once more, so that what is reported of it is not older
-        than its membership. Raises like `has_publication`.
+        After a table was added all are read once more, so that the report is not older than its
+        membership. Raises like `has_publication`.
         """
         if not has_publication(cursor, self._publication):
             raise Unavailable(f"publication {self._publication!r} was dropped: it is made again")
@@ -97,7 +97,7 @@ class PostgresWatch(CatalogRounds):
         return [changed.get(facts.table, facts) for facts in found]
 
     def _read(self, cursor: Any) -> list[TableFacts]:
-        """All of it as of one moment: else an ALTER in between looks like two, of which the second
+        """Read everything as of one moment: else an ALTER in between looks like two, and the second
         has the table dumped once more."""
         cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:

@@ -1,4 +1,4 @@
-"""What preflight looks at on a PostgreSQL server: plain facts, read over one SQL connection.
+"""The facts that preflight reads on a PostgreSQL server, over one SQL connection.
 
 Reading and judging are apart: `tideline_capture.sources.postgres.checks.preflight` judges these
 values and can be tested without a server. Every query works for a role that has nothing but LOGIN.
@@ -46,8 +46,8 @@ class PostgresServerFacts:
 
 @dataclass(frozen=True, slots=True)
 class CatalogJudgement:
-    """What the catalog's own look says of a table whose key the settings choose: why it cannot be
-    captured, and what helps; None when it can."""
+    """The catalog's judgement on a table whose key the settings choose: the reason why it cannot be
+    captured, and a remedy; None when it can."""
 
     reason: tuple[str, str | None] | None
 
@@ -56,12 +56,11 @@ class CatalogJudgement:
 class RelationFacts:
     """One relation that the patterns match. ``relkind`` and the like are pg_class's letters.
 
-    ``key`` are the columns of the replica identity's index, or of
-    the primary key when the identity is ``d`` or ``f``. ``leaf_identities`` are those of a
-    partitioned table's leaves, ``other`` for one that is not by the key of the whole table.
-    ``owned``: the role owns it (or is a member of its owner).
-    ``rows_hidden``: row-level security applies to the role. ``unique_index`` could serve as
-    replica identity. ``judged``: of a table whose key the settings choose.
+    ``key`` are the columns of the replica identity's index, or of the primary key when the identity
+    is ``d`` or ``f``. ``leaf_identities`` are those of a partitioned table's leaves, ``other`` for
+    one that is not by the key of the whole table. ``owned``: the role owns it (or is a member of
+    its owner). ``rows_hidden``: row-level security applies to the role. ``unique_index`` could
+    serve as replica identity. ``judged``: of a table whose key the settings choose.
     """
 
     table: TableId
@@ -121,7 +120,7 @@ def read_server(connection: Any) -> PostgresServerFacts:
 
 
 def read_relations(connection: Any) -> list[RelationFacts]:
-    """Every table of the database, partitioned and foreign ones too, by schema and name."""
+    """Return every table of the database, partitioned and foreign ones too, by schema and name."""
     return [
         RelationFacts(TableId(schema, name), *plain, *map(tuple, lists))
         for schema, name, *plain, lists in _split(_rows(connection, _RELATIONS))
@@ -145,7 +144,7 @@ def read_slot(connection: Any, name: str) -> SlotFacts | None:
 
 
 def _split(rows: list[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """Rows of `_RELATIONS` with their trailing arrays as one item."""
+    """Yield rows of `_RELATIONS` with their trailing arrays as one item."""
     for row in rows:
         yield (*row[:-4], row[-4:])
 

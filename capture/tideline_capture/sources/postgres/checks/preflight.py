@@ -1,8 +1,8 @@
-"""Checks of a PostgreSQL source before capture runs: findings, each with what fixes it.
+"""Checks of a PostgreSQL source before capture runs: findings, each with its fix.
 
 Nothing is changed at the source. The rules come from facts that cost others their data: a
-publication must exist before the slot does, publish all four operations and be complete; an
-update of a published table without replica identity fails in the *application*.
+publication must exist before the slot does, publish all four operations and be complete; an update
+of a published table without replica identity fails in the *application*.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ def run_preflight(
     chain_lsn: Callable[[], int | None] = lambda: None,
     choices: Choices = no_choice,
 ) -> list[Finding]:
-    """All findings about the server behind ``connection`` (psycopg2, autocommit).
+    """Return all findings about the server behind ``connection`` (psycopg2, autocommit).
 
     ``tables`` and ``exclude`` are the settings' patterns; ``chain_lsn`` reads up to which position
-    the chain holds the log, 0 before it holds any, None where that cannot be known. It is asked
-    after the slot: a worker that runs confirms what is in the chain, never more. Raises
-    Misconfigured for a pattern that is none, and what psycopg2 raises when the connection breaks.
-    ``choices``: what the settings say of tables' keys.
+    the chain holds the log, 0 before it holds any, None where that cannot be known. It is read
+    after the slot: a worker that runs confirms only what is in the chain. Raises Misconfigured for
+    an invalid pattern, and psycopg2's error when the connection breaks. ``choices``: the key
+    configuration of tables.
     """
     server = read_server(connection)
     every = read_relations(connection)
@@ -91,7 +91,7 @@ def run_preflight(
 def _judged(
     connection: Any, chosen: Sequence[RelationFacts], publication: str, choices: Choices
 ) -> list[RelationFacts]:
-    """With the word of the catalog on tables whose key the settings choose."""
+    """Add the catalog's judgement on tables whose key the settings choose."""
     wanted = {one.table for one in chosen if choices(one.table) != no_choice(one.table)}
     if not wanted:
         return list(chosen)
@@ -112,7 +112,7 @@ def _judged(
 
 
 def check_server(server: PostgresServerFacts, names: PreflightNames) -> Iterator[Finding]:
-    """Version, standby, wal_level, encoding, the role's right to replicate, encryption."""
+    """Check version, standby, wal_level, encoding, the role's right to replicate, encryption."""
     if server.version_num < VERSION_NUM_MIN:
         yield error("version", f"PostgreSQL {server.version} is too old", "upgrade to 14 or newer")
     else:
@@ -157,7 +157,8 @@ def _check_replication(server: PostgresServerFacts, names: PreflightNames) -> Fi
 
 
 def check_capacity(server: PostgresServerFacts, slot: SlotFacts | None) -> Iterator[Finding]:
-    """A free slot and a free sender, what the slot may keep, what slot creation would wait for."""
+    """Check for a free slot and a free sender, the slot's retention limit, and what slot creation
+    would wait for."""
     free = server.slots_max - server.slots_used
     if slot is None and free < 1:
         text = f"all {server.slots_max} replication slots are in use"
@@ -196,7 +197,8 @@ def check_publication(
     server: PostgresServerFacts,
     names: PreflightNames,
 ) -> Iterator[Finding]:
-    """It exists or can be made, publishes all operations through the root, and all our tables."""
+    """Check that the publication exists or can be made, and publishes all operations through the
+    root, and all our tables."""
     captured = [one for one in chosen if parked_reason(one) is None]
     create = create_statement(names.publication, captured)
     name = names.publication
@@ -251,7 +253,7 @@ def _check_members(
         listed = ", ".join(one.sql for one in absent)
         text = f"the publication {name} lacks {_few([one.sql for one in absent])}"
         fix = f"ALTER PUBLICATION {name} ADD TABLE {listed};"
-        # The worker leaves such tables out, by name, and goes on with the others.
+        # The worker leaves such tables out, by name, and continues with the others.
         level = error if len(absent) == len(captured) else warning
         yield level("publication_tables", text, fix)
     for one in narrowed:
@@ -281,7 +283,8 @@ def check_slot(
     *,
     chain_lsn: int | None,
 ) -> Iterator[Finding]:
-    """It is ours, usable, not lost, where the chain is, and younger than the publication.
+    """Check that the slot is ours, usable, not lost, where the chain is, and younger than the
+    publication.
 
     ``chain_lsn`` is 0 for a chain that is empty, None when that is not known.
     """
@@ -323,7 +326,8 @@ def check_slot(
 
 
 def create_statement(publication: str, tables: Sequence[RelationFacts]) -> str:
-    """The statement that makes the publication, tables listed one by one; names are quoted."""
+    """Return the statement that makes the publication, tables listed one by one; names are
+    quoted."""
     listed = ", ".join(one.sql for one in tables)
     only = f" FOR TABLE {listed}" if listed else ""
     return (
@@ -339,6 +343,6 @@ def _kept(slot: SlotFacts) -> str:
 
 
 def _few(names: Sequence[str]) -> str:
-    """The first names of a list that may be long."""
+    """Return the first names of a list that may be long."""
     shown = ", ".join(names[:5])
     return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"

@@ -1,7 +1,7 @@
-"""Preflight's checks of the tables: what can be captured, what is left out, and why.
+"""Preflight's checks of the tables: those that can be captured, and those left out and why.
 
-A table that cannot be captured is *parked*: named, left out of the publication, and the others
-run. So that is a warning; an error is what would make capture wrong or stop it.
+A table that cannot be captured is *parked*: named, left out of the publication, and the others run.
+So that is a warning; an error is anything that would make capture wrong or stop it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from tideline_capture.sources.postgres.checks.facts import RelationFacts
 from tideline_capture.sources.postgres.names import quoted
 
 SPARKS_OWN = "_metadata"
-"""Spark's name for what it knows of a file: Delta cannot merge into a table with such a column."""
+"""Spark's name for file metadata: Delta cannot merge into a table with such a column."""
 _LISTED_MAX = 20
 
 
 def check_tables(
     chosen: Sequence[RelationFacts], every: Sequence[RelationFacts], *, role: str
 ) -> Iterator[Finding]:
-    """Findings about the ``chosen`` tables; ``every`` relation is for the hint when there are none.
+    """Yield findings about the ``chosen`` tables; ``every`` relation is for the hint when there are
+    none.
 
     ``role`` is the capture role as an SQL identifier.
     """
@@ -45,7 +46,8 @@ def check_tables(
 
 
 def parked_reason(one: RelationFacts) -> tuple[str, str | None] | None:
-    """Why a table cannot be captured, and the statement that changes it; None when it can."""
+    """Return why a table cannot be captured, and the statement that changes it; None when it
+    can."""
     alter = f"ALTER TABLE {one.sql}"
     if one.kind == "f":
         return "it is a foreign table, which the server's log does not hold", None
@@ -59,7 +61,8 @@ def parked_reason(one: RelationFacts) -> tuple[str, str | None] | None:
 
 
 def check_images(chosen: Sequence[RelationFacts], choices: Choices) -> Iterator[Finding]:
-    """Tables of which the settings want the whole row before a change, and the log lacks it."""
+    """Check tables of which the settings want the whole row before a change, and the log lacks
+    it."""
     for one in chosen:
         logged = one.identity == "f" and set(one.leaf_identities) <= {"f"}
         if choices(one.table).image and not logged and parked_reason(one) is None:
@@ -135,7 +138,7 @@ def _check_columns(one: RelationFacts) -> Iterator[Finding]:
 
 
 def _check_names(captured: Sequence[RelationFacts]) -> Iterator[Finding]:
-    """Tables whose warehouse addresses are one on a store that does not tell cases apart."""
+    """Check tables whose warehouse addresses are the same on a store that ignores case."""
     for names in _collisions([str(one.table) for one in captured]):
         text = f"tables differ by case only, and may be one in the warehouse: {', '.join(names)}"
         yield warning("table_case", text, "rename one, or add it to source.exclude")

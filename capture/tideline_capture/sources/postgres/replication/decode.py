@@ -43,7 +43,7 @@ def decode_rows(
     ts: Numbers,
     image: bool = False,
 ) -> Decoded:
-    """The rows of ``payloads``: I, U and D messages of one relation, in log order.
+    """Return the rows of ``payloads``: I, U and D messages of one relation, in log order.
 
     The relation's columns are ``schema.columns``, in that order. ``seq``, ``tx`` and ``ts`` (commit
     time, µs since 1970 UTC) have one number per payload. A delete carries its key columns only.
@@ -67,7 +67,7 @@ def decode_rows_loop(
     ts: Numbers,
     image: bool = False,
 ) -> Decoded:
-    """The same contract as `decode_rows`, by a plain loop over the values."""
+    """Do as `decode_rows`, by a plain loop over the values."""
     places = _key_places(schema)
     texts = split_tuples_plainly(payloads, len(schema.columns), places, image=image or not places)
     return _assemble(texts, schema, seq=seq, tx=tx, ts=ts)

@@ -48,7 +48,7 @@ class CommitMessage:
 
 @dataclass(frozen=True, slots=True)
 class RelationColumn:
-    """``key`` says whether the column belongs to the replica identity (all do, when full)."""
+    """A column of a relation. ``key``: it belongs to the replica identity (all do, when full)."""
 
     name: str
     key: bool
@@ -81,7 +81,7 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class TruncateMessage:
-    """All these relations were emptied, in one statement."""
+    """A statement that emptied all these relations."""
 
     relation_oids: tuple[int, ...]
     cascade: bool
@@ -90,7 +90,7 @@ class TruncateMessage:
 
 @dataclass(frozen=True, slots=True)
 class LogicalMessage:
-    """What ``pg_logical_emit_message`` wrote."""
+    """The content of a ``pg_logical_emit_message``."""
 
     transactional: bool
     lsn: int
@@ -112,7 +112,7 @@ RareMessage = (
 
 
 def parse_message(payload: bytes) -> RareMessage:
-    """The message in ``payload``.
+    """Parse the message in ``payload``.
 
     Raises CorruptData for a kind that protocol version 1 does not have, for a row message (those
     belong to `decode.decode_rows`), and for one that ends too early.
@@ -186,7 +186,7 @@ def _origin(payload: bytes) -> OriginMessage:
 
 
 def _text(payload: bytes, at: int, *, errors: str = "strict") -> tuple[str, int]:
-    """The zero-terminated text at ``at``, and where the next field begins."""
+    """Return the zero-terminated text at ``at``, and where the next field begins."""
     end = payload.index(b"\0", at)
     return payload[at:end].decode(errors=errors), end + 1
 

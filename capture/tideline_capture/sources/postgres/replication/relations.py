@@ -25,8 +25,9 @@ from tideline_capture.sources.postgres.watermarks import take_snapshot
 
 _FULL = "f"
 _PATIENCE_S = 2.0
-"""Until a snapshot shows a transaction that the log has: as long as a busy server takes to end it.
-One that waits for a synchronous standby may take for ever: then the catalog is not believed."""
+"""The wait until a snapshot shows a transaction that the log has: as long as a busy server takes
+to end it. One that waits for a synchronous standby may take for ever: then the catalog is not
+trusted."""
 _PAUSE_S = 0.002
 _NAMES = """
 SELECT pg_catalog.format_type(t.oid, t.typmod)
@@ -54,7 +55,7 @@ class Relations:
         self._given_up: int | None = None
 
     def schema(self, oid: int) -> TableSchema:
-        """The schema that rows of relation ``oid`` have now."""
+        """Return the schema that rows of relation ``oid`` have now."""
         try:
             return self._schemas[oid]
         except KeyError:
@@ -62,7 +63,7 @@ class Relations:
 
     def announce(self, relation: Relation, xid: int) -> SchemaSeen:
         """Take in a Relation message of transaction ``xid``. If the columns are not those of the
-        last one, what the catalog says of the table comes with it."""
+        last one, return the catalog's description of the table with it."""
         seen = self._sees(xid)
         table = TableId(relation.schema, relation.name)
         oids = [column.type_oid for column in relation.columns]
@@ -86,8 +87,9 @@ class Relations:
         self._cursor.connection.close()
 
     def _sees(self, xid: int) -> bool:
-        """Whether the catalog shows what transaction ``xid`` saw: it may have changed the table
-        itself, and is in the log a moment before anybody sees what it did. Waited for once."""
+        """Return whether the catalog shows the same as transaction ``xid``, after one wait: that
+        may have changed the table itself, and is in the log a moment before its changes are
+        visible."""
         wanted = np.array([xid], np.int64)
         end = time.monotonic() + (0 if xid == self._given_up else _PATIENCE_S)
         while len(invisible(wanted, take_snapshot(self._cursor))):
@@ -108,7 +110,8 @@ class Relations:
         return found[0].facts if found else None
 
     def _key(self, relation: Relation, facts: TableFacts | None) -> tuple[str, ...]:
-        """The key in the catalog's order, as long as the catalog still means these columns."""
+        """Return the key in the catalog's order, as long as the catalog still means these
+        columns."""
         flagged = tuple(column.name for column in relation.columns if column.key)
         schema = facts.schema if facts is not None else None
         known = schema.key if schema is not None else ()
@@ -116,5 +119,5 @@ class Relations:
             names = {column.name for column in relation.columns}
             return known if set(known) <= names else ()
         if self._choices(TableId(relation.schema, relation.name)).key:
-            return known  # Not by whatever else identifies the rows for the server.
+            return known  # Not by other columns that identify the rows for the server.
         return known if set(known) == set(flagged) else flagged

@@ -1,9 +1,9 @@
-"""Whether the server's log is the one that the chain was read from.
+"""The test that the server's log is the one that the chain was read from.
 
-A server that was restored from a copy of its disk has its name, its timeline and its slot as ever,
-and a log that goes on differently from where the copy was made. Once that is longer than the chain
-knows it, positions say nothing. But the slot of the copy stands further back, and what it sends up
-to the chain's position are then other transactions: none ends there.
+A server that was restored from a copy of its disk has the same name, timeline and slot as before,
+and a log that continues differently from where the copy was made. Once that log is longer than the
+chain knows, positions prove nothing. But the slot of the copy stands further back, and it sends
+other transactions up to the chain's position: none ends there.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ WHERE get_byte(data, 0) = 67 AND substring(data FROM 11 FOR 8) = %s
 
 
 def a_transaction_ends_at(cursor: Any, slot: str, publication: str, end_lsn: int) -> bool:
-    """Whether a transaction that ``slot`` has yet to confirm ends at ``end_lsn``, which lies behind
-    what is confirmed. Nobody may hold the slot. Takes as long as decoding up to there; nothing is
-    consumed."""
+    """Return whether a transaction that ``slot`` has yet to confirm ends at ``end_lsn``, which lies
+    behind the confirmed position. The slot must be free. Takes as long as decoding up to there;
+    nothing is consumed."""
     text = f"{end_lsn >> 32:X}/{end_lsn & 0xFFFFFFFF:X}"
     cursor.execute(_ENDS, (slot, text, quoted(publication), end_lsn.to_bytes(8, "big")))
     return bool(cursor.fetchone()[0])

@@ -2,11 +2,11 @@
 
 A batch of messages is joined into one buffer and taken apart with numpy: transactions, relations
 and sequences for thousands of rows at once; `decode` then does the same for the columns. Messages
-other than begin, commit and rows end a batch, so that what they say applies exactly from there on.
+other than begin, commit and rows end a batch, so that their meaning applies exactly from there on.
 
 Two settings close a hole of psycopg2, which answers a keepalive inside a transaction by confirming
-more than was ever confirmed to it: the sender's time-out is off, so that keepalives come between
-transactions only, and what is confirmed is the byte *before* the durable commit, so that the
+more than was ever confirmed to it. The sender's time-out is off, so that keepalives come between
+transactions only. And the confirmed position is the byte *before* the durable commit, so that the
 driver's own rule (confirmed ≥ start of the last message) never holds. So ``confirmed_flush_lsn``
 never passes what the chain holds, and a slot that did was not ours.
 """
@@ -49,29 +49,32 @@ from tideline_capture.sources.postgres.replication.relations import Relations
 from tideline_capture.sources.postgres.watermarks import is_another, parse_mark, shortened
 
 _POLL_BYTES_MAX = 1 << 20
-"""Large rows must not fill the memory before anyone looks at how much was read."""
+"""Large rows must not fill the memory before the amount read is checked."""
 _BEGIN, _COMMIT, _MESSAGE = ord("B"), ord("C"), ord("M")
 _HEAD_BYTES = 32
-"""Of a message, what `_Bulk` asks for."""
+"""The part of a message that `_Bulk` reads."""
 _LARGE_BYTES = 4096
-"""Above it, on the average, only their heads are joined."""
+"""The average size above which only the heads of messages are joined."""
 _BULK = frozenset(b"BCIUD")
 _NO_KIND = 0
-"""Of a message without a byte."""
+"""The kind of a message without a byte."""
 _LENGTHS: Int64Array = np.zeros(256, np.int64)
 _LENGTHS[[_BEGIN, _COMMIT]] = 21, 26
-"""Of messages that always have the same, by kind."""
+"""The lengths of messages that always have the same, by kind."""
 _LEAST_BYTES = 6
-"""Of a row message: kind, relation, and what follows."""
+"""The least length of a row message: kind, relation, and what follows."""
 _NONE: Int64Array = np.empty(0, np.int64)
 
 Bytes = npt.NDArray[np.uint8]
 
 
 class TransactionReader:
-    """A `LogReader` over one replication cursor, whose stream has been started. ``images``: of
-    which tables rows come with the row before. A message of more than ``event_bytes_max`` is a
-    stop, but for those of others, which are dropped before anything keeps them."""
+    """A `LogReader` over one replication cursor, whose stream has been started.
+
+    ``images``: of which tables rows come with the row before. A message of more than
+    ``event_bytes_max`` is a stop, unless it is another application's: those are dropped before they
+    are kept.
+    """
 
     def __init__(
         self,
@@ -179,8 +182,8 @@ class TransactionReader:
     def _decode(
         self, bulk: _Bulk, next_seq: int, without: frozenset[str]
     ) -> tuple[tuple[Rows, ...], int, tuple[tuple[str, str], ...]]:
-        """All row messages, by relation. A table with a key that cannot be held is left out, and
-        the others are numbered anew: sequences must not have holes."""
+        """Return all row messages, by relation. A table with a key that cannot be held is left out,
+        and the others are renumbered: sequences must not have holes."""
         schemas: dict[int, TableSchema] = {}
         for oid in bulk.relations():
             schema = self._relations.schema(oid)
@@ -307,8 +310,8 @@ class _Bulk:
 
 
 def _check_lengths(kinds: Bytes, lengths: Int64Array) -> None:
-    """CorruptData where a message is shorter or longer than its kind: what is read of it would be
-    its neighbour's."""
+    """Raise CorruptData where a message is shorter or longer than its kind: its fields would be
+    read from its neighbour."""
     wanted = _LENGTHS[kinds]
     wrong = np.where(wanted > 0, lengths != wanted, lengths < _LEAST_BYTES)
     if wrong.any():
@@ -320,7 +323,7 @@ def _check_lengths(kinds: Bytes, lengths: Int64Array) -> None:
 
 
 def _numbers(data: Bytes, at: Int64Array, width: int) -> Int64Array:
-    """Big-endian numbers of ``width`` bytes (unsigned below 8) at the offsets ``at``."""
+    """Return big-endian numbers of ``width`` bytes (unsigned below 8) at the offsets ``at``."""
     if not len(at):
         return _NONE
     taken = np.ascontiguousarray(data[at[:, None] + np.arange(width)])

@@ -42,11 +42,11 @@ class Texts:
     """The rows of some messages, column by column, in log order.
 
     ``kinds`` holds I, U or D per row. ``columns`` are binary arrays of the new row's texts (of a
-    delete: of its key, other columns NULL). ``unchanged`` marks, shape (rows, columns), values
-    that the log did not carry; None when it carried all. ``before`` holds, per key column, the
-    old key of updates that changed the key, NULL elsewhere; None when none did. ``image`` holds,
-    per column, the row before an update or delete, where ``imaged`` says that the log had all of
-    it; both are None where that was not asked for, or there is none.
+    delete: of its key, other columns NULL). ``unchanged`` marks, shape (rows, columns), values that
+    the log did not carry; None when it carried all. ``before`` holds, per key column, the old key
+    of updates that changed the key, NULL elsewhere; None when none did. ``image`` holds, per
+    column, the row before an update or delete, where ``imaged`` marks that the log had all of it;
+    both are None where they were not requested, or there is none.
     """
 
     kinds: Bytes
@@ -60,7 +60,7 @@ class Texts:
 def split_tuples(
     payloads: Sequence[bytes], columns: int, key: Sequence[int], *, image: bool = False
 ) -> Texts:
-    """The texts in ``payloads``, row messages of one relation with ``columns`` columns.
+    """Return the texts in ``payloads``, row messages of one relation with ``columns`` columns.
 
     ``key`` are the places of the key columns; ``image``: take whole old rows too. Raises
     CorruptData for a message that does not end where it should, InvariantBroken for more bytes than
@@ -74,7 +74,7 @@ def split_tuples(
 
 @dataclass(slots=True)
 class _Field:
-    """One column of one tuple per row: where its text begins, how long it is, and what it is.
+    """One column of one tuple per row: where its text begins, how long it is, and its kind.
 
     ``kinds`` is None when all are texts.
     """
@@ -122,7 +122,7 @@ class _Split:
         return Texts(kinds, arrays, unchanged, before, *self._image(old, markers == OLD_ROW))
 
     def _walk(self, at: Places) -> tuple[list[_Field], Places]:
-        """The fields of the tuples whose markers are ``at``, and where each tuple ends."""
+        """Return the fields of the tuples whose markers are ``at``, and where each tuple ends."""
         data, numbers = self._bytes, self._numbers
         if (numbers[at] & 0xFFFF00 != self._width << 8).any():
             raise CorruptData(f"a row message of pgoutput does not have {self._width} columns")
@@ -145,7 +145,8 @@ class _Split:
     def _newest(
         self, old: list[_Field], new: list[_Field], rows: Places, full: Marks
     ) -> list[_Field]:
-        """Of ``rows`` the new tuple's fields, or the old one's where only that has the value."""
+        """Return, of ``rows``, the new tuple's fields, or the old one's where only that has the
+        value."""
         everywhere: Marks = np.ones(len(rows), np.bool_)
         return [
             self._merged(before, after, rows, everywhere if place in self._key else full)
@@ -172,7 +173,7 @@ class _Split:
     def _before(
         self, old: list[_Field], new: list[_Field], rows: Places
     ) -> tuple[pa.BinaryArray, ...] | None:
-        """Per key column the old text, in rows where any key column's text differs."""
+        """Return, per key column, the old text, in rows where any key column's text differs."""
         was = [self._texts(_at_rows(old[place], rows), None) for place in self._key]
         differs: Marks = np.zeros(len(rows), np.bool_)
         for place, text in zip(self._key, was, strict=True):
@@ -190,7 +191,7 @@ class _Split:
     def _image(
         self, old: list[_Field], imaged: Marks
     ) -> tuple[tuple[pa.BinaryArray, ...] | None, Marks | None]:
-        """Per column the old row's texts, and which rows have one."""
+        """Return, per column, the old row's texts, and which rows have one."""
         for field in old:
             if field.kinds is not None:
                 imaged = imaged & (field.kinds != UNCHANGED)
@@ -214,7 +215,7 @@ class _Split:
         return tuple(arrays), _stack(marks, self._rows)
 
     def _texts(self, field: _Field, hidden: Marks | None) -> pa.BinaryArray:
-        """The field's texts as an array; NULL where there is none, or it is ``hidden``.
+        """Return the field's texts as an array; NULL where there is none, or it is ``hidden``.
 
         The joined bytes serve as one binary array of text, gap, text, gap …; every second value
         of it is copied out.

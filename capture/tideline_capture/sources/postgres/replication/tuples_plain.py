@@ -1,4 +1,4 @@
-"""What `tuples` does, one value after the other.
+"""The same as `tuples`, one value after the other.
 
 Quicker than the vectorised walk for a handful of rows, and the oracle that it is tested against:
 written from the protocol's description alone, sharing none of its code but the result's type.
@@ -41,7 +41,7 @@ _Tuple = list[_Value]
 def split_tuples_plainly(
     payloads: Sequence[bytes], columns: int, key: Sequence[int], *, image: bool = False
 ) -> Texts:
-    """The same contract as `tuples.split_tuples`."""
+    """Do as `tuples.split_tuples`."""
     before: list[_Tuple | None] = []
     rows: list[_Tuple] = []
     images: list[_Tuple | None] = []
@@ -68,7 +68,7 @@ def split_tuples_plainly(
 def _arrays_of(
     rows: Sequence[_Tuple | None], places: Sequence[int]
 ) -> tuple[pa.BinaryArray, ...] | None:
-    """Per place the values of those rows that are there; None when none is."""
+    """Return, per place, the values of those rows that are there; None when there are none."""
     if all(row is None for row in rows):
         return None
     return tuple(_array([None if row is None else row[at] for row in rows]) for at in places)
@@ -77,8 +77,8 @@ def _arrays_of(
 def _row(
     payload: bytes, columns: int, key: Sequence[int]
 ) -> tuple[_Tuple | None, _Tuple, _Tuple | None]:
-    """The old tuple of an update (None without one), the row as it is to be written, and the row
-    before (None unless all of it is there)."""
+    """Return the old tuple of an update (None without one), the row as it is to be written, and the
+    row before (None unless all of it is there)."""
     kind, at, old = _byte(payload, 0), 5, None
     marker = _byte(payload, at)
     if kind not in (INSERT, UPDATE, DELETE) or marker not in (NEW, OLD_KEY, OLD_ROW):
@@ -105,7 +105,7 @@ def _row(
 
 
 def _tuple(payload: bytes, at: int, columns: int) -> tuple[_Tuple, int]:
-    """The tuple whose marker is at ``at``, and where it ends."""
+    """Return the tuple whose marker is at ``at``, and where it ends."""
     if int.from_bytes(payload[at + 1 : at + 3]) != columns:
         raise CorruptData(f"a row message of pgoutput does not have {columns} columns")
     at += 3

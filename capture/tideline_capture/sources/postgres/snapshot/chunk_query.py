@@ -1,7 +1,7 @@
 """The COPY statements of one chunk.
 
-All comparisons of keys are made by the database, in the order of its own ``ORDER BY``: in the
-column's collation, and with the operators of the type's default order.
+All comparisons of keys are made by the database, in the order of its ``ORDER BY``: in the column's
+collation, and with the operators of the type's default order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LESS, _AT_MOST, _AT_LEAST, _GREATER = 1, 2, 4, 5
 """B-tree strategy numbers."""
 _PLAIN = {_LESS: "<", _AT_MOST: "<=", _AT_LEAST: ">=", _GREATER: ">"}
 _STRICT = {_LESS: _LESS, _AT_LEAST: _GREATER, _GREATER: _GREATER}
-"""How earlier columns decide a comparison of keys by themselves; equal, they leave it open."""
+"""The way earlier columns decide a comparison of keys by themselves; equal ones leave it open."""
 _OPEN = {_LESS: _AT_MOST, _AT_LEAST: _AT_LEAST, _GREATER: _AT_LEAST}
 
 _COMPARISONS = """
@@ -37,7 +37,7 @@ JOIN pg_catalog.pg_operator o ON o.oid = p.amopopr
 JOIN pg_catalog.pg_namespace s ON s.oid = o.oprnamespace
 WHERE a.attrelid = %s AND a.attname = ANY (%s) AND s.nspname <> 'pg_catalog'
 """
-"""What ``ORDER BY`` goes by, for key columns whose type has operators outside of pg_catalog."""
+"""The basis of ``ORDER BY``, for key columns whose type has operators outside of pg_catalog."""
 
 
 class PostgresChunkQuery:
@@ -55,7 +55,7 @@ class PostgresChunkQuery:
         self._from = ("" if table.partitioned else "ONLY ") + qualified(table.table)
 
     def rows(self) -> str:
-        """The chunk's rows, in key order; or of its last one only the key."""
+        """Return the query for the chunk's rows, in key order; or of its last one only the key."""
         key = ", ".join(f"t.{quoted(name)}" for name in self._schema.key)
         columns = ", ".join(f"t.{quoted(name)}" for name in self._schema.column_names)
         if self._order.keys is not None:
@@ -73,7 +73,7 @@ class PostgresChunkQuery:
         return f"COPY ({select} LIMIT {self._order.rows_max:d}) TO STDOUT (FORMAT csv)"
 
     def missing(self) -> str:
-        """The asked-for keys that the table does not hold."""
+        """Return the query for the requested keys that the table does not hold."""
         names = ", ".join(quoted(name) for name in self._schema.key)
         select = f"SELECT DISTINCT {names} FROM ({self._asked()}) AS asked ({names})"  # noqa: S608
         same = " AND ".join(f"t.{quoted(n)} = asked.{quoted(n)}" for n in self._schema.key)
@@ -96,8 +96,8 @@ class PostgresChunkQuery:
         return conditions
 
     def _compared(self, strategy: int, bound: Sequence[str]) -> str:
-        """Keys on that side of ``bound``, texts of the first key columns, in the order of
-        ``ORDER BY``.
+        """Return the condition for keys on that side of ``bound``, texts of the first key columns,
+        in the order of ``ORDER BY``.
 
         A row constructor becomes one index condition; it takes one operator for all columns.
         """
@@ -124,7 +124,7 @@ class PostgresChunkQuery:
         return condition
 
     def _operators(self) -> dict[tuple[str, int], str]:
-        """The comparisons of key columns whose type has an order of its own, by strategy.
+        """Return the comparisons of key columns whose type has a separate order, by strategy.
 
         A plain ``>`` is looked up by name. With the pinned ``search_path`` that does not find the
         one of an extension's type (citext), but another type's, whose order skips rows.

@@ -1,7 +1,7 @@
-"""Chunks: COPY between two marks, in a transaction that first takes hold of the table.
+"""Chunks: COPY between two watermarks, in a transaction that first takes hold of the table.
 
-The order of a chunk's statements is its correctness. The low mark is written and committed. Then a
-transaction locks the table against rewriting DDL *before* it takes its snapshot: an ALTER that
+The order of a chunk's statements makes it correct. The low watermark is written and committed. Then
+a transaction locks the table against rewriting DDL *before* it takes its snapshot: an ALTER that
 rewrites the table and commits after the snapshot would leave it looking empty. Then come snapshot,
 catalog and COPY. All comparisons of keys are made by the database, in the column's own collation.
 """
@@ -50,8 +50,8 @@ WHERE n.nspname = %s AND c.relname = %s
 _HIDES_ROWS = f"SELECT pg_catalog.row_security_active(found.oid) FROM ({_OID}) found"  # noqa: S608
 
 _PASSING = ("40", "53", "57014")
-"""SQLSTATEs of what may go better the next time, on the same connection: a deadlock, a lack of
-memory or disk, a cancelled statement."""
+"""SQLSTATEs that may not recur the next time, on the same connection: a deadlock, a lack of memory
+or disk, a cancelled statement."""
 
 
 class CopyChunkReader(MarkedChunkReader[PostgresCatalogTable, PageCopy]):
@@ -118,7 +118,7 @@ class CopyChunkReader(MarkedChunkReader[PostgresCatalogTable, PageCopy]):
         return _refused(order, error)
 
     def _forbidden(self, order: ChunkOrder) -> ChunkFailed:
-        """The failure of a chunk that the role may not read, or not with all of its rows."""
+        """Return the failure of a chunk that the role may not read, or not with all of its rows."""
         table = parse_table(order.table)
         try:
             with self._marks.cursor() as cursor:
@@ -176,7 +176,7 @@ class CopyChunkReader(MarkedChunkReader[PostgresCatalogTable, PageCopy]):
                     cursor.execute("ROLLBACK")
 
     def _find(self, order: ChunkOrder, cursor: Any) -> PostgresCatalogTable | None:
-        """What the catalog says of the table; None: it is gone."""
+        """Return the catalog's description of the table; None: it is gone."""
         table = parse_table(order.table)
         cursor.execute(_OID, (table.schema, table.name))
         found = read_tables(
@@ -228,8 +228,8 @@ def _typed(rows: CopiedRows, missing: CopiedRows | None, schema: TableSchema) ->
 
 
 def _held_keys(rows: CopiedRows, schema: TableSchema) -> pa.RecordBatch:
-    """Keys as the table's types hold them. One that its type cannot hold is in no part, and so
-    nowhere to be deleted from."""
+    """Return keys as the table's types hold them. One that its type cannot hold is in no part, and
+    so nowhere to be deleted from."""
     keys = chunk_from_csv(rows.data(), [schema.column(name) for name in schema.key])
     held = pc.is_valid(keys.column(0))
     for name in schema.key[1:]:
@@ -238,7 +238,8 @@ def _held_keys(rows: CopiedRows, schema: TableSchema) -> pa.RecordBatch:
 
 
 def _refused(order: ChunkOrder, error: psycopg2.Error) -> ChunkFailed:
-    """What a failed chunk means for its request. The server's text may hold values: left out."""
+    """Return the failure of a chunk's request. The server's text may hold values: it is left
+    out."""
     code = error.pgcode or ""
     if code.startswith("22"):
         what = "a key or time bound is not a value of its column's type"

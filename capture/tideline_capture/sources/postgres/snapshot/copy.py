@@ -49,15 +49,15 @@ class CopiedRows:
         self.bytes += len(row)
 
     def read(self, size: int = -1) -> bytes:
-        """Never called; psycopg2 asks that a file has it."""
+        """Never called; psycopg2 requires a file to have it."""
         return b""
 
     def data(self) -> bytes:
         return b"".join(self._rows)
 
     def last_key(self, key: Sequence[str], names: Sequence[str]) -> tuple[str, ...] | None:
-        """The ``key`` of the last row taken, whose columns are ``names``, as the server printed
-        it."""
+        """Return the ``key`` of the last row taken, whose columns are ``names``, as the server
+        printed it."""
         if not self._rows:
             return None
         row = io.StringIO(self._rows[-1].decode(), newline="")
@@ -66,7 +66,7 @@ class CopiedRows:
 
 
 def chunk_from_csv(data: bytes, columns: Sequence[Column]) -> pa.RecordBatch:
-    """``data`` as rows of ``columns``, typed as `decode.decode_rows` types them.
+    """Parse ``data`` as rows of ``columns``, typed as `decode.decode_rows` types them.
 
     ``data`` was printed under `types.PINNED`, without a header and with the default options of
     ``FORMAT csv``, so that an unquoted nothing is NULL and ``""`` the empty text. ``_tl_overflow``
@@ -93,7 +93,7 @@ def _read_texts(data: bytes, columns: Sequence[Column]) -> list[pa.Array]:
 
 
 def _read(data: bytes, types: Mapping[str, pa.DataType]) -> list[pa.Array]:
-    """One array per column; pa.ArrowInvalid when some value is not of its type."""
+    """Parse one array per column; pa.ArrowInvalid when some value is not of its type."""
     if data.startswith(codecs.BOM_UTF8):
         # The reader takes one away, and here it is the beginning of a value.
         data = codecs.BOM_UTF8 + data
@@ -118,12 +118,12 @@ def _read(data: bytes, types: Mapping[str, pa.DataType]) -> list[pa.Array]:
 
 
 def _readable(column: Column) -> pa.DataType:
-    """What the CSV reader can make of the column by itself."""
+    """Return the type that the CSV reader can parse the column as."""
     return pa.binary() if column.logical.kind is Kind.BINARY else arrow_type(column.logical)
 
 
 def _converted(read: Sequence[pa.Array], columns: Sequence[Column]) -> pa.RecordBatch:
-    """A batch of ``read``, in which what was read as text is converted to its column's type."""
+    """Return a batch of ``read``, in which columns read as text are converted to their types."""
     arrays, overflow = [], {}
     for column, array in zip(columns, read, strict=True):
         if array.type == _readable(column) and column.logical.kind is not Kind.BINARY:

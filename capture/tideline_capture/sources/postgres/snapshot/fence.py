@@ -1,9 +1,9 @@
-"""The fence: wait until every transaction that is older than now has ended.
+"""The fence: a wait until every transaction that is older than now has ended.
 
-After a low mark, a fresh transaction id X is taken; once the oldest running transaction is not
-older than X, a snapshot shows every transaction whose commit was in the log before that mark.
+After a low watermark, a fresh transaction id X is taken; once the oldest running transaction is not
+older than X, a snapshot shows every transaction whose commit was in the log before that watermark.
 (Waiting for the ones in a snapshot taken then is not enough.) It costs as long as the longest
-transaction runs, so it is used only where the ids in the log do not tell.
+transaction runs, so it is used only where the ids in the log do not decide.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _TELL_S = 1.0
 
 
 class Fence:
-    """``connection`` is an SQL connection in autocommit."""
+    """A fence on ``connection``, an SQL connection in autocommit."""
 
     def __init__(self, connection: Any, *, timeout_s: float) -> None:
         self._connection = connection
         self._timeout_s = timeout_s
 
     def pass_(self, on_waiting: Callable[[str | None], None]) -> str | None:
-        """Wait; None once passed, else what stood in the way for ``timeout_s``.
+        """Wait; return None once passed, else what stood in the way for ``timeout_s``.
 
         ``on_waiting`` is called every second of the wait, and ends it by raising.
         """
@@ -62,7 +62,7 @@ class Fence:
 
 
 def blocker(cursor: Any) -> str:
-    """The oldest transaction that runs, in words."""
+    """Return the oldest transaction that runs, in words."""
     for query in (_BLOCKER, _PREPARED):
         cursor.execute(query)
         row = cursor.fetchone()

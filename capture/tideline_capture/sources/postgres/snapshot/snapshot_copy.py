@@ -1,8 +1,8 @@
 """Copies of tables without a key: COPY by ranges of pages, all in one snapshot.
 
-The order of the first chunk's statements is its correctness, as in `chunks`: lock, snapshot,
-catalog. How many pages there are is looked at after that, so every row that the snapshot shows lies
-in one of them. The transaction stays open until the last page was read; pages are read in order.
+The order of the first chunk's statements makes it correct, as in `chunks`: lock, snapshot, catalog.
+The number of pages is read after that, so every row that the snapshot shows lies in one of them.
+The transaction stays open until the last page was read; pages are read in order.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class PageCopy:
         token, at_leaf, at_page = order.after_key or ("", "0", "0")
         leaf, page = int(at_leaf), int(at_page)
         rows = CopiedRows(None)
-        # Empty pages, and leaves, cost no chunk of their own.
+        # Empty pages, and leaves, need no separate chunk.
         while leaf < len(self._leaves) and not len(rows):
             name, pages = self._leaves[leaf]
             if page >= pages:
@@ -87,7 +87,7 @@ class PageCopy:
     def _pages(
         self, name: str, page: int, pages: int, order: ChunkOrder, schema: TableSchema
     ) -> tuple[CopiedRows, int]:
-        """The rows from ``page`` on, and the first page behind them."""
+        """Return the rows from ``page`` on, and the first page behind them."""
         columns = ", ".join(f"t.{quoted(one)}" for one in schema.column_names)
         while True:
             end = min(pages, page + self._pages_max)
@@ -101,7 +101,7 @@ class PageCopy:
             self._pages_max = max(1, self._pages_max // 2)
 
     def _adapt(self, order: ChunkOrder, rows: int, size: int) -> None:
-        """About as many pages the next time as fill a chunk."""
+        """Set the number of pages for the next time to about as many as fill a chunk."""
         if rows * 2 <= order.rows_max and size * 2 <= order.bytes_max:
             self._pages_max *= 2
         elif rows > order.rows_max:
