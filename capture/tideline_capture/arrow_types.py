@@ -17,25 +17,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tideline.contract.schema import RESERVED_PREFIX, TableSchema
+from tideline.contract.part import (
+    BEFORE,
+    IMAGE,
+    IMAGE_OVERFLOW,
+    LOG_COLUMNS,
+    OVERFLOW,
+    UNCHANGED,
+)
+from tideline.contract.schema import TableSchema
 from tideline.contract.types import Kind, LogicalType
 
-SEQ = RESERVED_PREFIX + "seq"
-OP = RESERVED_PREFIX + "op"
-TX = RESERVED_PREFIX + "tx"
-TS = RESERVED_PREFIX + "ts"
-UNCHANGED = RESERVED_PREFIX + "unchanged"
-OVERFLOW = RESERVED_PREFIX + "overflow"
-BEFORE_PREFIX = RESERVED_PREFIX + "before_"
-IMAGE = RESERVED_PREFIX + "image"
-IMAGE_OVERFLOW = RESERVED_PREFIX + "image_overflow"
-
 UTC_MICROSECONDS = pa.timestamp("us", "UTC")
-OWN_FIELDS = (
-    pa.field(SEQ, pa.int64()),
-    pa.field(OP, pa.string()),
-    pa.field(TX, pa.int64()),
-    pa.field(TS, UTC_MICROSECONDS),
+OWN_FIELDS = tuple(
+    map(pa.field, LOG_COLUMNS, (pa.int64(), pa.string(), pa.int64(), UTC_MICROSECONDS))
 )
 UNCHANGED_FIELD = pa.field(UNCHANGED, pa.list_(pa.string()))
 OVERFLOW_FIELD = pa.field(OVERFLOW, pa.map_(pa.string(), pa.string()))
@@ -117,9 +112,7 @@ def image_columns(schema: TableSchema) -> tuple[str, ...]:
 
 
 def _before_fields(schema: TableSchema, names: tuple[str, ...]) -> list[pa.Field]:
-    return [
-        pa.field(BEFORE_PREFIX + name, arrow_type(schema.column(name).logical)) for name in names
-    ]
+    return [pa.field(BEFORE + name, arrow_type(schema.column(name).logical)) for name in names]
 
 
 def unchanged_lists(names: Sequence[str], marks: np.ndarray) -> pa.ListArray:

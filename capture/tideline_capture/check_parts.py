@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from tideline.contract.part import LOW, OP
 from tideline.contract.schema import TableSchema
 from tideline_capture.arrow_types import OVERFLOW_FIELD, arrow_type
 from tideline_capture.core.segment import CheckRows
@@ -28,8 +29,8 @@ def check_schema(schema: TableSchema) -> pa.Schema:
     """Return the columns of a verification part."""
     return pa.schema(
         [
-            pa.field("_tl_low", pa.int64()),
-            pa.field("_tl_op", pa.string()),
+            pa.field(LOW, pa.int64()),
+            pa.field(OP, pa.string()),
             *(pa.field(column.name, arrow_type(column.logical)) for column in schema.columns),
             OVERFLOW_FIELD,
         ]
@@ -44,6 +45,6 @@ def _marked(chunk: CheckRows, rows: pa.RecordBatch, op: str) -> pa.RecordBatch:
             pa.array([op], pa.string()).take(pa.array(np.zeros(count, np.int32))),
             *rows.columns,
         ],
-        names=["_tl_low", "_tl_op", *rows.schema.names],
+        names=[LOW, OP, *rows.schema.names],
     )
     return fill(batch, check_schema(chunk.schema))

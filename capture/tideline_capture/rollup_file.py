@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 
 from tideline.contract.errors import CorruptData
 from tideline.contract.manifest import Part, digest
+from tideline.contract.part import IMAGE, OP, OVERFLOW, SEQ, UNCHANGED
 from tideline.contract.schema import TableSchema
-from tideline_capture.arrow_types import IMAGE, OP, OVERFLOW, SEQ, UNCHANGED, part_schema
+from tideline_capture.arrow_types import part_schema
 from tideline_capture.segments import ROW_GROUP_ROWS, fill, write_options
 
 _BATCH_ROWS = 1 << 14

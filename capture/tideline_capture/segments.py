@@ -23,9 +23,18 @@ import pyarrow.parquet as pq
 
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import digest
+from tideline.contract.part import (
+    BEFORE,
+    IMAGE,
+    IMAGE_OVERFLOW,
+    OP,
+    OVERFLOW,
+    SEQ,
+    UNCHANGED,
+)
 from tideline.contract.schema import TableSchema
 from tideline.contract.types import Kind
-from tideline_capture.arrow_types import IMAGE, IMAGE_OVERFLOW, part_schema
+from tideline_capture.arrow_types import part_schema
 from tideline_capture.core.events import Rows
 
 _SAMPLE_ROWS = 2_000
@@ -68,7 +77,7 @@ def encode_parts(rows: Iterable[Rows]) -> list[EncodedPart]:
 def _encode(group: list[Rows]) -> EncodedPart:
     schema = group[0].schema
     table = _one_table(group)
-    sequences = table.column("_tl_seq")
+    sequences = table.column(SEQ)
     if np.any(np.diff(sequences.to_numpy()) <= 0):
         raise InvariantBroken(f"rows of {schema.table} are not in the order of their sequences")
     key_min, key_max = _key_bounds(table, schema)
@@ -108,7 +117,7 @@ def write_options(table: pa.Table) -> dict[str, Any]:
         "compression_level": 1,
         "use_dictionary": repeating,
         "column_encoding": encodings,
-        "write_statistics": ["_tl_seq"],
+        "write_statistics": [SEQ],
         "store_schema": False,
         "data_page_version": "1.0",
         # A byte that flips in a page may leave it readable, with another value.
@@ -122,9 +131,9 @@ def _one_table(group: list[Rows]) -> pa.Table:
     schema = group[0].schema
     fields = part_schema(
         schema,
-        tuple(name for name in schema.key if f"_tl_before_{name}" in names),
-        unchanged="_tl_unchanged" in names,
-        overflow="_tl_overflow" in names,
+        tuple(name for name in schema.key if BEFORE + name in names),
+        unchanged=UNCHANGED in names,
+        overflow=OVERFLOW in names,
         image=IMAGE in names,
         image_overflow=IMAGE_OVERFLOW in names,
     )
@@ -146,7 +155,7 @@ def fill(batch: pa.RecordBatch, fields: pa.Schema) -> pa.RecordBatch:
 
 
 def _count_operations(table: pa.Table) -> dict[str, int]:
-    counts = pc.value_counts(table.column("_tl_op").combine_chunks())
+    counts = pc.value_counts(table.column(OP).combine_chunks())
     return {entry["values"]: entry["counts"] for entry in counts.to_pylist()}
 
 
@@ -174,8 +183,8 @@ def _key_bounds(table: pa.Table, schema: TableSchema) -> tuple[str | None, str |
     if schema.column(name).logical.kind not in _BOUNDED:
         return None, None
     columns = [table.column(name)]
-    if f"_tl_before_{name}" in table.schema.names:
-        columns.append(table.column(f"_tl_before_{name}"))
+    if BEFORE + name in table.schema.names:
+        columns.append(table.column(BEFORE + name))
     ends = [pc.min_max(column) for column in columns]
     low = [end["min"].as_py() for end in ends if end["min"].is_valid]
     high = [end["max"].as_py() for end in ends if end["max"].is_valid]

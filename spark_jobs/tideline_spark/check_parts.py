@@ -14,31 +14,20 @@ from pyspark.sql import functions as F
 
 from tideline.contract.errors import CorruptData
 from tideline.contract.layout import object_url
+from tideline.contract.part import BEFORE, CREATED, DELETED, DUMPED, LOW, OP, OVERFLOW, SEQ, UPDATED
 from tideline.contract.plan import TablePlan
 from tideline.contract.verification import TableCheck
 from tideline_spark import parts
 from tideline_spark.files import spark_path
 from tideline_spark.parquet import read_parquet
-from tideline_spark.schemas import (
-    BEFORE,
-    OP,
-    OVERFLOW,
-    SEQ,
-    STRING_MAP,
-    no_rows,
-    part_schema,
-    spark_type,
-)
+from tideline_spark.schemas import STRING_MAP, no_rows, part_schema, spark_type
 from tideline_spark.schemas import column as col
 
-LOW = "_tl_low"
-PRESENT = "r"
-"""``_tl_op`` of a row that the source has; other rows are requested keys that it lacks."""
 _FILE = "_tl_file"
 _ROWS = "_tl_rows"
 _BYTES = "_tl_bytes"
 _HERE = "_tl_here"
-_TOUCHING = ("c", "u", "d")
+_TOUCHING = (CREATED, UPDATED, DELETED)
 _SAID_MAX = 3
 
 
@@ -74,7 +63,7 @@ def read_checks(session: SparkSession, store_url: str, check: TableCheck) -> Sou
         .groupBy(_FILE, _BYTES)
         .agg(
             F.count(F.lit(1)).alias(_ROWS),
-            F.count(F.when(col(OP) == PRESENT, 1)).alias(_HERE),
+            F.count(F.when(col(OP) == DUMPED, 1)).alias(_HERE),
             F.min(col(LOW)).alias(LOW),
             F.max(col(LOW)).alias("high"),
         )

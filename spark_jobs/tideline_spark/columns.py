@@ -17,26 +17,26 @@ from pyspark.sql import functions as F
 
 from tideline.contract import schema as schemas
 from tideline.contract.evolution import Ancestor, TargetColumns, ancestors
-from tideline.contract.plan import PlannedChange, TablePlan
-from tideline.contract.schema import TableSchema
-from tideline.contract.types import parse_type
-from tideline_spark.schemas import (
+from tideline.contract.part import (
     BEFORE,
+    CREATED,
+    DELETED,
     IMAGE,
     IMAGE_OVERFLOW,
     OP,
     OVERFLOW,
     SEQ,
-    STRING_LIST,
-    STRING_MAP,
     TS,
     TX,
     UNCHANGED,
-    spark_type,
 )
+from tideline.contract.plan import PlannedChange, TablePlan
+from tideline.contract.schema import TableSchema
+from tideline.contract.types import parse_type
+from tideline_spark.schemas import STRING_LIST, STRING_MAP, spark_type
 from tideline_spark.schemas import column as col
 
-_NO_ROW_YET = ("c", "d")
+_NO_ROW_YET = (CREATED, DELETED)
 """Operations of rows without a before image."""
 
 

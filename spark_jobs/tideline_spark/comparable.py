@@ -15,23 +15,14 @@ from pyspark.sql import functions as F
 
 from tideline.contract.change_log import BEFORE_PREFIX, OPERATION, SEQUENCE
 from tideline.contract.modes import Mode
+from tideline.contract.part import BEFORE, OP, OVERFLOW, PENDING, SEQ, TS, UNCHANGED, UPDATED
 from tideline.contract.schema import TableSchema
 from tideline_spark.fold import GONE, MISSING, UNKNOWN, Shape, fold
 from tideline_spark.modes.append import TRUNCATE, WORDS
 from tideline_spark.modes.counted import digest
 from tideline_spark.modes.history import CURRENT
 from tideline_spark.modes.soft_deletes import DELETED
-from tideline_spark.schemas import (
-    BEFORE,
-    OP,
-    OVERFLOW,
-    PENDING,
-    SEQ,
-    STRING_MAP,
-    TS,
-    UNCHANGED,
-    spark_type,
-)
+from tideline_spark.schemas import STRING_MAP, spark_type
 from tideline_spark.schemas import column as col
 
 MISSING_KEYS = "missing"
@@ -156,7 +147,7 @@ def _led_to(log: DataFrame, schema: TableSchema, floor: int | None) -> DataFrame
     lacking = log.select(F.explode(col(UNCHANGED)).alias("name")).distinct().collect()
     names = {row["name"] for row in lacking}
     letters = F.create_map(*(F.lit(t) for letter, word in WORDS.items() for t in (word, letter)))
-    moved = col(OPERATION) == WORDS["u"]
+    moved = col(OPERATION) == WORDS[UPDATED]
     changes = log.where(col(OPERATION) != TRUNCATE).select(
         *(col(name) for name in schema.column_names if name in log.columns),
         col(SEQUENCE).alias(SEQ),

@@ -14,9 +14,9 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, types
 from pyspark.sql import functions as F
 
+from tideline.contract.part import OP, OVERFLOW, PENDING, SEQ
 from tideline.contract.schema import TableSchema
 from tideline_spark.check_parts import LOW, PRESENT
-from tideline_spark.schemas import OP, OVERFLOW, PENDING, SEQ
 from tideline_spark.schemas import column as col
 
 KIND = "_tl_kind"

@@ -10,8 +10,9 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tideline.contract.part import OVERFLOW, PENDING, SEQ, TS
 from tideline_spark.fold import FROM, GONE, MISSING, UNKNOWN, Shape, wanted
-from tideline_spark.schemas import OVERFLOW, PENDING, SEQ, STRING_LIST, STRING_MAP, TS
+from tideline_spark.schemas import STRING_LIST, STRING_MAP
 from tideline_spark.schemas import column as col
 
 _OWN = "_tl_own"

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from tideline.contract.part import BEFORE, DELETED, OP, OVERFLOW, SEQ, TS, UNCHANGED
 from tideline.contract.schema import TableSchema
-from tideline_spark.schemas import BEFORE, OP, OVERFLOW, SEQ, STRING_LIST, STRING_MAP, TS, UNCHANGED
+from tideline_spark.schemas import STRING_LIST, STRING_MAP
 from tideline_spark.schemas import column as col
 
 GONE = "_tl_gone"
@@ -112,7 +113,7 @@ def _left_value(here: DataFrame, name: str, shape: Shape) -> Column:
 
 
 def _ends() -> Column:
-    return col(OP).isin("d", _MOVED_AWAY)
+    return col(OP).isin(DELETED, _MOVED_AWAY)
 
 
 def _newest(rows: DataFrame, shape: Shape) -> DataFrame:
@@ -223,7 +224,7 @@ def _follow(final: DataFrame, lives: DataFrame, shape: Shape) -> DataFrame:
 def _put_out(final: DataFrame, shape: Shape) -> DataFrame:
     """Return the folded rows: known values in their columns, the others listed."""
     places = {name: at for at, name in enumerate(shape.fillable)}
-    gone = col(_NEWEST)[OP].isin("d", _MOVED_AWAY)
+    gone = col(_NEWEST)[OP].isin(DELETED, _MOVED_AWAY)
     absent = F.filter(
         F.array(
             *(

@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, types
 from pyspark.sql import functions as F
 
+from tideline.contract.part import BEFORE, DUMPED, OP, SEQ, TS, UNCHANGED
 from tideline.contract.plan import TablePlan
 from tideline_spark import parts
 from tideline_spark.formats.state import TargetVersion
-from tideline_spark.schemas import BEFORE, OP, SEQ, TS, UNCHANGED
 from tideline_spark.schemas import column as col
 from tideline_spark.session import SMALL
 
@@ -121,7 +121,7 @@ def _grouped(table: pa.Table, plan: TablePlan) -> Iterator[Mapping[str, Any]]:
     keys = {name for schema in plan.schemas.values() for name in schema.key}
     before = [table[BEFORE + name] for name in keys if BEFORE + name in table.column_names]
     moved = reduce(pc.or_, (pc.is_valid(one) for one in before)) if before else None
-    changed = pc.not_equal(table[OP], parts.DUMPED)
+    changed = pc.not_equal(table[OP], DUMPED)
     times = pc.if_else(changed, pc.cast(table[TS], pa.int64()), None)
     none = pa.array([0] * len(table), pa.int64())
     rows = pa.table(
@@ -138,5 +138,15 @@ def _grouped(table: pa.Table, plan: TablePlan) -> Iterator[Mapping[str, Any]]:
         [(SEQ, "count"), (SEQ, "min"), (SEQ, "max"), (UNCHANGED, "sum"), (BEFORE, "sum"),
          (TS, "count"), (TS, "min"), (TS, "max")]
     )  # fmt: skip
-    names = (parts.FILE, OP, parts.COUNTED, "first", "last", UNCHANGED, BEFORE, "timed", "oldest")
+    names = (
+        parts.FILE,
+        OP,
+        parts.COUNTED,
+        "first",
+        "last",
+        UNCHANGED,
+        BEFORE,
+        "timed",
+        "oldest",
+    )
     return iter(grouped.rename_columns([*names, "newest"]).to_pylist())

@@ -19,24 +19,16 @@ from tideline.contract.errors import CorruptData
 from tideline.contract.evolution import AS_THE_SOURCE, TargetColumns
 from tideline.contract.layout import object_url
 from tideline.contract.modes import Mode
+from tideline.contract.part import BEFORE, DUMPED, OP, SEQ, TS, UNCHANGED
 from tideline.contract.plan import PlannedPart, TablePlan
 from tideline_spark.columns import in_target_terms
 from tideline_spark.files import spark_path
 from tideline_spark.parquet import read_parquet
-from tideline_spark.schemas import (
-    BEFORE,
-    OP,
-    SEQ,
-    TS,
-    UNCHANGED,
-    no_rows,
-    part_schema,
-)
 from tideline_spark.schemas import column as col
+from tideline_spark.schemas import no_rows, part_schema
 
 FILE = "_tl_file"
 COUNTED = "_tl_counted"
-DUMPED = "r"
 _SAID_MAX = 3
 
 
@@ -146,7 +138,7 @@ def has_unchanged(plan: TablePlan) -> bool:
 
 
 def has_dump(plan: TablePlan) -> bool:
-    return any(part.operations.get("r") for part in plan.parts)
+    return any(part.operations.get(DUMPED) for part in plan.parts)
 
 
 def fillable_columns(
@@ -213,7 +205,14 @@ def _contents(grouped: Iterable[Any]) -> dict[str, _Content]:
     files: dict[str, list[tuple[str, int, int, int, int, int]]] = {}
     times: dict[str, list[Times]] = {}
     for row in grouped:
-        figures = (row[OP], row[COUNTED], row["first"], row["last"], row[UNCHANGED], row[BEFORE])
+        figures = (
+            row[OP],
+            row[COUNTED],
+            row["first"],
+            row["last"],
+            row[UNCHANGED],
+            row[BEFORE],
+        )
         name = identity(unquote(row[FILE]))
         files.setdefault(name, []).append(figures)
         if row["timed"]:

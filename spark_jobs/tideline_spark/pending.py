@@ -5,10 +5,10 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tideline.contract.part import PENDING
 from tideline.contract.receipt import PENDING_KEYS_MAX
 from tideline.contract.schema import TableSchema
 from tideline.contract.types import Kind
-from tideline_spark.schemas import PENDING
 from tideline_spark.schemas import column as col
 
 Keys = tuple[tuple[str, ...], ...]

@@ -8,17 +8,10 @@ from pyspark.sql import types
 
 from tideline.contract.evolution import TargetColumns
 from tideline.contract.modes import Mode
+from tideline.contract.part import IMAGE_OVERFLOW, OVERFLOW, PENDING, UNCHANGED
 from tideline.contract.types import Kind, parse_type
 from tideline_spark.formats.statements import RowUpdate
-from tideline_spark.schemas import (
-    IMAGE_OVERFLOW,
-    OVERFLOW,
-    PENDING,
-    UNCHANGED,
-    field_of,
-    literal,
-    quote,
-)
+from tideline_spark.schemas import field_of, literal, quote
 
 CURRENT = "_tl_current"
 _MAPS = (OVERFLOW, IMAGE_OVERFLOW)

@@ -10,21 +10,20 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame, SparkSession, types
 from pyspark.sql import functions as F
 
+from tideline.contract.part import (
+    BEFORE,
+    IMAGE,
+    IMAGE_OVERFLOW,
+    OP,
+    OVERFLOW,
+    PENDING,
+    SEQ,
+    TS,
+    TX,
+    UNCHANGED,
+)
 from tideline.contract.schema import TableSchema
 from tideline.contract.types import Kind, LogicalType, decimal, parse_type
-
-SEQ = "_tl_seq"
-TS = "_tl_ts"
-OVERFLOW = "_tl_overflow"
-PENDING = "_tl_pending"
-OP = "_tl_op"
-UNCHANGED = "_tl_unchanged"
-BEFORE = "_tl_before_"
-TX = "_tl_tx"
-IMAGE = "_tl_image"
-IMAGE_OVERFLOW = "_tl_image_overflow"
-LOG_COLUMNS = (TX, IMAGE, IMAGE_OVERFLOW)
-"""The columns of a part that only a change log keeps."""
 
 STRING_MAP = types.MapType(types.StringType(), types.StringType())
 STRING_LIST = types.ArrayType(types.StringType())

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import Column
 
+from tideline.contract.part import OP
 from tideline.contract.plan import PlannedEnd
 from tideline.contract.schema import TableSchema
-from tideline_spark.schemas import OP
 from tideline_spark.schemas import column as col
 
 FROM_SEQ = "_tl_valid_from_seq"

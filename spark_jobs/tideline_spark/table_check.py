@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from tideline.contract.errors import CorruptData, Misconfigured, TidelineError
 from tideline.contract.modes import Mode
+from tideline.contract.part import PENDING, SEQ
 from tideline.contract.plan import TablePlan
 from tideline.contract.verification import (
     KEYS_MAX,
@@ -48,7 +49,6 @@ from tideline_spark.formats.registry import open_target
 from tideline_spark.modes import mode_of
 from tideline_spark.pending import Keys, key_text
 from tideline_spark.ranges import spans_of, within
-from tideline_spark.schemas import PENDING, SEQ
 from tideline_spark.schemas import column as col
 
 _COUNTED = (MISSING, EXTRA, DIFFERENT, SEQUENCE)

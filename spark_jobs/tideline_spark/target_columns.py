@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 from pyspark.sql import types
 
-from tideline.contract.change_log import BEFORE_PREFIX
+from tideline.contract.change_log import BEFORE
 from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
 from tideline.contract.evolution import (
     COLUMNS_PROPERTY,
@@ -27,6 +27,7 @@ from tideline.contract.evolution import (
     follow,
 )
 from tideline.contract.modes import Mode
+from tideline.contract.part import SEQ
 from tideline.contract.plan import Stamp, TablePlan
 from tideline.contract.printable import command
 from tideline.contract.schema import Column
@@ -34,7 +35,7 @@ from tideline.contract.types import widens
 from tideline_spark.formats.base import Target
 from tideline_spark.formats.state import TargetSnapshot
 from tideline_spark.refill import refill_rows
-from tideline_spark.schemas import SEQ, field_of, logical_of, spark_type
+from tideline_spark.schemas import field_of, logical_of, spark_type
 
 _REBUILD = "run {command}, or remove the warehouse table's directory, to have it"
 _REBUILD += " built anew"
@@ -159,18 +160,18 @@ def _with_companions(table: TablePlan, followed: Followed, snapshot: TargetSnaps
     if table.mode is not Mode.APPEND:
         return followed
     held = set(snapshot.schema.names)
-    own = {n: a for n, a in followed.places.items() if not n.startswith(BEFORE_PREFIX)}
+    own = {n: a for n, a in followed.places.items() if not n.startswith(BEFORE)}
     found = {n: a for n, a in followed.places.items() if n not in own}
     moved: dict[str, Ancestor] = {}
     for name, ancestor in own.items():
         was = ancestor.column
         if was is None:
-            moved[BEFORE_PREFIX + name] = Ancestor(None)
-        elif BEFORE_PREFIX + was in held and not ancestor.copied:
-            found.pop(BEFORE_PREFIX + was, None)
-            moved[BEFORE_PREFIX + name] = Ancestor(BEFORE_PREFIX + was)
+            moved[BEFORE + name] = Ancestor(None)
+        elif BEFORE + was in held and not ancestor.copied:
+            found.pop(BEFORE + was, None)
+            moved[BEFORE + name] = Ancestor(BEFORE + was)
         elif ancestor.copied:
-            moved[BEFORE_PREFIX + name] = Ancestor(None)
+            moved[BEFORE + name] = Ancestor(None)
     return Followed(followed.columns, {**own, **found, **moved})
 
 
@@ -196,7 +197,7 @@ def _types(
     source = {column.name: spark_type(column.logical) for column in table.schema.columns}
     found: dict[str, types.DataType] = {}
     for name, place in followed.places.items():
-        plain = name.removeprefix(BEFORE_PREFIX) if table.mode is Mode.APPEND else name
+        plain = name.removeprefix(BEFORE) if table.mode is Mode.APPEND else name
         kept = followed.columns.kept.get(plain)
         has = held.get(place.column or place.like or "")
         if has is None and place.type:

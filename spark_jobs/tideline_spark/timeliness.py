@@ -12,10 +12,10 @@ import msgspec
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tideline.contract.part import DUMPED, OP, TS
 from tideline.contract.plan import TablePlan
 from tideline.contract.timeliness import Timeliness
-from tideline_spark.parts import DUMPED, Times, by_schema, identity
-from tideline_spark.schemas import OP, TS
+from tideline_spark.parts import Times, by_schema, identity
 from tideline_spark.schemas import column as col
 
 

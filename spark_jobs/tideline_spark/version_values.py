@@ -5,16 +5,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from tideline_spark.schemas import (
-    OP,
-    OVERFLOW,
-    PENDING,
-    SEQ,
-    STRING_LIST,
-    STRING_MAP,
-    TS,
-    UNCHANGED,
-)
+from tideline.contract.part import OP, OVERFLOW, PENDING, SEQ, TS, UNCHANGED
+from tideline_spark.schemas import STRING_LIST, STRING_MAP
 from tideline_spark.schemas import column as col
 from tideline_spark.story import (
     ARRIVED,

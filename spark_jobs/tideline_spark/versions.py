@@ -25,18 +25,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.window import WindowSpec
 
+from tideline.contract.part import DUMPED, OP, OVERFLOW, PENDING, SEQ, TS, UNCHANGED
 from tideline.contract.plan import PlannedEnd
 from tideline_spark.fold import Shape, occurrences
-from tideline_spark.schemas import (
-    OP,
-    OVERFLOW,
-    PENDING,
-    SEQ,
-    STRING_LIST,
-    STRING_MAP,
-    TS,
-    UNCHANGED,
-)
+from tideline_spark.schemas import STRING_LIST, STRING_MAP
 from tideline_spark.schemas import column as col
 from tideline_spark.story import (
     ARRIVED,
@@ -55,7 +47,6 @@ from tideline_spark.story import (
 )
 from tideline_spark.version_values import filled
 
-_DUMPED = "r"
 _ROW = "_tl_row"
 _VERSION = "_tl_version"
 
@@ -118,7 +109,7 @@ def _versions(rows: DataFrame, story: Story) -> DataFrame:
     in_order = Window.partitionBy(*story.key).orderBy(col(SEQ))
     confirms = F.lit(False)
     if story.dumped:
-        confirms = (col(OP) == _DUMPED) & ~col(BEGINS) & _same_as_before(in_order, story)
+        confirms = (col(OP) == DUMPED) & ~col(BEGINS) & _same_as_before(in_order, story)
     opens = F.when(~confirms, col(SEQ))
     rows = rows.withColumn(_VERSION, F.last(opens, True).over(in_order)).where(~gone())
     kept = [*story.schema.column_names, SEQ, TS, OVERFLOW, PENDING]

@@ -17,8 +17,9 @@ from tests.fixtures import pgoutput_messages as pgoutput
 from tests.fixtures.pgoutput_messages import Missing, Value
 from tests.fixtures.source_text import column_texts, source_text
 from tideline.contract.errors import CorruptData
+from tideline.contract.part import IMAGE, IMAGE_OVERFLOW, OVERFLOW, UNCHANGED
 from tideline.contract.schema import Column, TableSchema
-from tideline_capture.arrow_types import IMAGE, IMAGE_OVERFLOW, OVERFLOW, UNCHANGED, part_schema
+from tideline_capture.arrow_types import part_schema
 from tideline_capture.core.events import WHOLE_ROW
 from tideline_capture.sources.decoded import Decoded
 from tideline_capture.sources.postgres.replication import decode

@@ -24,6 +24,7 @@ from tests.spark.test_parity import compare
 from tideline.contract import evolution
 from tideline.contract.evolution import Ancestor
 from tideline.contract.modes import Mode
+from tideline.contract.part import OP, UNCHANGED
 from tideline.contract.steps import StepKind
 from tideline.delta_jars import delta_jars
 from tideline.java import java_home
@@ -31,7 +32,6 @@ from tideline.local_spark import short_lived
 from tideline_spark import columns, refill, target_columns, versions
 from tideline_spark.formats.statements import RowMerge, RowUpdate
 from tideline_spark.modes import history, soft_deletes, versioned
-from tideline_spark.schemas import OP, UNCHANGED
 from tideline_spark.schemas import column as col
 from tideline_spark.session import make_session
 from tideline_spark.story import Story

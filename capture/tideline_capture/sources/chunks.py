@@ -16,8 +16,9 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
+from tideline.contract.part import OVERFLOW
 from tideline.contract.schema import TableSchema
-from tideline_capture.arrow_types import OVERFLOW, arrow_type, overflowed_columns
+from tideline_capture.arrow_types import arrow_type, overflowed_columns
 from tideline_capture.core.events import (
     Chunk,
     ChunkFailed,

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tideline.contract.errors import InvariantBroken
+from tideline.contract.part import BEFORE
 from tideline.contract.schema import TableSchema
 from tideline_capture.arrow_types import (
-    BEFORE_PREFIX,
     UTC_MICROSECONDS,
     Converted,
     overflow_maps,
@@ -66,7 +66,7 @@ class TypedRows:
 
     ``operations`` has `INSERT`, `UPDATE` or `DELETE` per row. ``columns`` are the table's and
     then, where updates changed the key (``before_rows`` of them), the key's before that, named with
-    `BEFORE_PREFIX`. ``images`` are the columns but the key's of the rows before, where ``imaged``
+    `BEFORE`. ``images`` are the columns but the key's of the rows before, where ``imaged``
     says that there is one; None without any. ``unchanged`` marks, shape (rows, columns), values
     that the log did not carry; None when it carried all.
     """
@@ -132,7 +132,7 @@ def _unknown_keys(rows: TypedRows, schema: TableSchema) -> tuple[str, ...]:
         known = changed.sum() == (0 if rows.imaged is None else rows.imaged.sum())
         return () if known else (WHOLE_ROW,)
     names, overflow = schema.column_names, rows.columns.overflow.keys()
-    unknown = {name for name in schema.key if {name, BEFORE_PREFIX + name} & overflow}
+    unknown = {name for name in schema.key if {name, BEFORE + name} & overflow}
     unknown |= {name for name in schema.key if rows.columns.arrays[names.index(name)].null_count}
     if rows.unchanged is not None:
         unknown |= {name for name in schema.key if rows.unchanged[:, names.index(name)].any()}

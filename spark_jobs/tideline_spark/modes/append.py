@@ -10,11 +10,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tideline.contract.change_log import BATCH, BEFORE_PREFIX, OPERATION, SEQUENCE
-from tideline.contract.schema import Column as TableColumn
-from tideline_spark.formats.state import RowCounts
-from tideline_spark.modes.base import Work
-from tideline_spark.schemas import (
+from tideline.contract.part import (
     BEFORE,
+    CREATED,
+    DELETED,
+    DUMPED,
     IMAGE,
     IMAGE_OVERFLOW,
     OP,
@@ -23,13 +23,16 @@ from tideline_spark.schemas import (
     TS,
     TX,
     UNCHANGED,
-    quote,
-    spark_type,
+    UPDATED,
 )
+from tideline.contract.schema import Column as TableColumn
+from tideline_spark.formats.state import RowCounts
+from tideline_spark.modes.base import Work
 from tideline_spark.schemas import column as col
+from tideline_spark.schemas import quote, spark_type
 
 _VIEW = "tideline_log"
-WORDS = {"c": "insert", "u": "update", "d": "delete", "r": "dump"}
+WORDS = {CREATED: "insert", UPDATED: "update", DELETED: "delete", DUMPED: "dump"}
 TRUNCATE = "truncate"
 
 
@@ -79,7 +82,7 @@ def _before(column: TableColumn, work: Work) -> Column:
     if BEFORE + name in work.changes.columns:
         before = col(BEFORE + name)
     if name in work.table.schema.key:
-        before = F.when(col(OP).isin("u", "d"), F.coalesce(before, col(name)))
+        before = F.when(col(OP).isin(UPDATED, DELETED), F.coalesce(before, col(name)))
     return before.alias(BEFORE_PREFIX + name)
 
 

@@ -21,6 +21,20 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from tideline.contract.errors import CorruptData
+from tideline.contract.part import (
+    BEFORE,
+    CREATED,
+    DELETED,
+    DUMPED,
+    IMAGE,
+    IMAGE_OVERFLOW,
+    OP,
+    OVERFLOW,
+    PENDING,
+    SEQ,
+    TS,
+    UPDATED,
+)
 from tideline.contract.plan import TablePlan
 from tideline.contract.printable import command
 from tideline.contract.schema import Column as TableColumn
@@ -29,19 +43,7 @@ from tideline.contract.types import Kind
 from tideline_spark.formats.state import RowCounts
 from tideline_spark.formats.statements import RowClause, RowMerge, of_source, of_target
 from tideline_spark.modes.base import Work
-from tideline_spark.schemas import (
-    BEFORE,
-    IMAGE,
-    IMAGE_OVERFLOW,
-    OP,
-    OVERFLOW,
-    PENDING,
-    SEQ,
-    STRING_LIST,
-    STRING_MAP,
-    TS,
-    spark_type,
-)
+from tideline_spark.schemas import STRING_LIST, STRING_MAP, spark_type
 from tideline_spark.schemas import column as col
 
 VIEW = "tideline_counted"
@@ -118,10 +120,10 @@ def _sums(work: Work) -> _Sums:
     table, columns = work.table, _identity(work)
     changes = _counting(work.changes, table)
     now = {one.name: col(one.name) for one in columns}
-    came = changes.where(col(OP).isin("c", "u", "r")).withColumn(
+    came = changes.where(col(OP).isin(CREATED, UPDATED, DUMPED)).withColumn(
         _ROW, digest(columns, now, col(OVERFLOW))
     )
-    went = changes.where(col(OP).isin("u", "d")).select(_before(work, columns).alias(_ROW))
+    went = changes.where(col(OP).isin(UPDATED, DELETED)).select(_before(work, columns).alias(_ROW))
     _check_copy(came, table)
     less = went.groupBy(_ROW).agg(F.count(F.lit(1)).alias(_LESS))
     newest = Window.partitionBy(_ROW).orderBy(col(SEQ).desc())
@@ -148,7 +150,7 @@ def _identity(work: Work) -> tuple[TableColumn, ...]:
 def _counting(changes: DataFrame, table: TablePlan) -> DataFrame:
     """Return the changes that count: above the floor, and in no copy that already shows them."""
     copied = table.copied
-    dumped = col(OP) == "r"
+    dumped = col(OP) == DUMPED
     if table.floor is not None:
         changes = changes.where(col(SEQ) > F.lit(table.floor))
     if copied is None:
@@ -162,7 +164,7 @@ def _counting(changes: DataFrame, table: TablePlan) -> DataFrame:
 def _check_copy(came: DataFrame, table: TablePlan) -> None:
     if table.copied is None:
         return
-    rows = came.where(col(OP) == "r").count()
+    rows = came.where(col(OP) == DUMPED).count()
     if rows != table.copied.rows:
         raise CorruptData(
             f"the plan of {table.table} holds {rows} rows of a copy that has {table.copied.rows}",

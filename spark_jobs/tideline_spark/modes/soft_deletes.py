@@ -5,12 +5,13 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from tideline.contract.part import SEQ, TS
 from tideline.contract.plan import TablePlan
 from tideline_spark.formats.state import RowCounts
 from tideline_spark.formats.statements import RowClause, RowMerge, of_source, of_target
 from tideline_spark.modes.base import Work
 from tideline_spark.modes.versioned import ends_row, first_end, same_rows, versions_of
-from tideline_spark.schemas import SEQ, TS, WAREHOUSE_COLUMNS
+from tideline_spark.schemas import WAREHOUSE_COLUMNS
 from tideline_spark.schemas import column as col
 from tideline_spark.story import FROM, FROM_SEQ, TO, TO_SEQ
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from tideline.contract.part import PENDING, SEQ, UNCHANGED
 from tideline.contract.plan import PlannedEnd, TablePlan
 from tideline_spark import parts
 from tideline_spark.fold import Shape, occurrences
 from tideline_spark.formats.statements import TARGET, of_source, of_target
 from tideline_spark.modes.base import Work
-from tideline_spark.schemas import PENDING, SEQ, UNCHANGED
 from tideline_spark.schemas import column as col
 from tideline_spark.statement import key_bounds
 from tideline_spark.story import FROM_SEQ, Story

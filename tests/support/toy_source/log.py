@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from tests.support.toy_source.database import Connection, Version
+from tideline.contract.part import BEFORE
 from tideline.contract.position import PostgresPosition, SourcePosition
 from tideline.contract.schema import Column
 from tideline.contract.steps import ColumnStep, StepKind
 from tideline.contract.types import Kind
-from tideline_capture.arrow_types import BEFORE_PREFIX, Converted, arrow_type
+from tideline_capture.arrow_types import Converted, arrow_type
 from tideline_capture.core.events import (
     Begun,
     Boundary,
@@ -188,7 +189,7 @@ def _rows(version: Version, group: Sequence[tuple[int, int, Entry]]) -> Rows:
     moved = [old and new and old[place] != new[place] for old, new in pairs]
     if any(moved):
         before = [old[place] if there else None for old, there in zip(olds, moved, strict=True)]
-        columns.add(BEFORE_PREFIX + "id", typed(before, schema.columns[place]))
+        columns.add(BEFORE + "id", typed(before, schema.columns[place]))
     codes = [INSERT if old is None else DELETE if new is None else UPDATE for old, new in pairs]
     seq, tx, ts = (
         np.array(numbers, np.int64)

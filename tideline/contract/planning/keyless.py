@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tideline.contract.manifest import Copied, Floor, Manifest, OpenState
+from tideline.contract.part import DUMPED
 
 NOT_COPIED = (
     "it has no key, and no copy of it has ended yet: its target is made with the first one that"
@@ -51,7 +52,7 @@ def last_whole(
             for manifest in run
             if manifest.manifest_number > newest
             for part in manifest.parts
-            if part.table == table and part.operations.get("r")
+            if part.table == table and part.operations.get(DUMPED)
         ]
     return max(a, min(limits))
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tideline.contract.part import SEQ, TX
 from tideline_capture.core.events import Chunk, Int64Array, Rows
 from tideline_capture.core.visibility import invisible
 
@@ -59,10 +60,10 @@ def place_of(
     ``events`` are the table's rows between L (``low_seq`` was the last sequence before it) and H
     (``high_seq``), with ``_tl_seq`` and ``_tl_tx``.
     """
-    seqs = _column(events, "_tl_seq")
+    seqs = _column(events, SEQ)
     if chunk.pulses is not None:
         return _between_pulses(seqs, chunk.pulses, low_seq, high_seq, pulses)
-    transactions = _column(events, "_tl_tx")
+    transactions = _column(events, TX)
     hidden = invisible(np.unique(transactions), chunk.snapshot)
     shown = ~np.isin(transactions, hidden)
     # All that is shown up to the first change that is not: the state there. The rest by name.

@@ -8,12 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tideline.contract.part import DELETED, DUMPED, LOG_COLUMNS, OVERFLOW, UNCHANGED
 from tideline.contract.schema import TableSchema
 from tideline_capture.core.events import Rows
 from tideline_capture.core.snapshots.window import Settled
-
-_OVERFLOW = "_tl_overflow"
-_UNCHANGED = "_tl_unchanged"
 
 
 def dump_rows(
@@ -24,7 +22,7 @@ def dump_rows(
     whole = chunk.filter(settled.whole)
     emitted = []
     if whole.num_rows:
-        emitted.append(_rows(schema, whole, "r", first_seq=first_seq, ts_us=ts_us))
+        emitted.append(_rows(schema, whole, DUMPED, first_seq=first_seq, ts_us=ts_us))
     if settled.partial:
         first = first_seq + whole.num_rows
         emitted.append(_partial_rows(schema, chunk, settled, first_seq=first, ts_us=ts_us))
@@ -44,7 +42,7 @@ def missing_rows(
         for column in schema.columns
     ]
     batch = pa.RecordBatch.from_arrays(columns, names=list(schema.column_names))
-    return [_rows(schema, batch, "d", first_seq=first_seq, ts_us=ts_us)]
+    return [_rows(schema, batch, DELETED, first_seq=first_seq, ts_us=ts_us)]
 
 
 def _type_of(batch: pa.RecordBatch, name: str) -> pa.DataType:
@@ -55,7 +53,7 @@ def _rows(
     schema: TableSchema, batch: pa.RecordBatch, op: str, *, first_seq: int, ts_us: int
 ) -> Rows:
     count = batch.num_rows
-    names = ["_tl_seq", "_tl_op", "_tl_tx", "_tl_ts", *batch.schema.names]
+    names = [*LOG_COLUMNS, *batch.schema.names]
     columns = [
         pa.array(np.arange(first_seq, first_seq + count, dtype=np.int64)),
         pa.array([op], pa.string()).take(pa.array(np.zeros(count, np.int32))),
@@ -64,8 +62,8 @@ def _rows(
         *batch.columns,
     ]
     overflow = 0
-    if _OVERFLOW in batch.schema.names:
-        overflow = count - batch.column(_OVERFLOW).null_count
+    if OVERFLOW in batch.schema.names:
+        overflow = count - batch.column(OVERFLOW).null_count
     return Rows(schema, pa.RecordBatch.from_arrays(columns, names=names), overflow_rows=overflow)
 
 
@@ -78,18 +76,18 @@ def _partial_rows(
     taken = chunk.take(indices)
     columns = [_keep(taken.column(name), name, absent) for name in taken.schema.names]
     batch = pa.RecordBatch.from_arrays(columns, names=taken.schema.names)
-    rows = _rows(schema, batch, "r", first_seq=first_seq, ts_us=ts_us)
+    rows = _rows(schema, batch, DUMPED, first_seq=first_seq, ts_us=ts_us)
     unchanged = pa.array([list(names) for _, names in settled.partial], pa.list_(pa.string()))
     return Rows(
         schema,
-        rows.batch.append_column(_UNCHANGED, unchanged),
+        rows.batch.append_column(UNCHANGED, unchanged),
         unchanged_rows=len(absent),
         overflow_rows=rows.overflow_rows,
     )
 
 
 def _keep(column: pa.Array, name: str, absent: Sequence[frozenset[str]]) -> pa.Array:
-    if name == _OVERFLOW:
+    if name == OVERFLOW:
         values = [
             None if not value else [(key, text) for key, text in value if key not in gone] or None
             for value, gone in zip(column.to_pylist(), absent, strict=True)

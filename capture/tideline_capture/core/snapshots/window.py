@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tideline.contract.part import BEFORE, OP, SEQ, TX, UNCHANGED, UPDATED
 from tideline.contract.schema import TableSchema
 from tideline_capture.core.events import ChunkOrder, Int64Array, Rows, TableFacts
 from tideline_capture.core.snapshots.copies import Pulse
@@ -26,8 +27,6 @@ from tideline_capture.core.state import CoreState
 ROWS_MAX = 500_000
 """Limit of the changes of its table whose keys a window keeps. With more (one huge transaction,
 whose commit lies between the watermarks) the chunk is read again after them."""
-_BEFORE = "_tl_before_"
-_UNCHANGED = "_tl_unchanged"
 
 
 @dataclass(slots=True)
@@ -167,8 +166,8 @@ def moved_incomplete(rows: Rows) -> list[tuple[str, ...]]:
     if not rows.before_rows or not rows.unchanged_rows:
         return []
     key = rows.schema.key
-    moved = pc.is_valid(rows.batch.column(_BEFORE + key[0]))
-    batch = rows.batch.filter(pc.and_(moved, pc.is_valid(rows.batch.column(_UNCHANGED))))
+    moved = pc.is_valid(rows.batch.column(BEFORE + key[0]))
+    batch = rows.batch.filter(pc.and_(moved, pc.is_valid(rows.batch.column(UNCHANGED))))
     columns = [_as_input(batch.column(name)) for name in key]
     return list(zip(*columns, strict=True))
 
@@ -176,9 +175,9 @@ def moved_incomplete(rows: Rows) -> list[tuple[str, ...]]:
 def _keys_only(rows: Rows) -> Rows:
     """Reduce ``rows`` to what `settle` needs, so that a window does not hold a huge transaction."""
     if not rows.schema.key:
-        return replace(rows, batch=rows.batch.select(["_tl_seq", "_tl_tx"]))
-    wanted = {"_tl_op", _UNCHANGED, *rows.schema.key}
-    wanted.update(_BEFORE + name for name in rows.schema.key)
+        return replace(rows, batch=rows.batch.select([SEQ, TX]))
+    wanted = {OP, UNCHANGED, *rows.schema.key}
+    wanted.update(BEFORE + name for name in rows.schema.key)
     names = [name for name in rows.batch.schema.names if name in wanted]
     return replace(rows, batch=rows.batch.select(names))
 
@@ -209,8 +208,8 @@ def _touched_keys(events: list[Rows], key: tuple[str, ...]) -> pa.Array | None:
 
 def _before_keys(batch: pa.RecordBatch, key: tuple[str, ...]) -> pa.Array:
     """Return the old keys of rows that moved; other rows are left out."""
-    moved = batch.filter(pc.is_valid(batch.column(_BEFORE + key[0])))
-    return key_text(moved, key, _BEFORE)
+    moved = batch.filter(pc.is_valid(batch.column(BEFORE + key[0])))
+    return key_text(moved, key, BEFORE)
 
 
 def _supplied_gaps(events: list[Rows], schema: TableSchema) -> dict[str, frozenset[str]]:
@@ -225,8 +224,8 @@ def _supplied_gaps(events: list[Rows], schema: TableSchema) -> dict[str, frozens
     for rows in events:
         batch = rows.batch
         keys = key_text(batch, schema.key).to_pylist()
-        operations = batch.column("_tl_op").to_pylist()
-        unsupplied = _column_or_none(batch, _UNCHANGED)
+        operations = batch.column(OP).to_pylist()
+        unsupplied = _column_or_none(batch, UNCHANGED)
         moved_from = _moved_from(batch, schema.key) if rows.before_rows else [None] * len(keys)
         for key, operation, missing, before in zip(
             keys, operations, unsupplied, moved_from, strict=True
@@ -234,7 +233,7 @@ def _supplied_gaps(events: list[Rows], schema: TableSchema) -> dict[str, frozens
             if before is not None:
                 gaps.pop(before, None)
                 closed.update((before, key))
-            if operation != "u" or before is not None:
+            if operation != UPDATED or before is not None:
                 gaps.pop(key, None)
                 closed.add(key)
             elif key not in closed:
@@ -244,7 +243,7 @@ def _supplied_gaps(events: list[Rows], schema: TableSchema) -> dict[str, frozens
 
 
 def _moved_from(batch: pa.RecordBatch, key: tuple[str, ...]) -> list[str | None]:
-    texts: list[str | None] = key_text(batch, key, _BEFORE).to_pylist()
+    texts: list[str | None] = key_text(batch, key, BEFORE).to_pylist()
     return texts
 
 

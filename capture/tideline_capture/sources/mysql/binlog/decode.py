@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tideline.contract.errors import CorruptData, InvariantBroken
+from tideline.contract.part import BEFORE
 from tideline.contract.schema import TableSchema
-from tideline_capture.arrow_types import BEFORE_PREFIX, Converted, arrow_type
+from tideline_capture.arrow_types import Converted, arrow_type
 from tideline_capture.core.events import Int64Array
 from tideline_capture.sources.decoded import (
     DELETE,
@@ -173,7 +174,7 @@ class _Batch:
         rows = pa.array(source, mask=absent)
         for name, place in zip(self._schema.key, self._key, strict=True):
             values = self._values(name, place, _at_rows(was[place], moved), rows)
-            self._typed.add(BEFORE_PREFIX + name, values)
+            self._typed.add(BEFORE + name, values)
         return len(moved)
 
     def _images(self) -> tuple[TypedColumns, Marks | None]:

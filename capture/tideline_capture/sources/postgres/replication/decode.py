@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from tideline.contract.part import BEFORE
 from tideline.contract.schema import TableSchema
-from tideline_capture.arrow_types import BEFORE_PREFIX
 from tideline_capture.sources.decoded import Decoded, TypedColumns, TypedRows, assemble
 from tideline_capture.sources.postgres.replication.tuples import (
     DELETE,
@@ -86,7 +86,7 @@ def _assemble(
         columns.add(column.name, to_arrow(text, column.logical))
     before = () if texts.before is None else schema.key
     for name, text in zip(before, texts.before or (), strict=True):
-        columns.add(BEFORE_PREFIX + name, to_arrow(text, schema.column(name).logical))
+        columns.add(BEFORE + name, to_arrow(text, schema.column(name).logical))
     for column, text in zip(schema.columns, texts.image or (), strict=texts.image is not None):
         if column.name not in schema.key:
             images.add(column.name, to_arrow(text, column.logical))

@@ -1,0 +1,45 @@
+"""The part, a Parquet file of one table's rows in a segment: its own columns and its operations.
+
+A part has `LOG_COLUMNS` first, then the table's columns, then those that only some rows need. What
+a merge writes has some of these after the table's columns, by the same names. Nobody else's column
+may begin with `RESERVED_PREFIX`.
+"""
+
+from __future__ import annotations
+
+from tideline.contract.schema import RESERVED_PREFIX
+
+SEQ = RESERVED_PREFIX + "seq"
+"""int64: the row's sequence."""
+OP = RESERVED_PREFIX + "op"
+"""string: one of `OPERATIONS`."""
+TX = RESERVED_PREFIX + "tx"
+"""int64: the transaction at the source, 0 for a dumped row."""
+TS = RESERVED_PREFIX + "ts"
+"""timestamp, UTC: when the transaction committed, by the source's clock."""
+UNCHANGED = RESERVED_PREFIX + "unchanged"
+"""list of strings: columns whose value the log does not hold because it did not change."""
+OVERFLOW = RESERVED_PREFIX + "overflow"
+"""map of strings: by column, the text of a value that its type cannot hold."""
+BEFORE = RESERVED_PREFIX + "before_"
+"""Of columns with the values before an update or delete: of the key, or of the whole row."""
+IMAGE = RESERVED_PREFIX + "image"
+"""boolean: whether the columns before hold the whole row."""
+IMAGE_OVERFLOW = RESERVED_PREFIX + "image_overflow"
+"""As `OVERFLOW`, of the row before."""
+LOW = RESERVED_PREFIX + "low"
+"""int64, in verification parts alone: the sequence at the chunk's low watermark."""
+PENDING = RESERVED_PREFIX + "pending"
+"""list of strings, in the warehouse alone: columns whose value is not known yet."""
+
+LOG_COLUMNS = (SEQ, OP, TX, TS)
+"""The first columns of every part, in this order."""
+CHANGE_LOG_COLUMNS = (TX, IMAGE, IMAGE_OVERFLOW)
+"""Columns of a part that only a change log (mode ``append``) keeps."""
+
+CREATED = "c"
+UPDATED = "u"
+DELETED = "d"
+DUMPED = "r"
+"""A row that a dump read."""
+OPERATIONS = (CREATED, UPDATED, DELETED, DUMPED)
