@@ -14,9 +14,8 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, types
 from pyspark.sql import functions as F
 
-from tideline.contract.part import OP, OVERFLOW, PENDING, SEQ
+from tideline.contract.part import DUMPED, LOW, OP, OVERFLOW, PENDING, SEQ
 from tideline.contract.schema import TableSchema
-from tideline_spark.check_parts import LOW, PRESENT
 from tideline_spark.schemas import column as col
 
 KIND = "_tl_kind"
@@ -64,7 +63,7 @@ def compare(
         key = [F.coalesce(col(n, of=_S), col(n, of=_T)).eqNullSafe(col(n, of=_M)) for n in names]
         since = F.coalesce(col(LOW, of=_S), F.lit(wanted.low_seq))
         joined = joined.join(moving, _all([*key, col(SEQ, of=_M) > since]), "left_anti")
-    present = F.coalesce(col(OP, of=_S) == PRESENT, F.lit(False))
+    present = F.coalesce(col(OP, of=_S) == DUMPED, F.lit(False))
     there = col(_THERE, of=_T).isNotNull()
     seq = col(SEQ, of=_T)
     columns = _different(target.schema, source.schema, wanted)
@@ -94,7 +93,7 @@ def moving_keys(
     since = F.coalesce(col(LOW, of=_S), F.lit(wanted.low_seq))
     return joined.where(col(SEQ, of=_M) > since).select(
         *(col(n, of=_M).alias(n) for n in names),
-        F.coalesce(col(OP, of=_S) == PRESENT, F.lit(False)).alias(PAIR),
+        F.coalesce(col(OP, of=_S) == DUMPED, F.lit(False)).alias(PAIR),
     )
 
 

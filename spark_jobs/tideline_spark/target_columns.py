@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 from pyspark.sql import types
 
-from tideline.contract.change_log import BEFORE
+from tideline.contract.change_log import BEFORE_PREFIX
 from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
 from tideline.contract.evolution import (
     COLUMNS_PROPERTY,
@@ -160,18 +160,18 @@ def _with_companions(table: TablePlan, followed: Followed, snapshot: TargetSnaps
     if table.mode is not Mode.APPEND:
         return followed
     held = set(snapshot.schema.names)
-    own = {n: a for n, a in followed.places.items() if not n.startswith(BEFORE)}
+    own = {n: a for n, a in followed.places.items() if not n.startswith(BEFORE_PREFIX)}
     found = {n: a for n, a in followed.places.items() if n not in own}
     moved: dict[str, Ancestor] = {}
     for name, ancestor in own.items():
         was = ancestor.column
         if was is None:
-            moved[BEFORE + name] = Ancestor(None)
-        elif BEFORE + was in held and not ancestor.copied:
-            found.pop(BEFORE + was, None)
-            moved[BEFORE + name] = Ancestor(BEFORE + was)
+            moved[BEFORE_PREFIX + name] = Ancestor(None)
+        elif BEFORE_PREFIX + was in held and not ancestor.copied:
+            found.pop(BEFORE_PREFIX + was, None)
+            moved[BEFORE_PREFIX + name] = Ancestor(BEFORE_PREFIX + was)
         elif ancestor.copied:
-            moved[BEFORE + name] = Ancestor(None)
+            moved[BEFORE_PREFIX + name] = Ancestor(None)
     return Followed(followed.columns, {**own, **found, **moved})
 
 
@@ -197,7 +197,7 @@ def _types(
     source = {column.name: spark_type(column.logical) for column in table.schema.columns}
     found: dict[str, types.DataType] = {}
     for name, place in followed.places.items():
-        plain = name.removeprefix(BEFORE) if table.mode is Mode.APPEND else name
+        plain = name.removeprefix(BEFORE_PREFIX) if table.mode is Mode.APPEND else name
         kept = followed.columns.kept.get(plain)
         has = held.get(place.column or place.like or "")
         if has is None and place.type:

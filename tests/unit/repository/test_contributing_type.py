@@ -38,9 +38,8 @@ def test_the_page_names_the_functions_that_know_all() -> None:
 
 def test_own_columns_are_named_in_the_contract_alone() -> None:
     """In code; docstrings may name them."""
-    names = re.compile(
-        r"""["']_tl_(seq|op|tx|ts|unchanged|overflow|image|image_overflow|low|pending)[\"'{]|["']_tl_before_"""
-    )
+    own = "seq|op|tx|ts|unchanged|overflow|image|image_overflow|low|pending"
+    names = re.compile(rf"""["']_tl_({own})["'{{]|["']_tl_before_""")
     found = [
         str(path.relative_to(ROOT))
         for folder in FOLDERS
