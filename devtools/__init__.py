@@ -1,1 +1,1 @@
-"""What only development needs: servers, demo, simulator, benchmarks, supply chain."""
+"""Development tools: servers, demo, simulator, benchmarks, supply chain."""

@@ -1,4 +1,4 @@
-"""``python -m devtools``: the demo and the simulator, which no installation has."""
+"""``python -m devtools``: the demo and the simulator, which installations lack."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def demo(
         bool, typer.Option("--stay", help="Stay up afterwards, without a terminal, too.")
     ] = False,
 ) -> None:
-    """Show the main job on servers of its own; needs no settings."""
+    """Show the main job on its own servers; needs no settings."""
     from devtools.demo.app import run
 
     raise typer.Exit(run(source, stay=stay))
 
 
 def main() -> None:
-    """Run the command, and end as ``tideline`` does."""
+    """Run the command, and exit as ``tideline`` does."""
     try:
         app()
     except TidelineError as error:

@@ -35,7 +35,7 @@ _WORDS_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What is left of a scenario, as texts: numbers of faults and dumps, ``none`` for none."""
+    """The kept part of a scenario, as texts: numbers of faults and dumps, ``none`` for none."""
 
     faults: str | None = None
     dumps: str | None = None
@@ -46,7 +46,7 @@ class Cut:
         return self.faults is None and self.dumps is None and self.transactions is None
 
     def of(self, scenario: Scenario) -> Scenario:
-        """``scenario``, cut down; Misconfigured for numbers that it does not have."""
+        """Cut ``scenario`` down; Misconfigured for numbers that it does not have."""
         try:
             return scenario.only(
                 faults=_numbers(self.faults),
@@ -62,7 +62,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Simulations:
-    """What is asked for: ``runs`` from ``seed`` on, or mutants to be caught."""
+    """The requested work: ``runs`` from ``seed`` on, or mutants to be caught."""
 
     seed: int | None = None
     runs: int = 1
@@ -72,7 +72,7 @@ class Simulations:
 
 
 def run(wanted: Simulations, *, as_json: bool) -> int:
-    """The exit code: 1 when a check failed or a mutant survived."""
+    """Run and return the exit code: 1 when a check failed or a mutant survived."""
     out = Console(quiet=as_json)
     if wanted.all_mutants or (wanted.mutant is not None and wanted.seed is None):
         names = [one.name for one in MUTANTS] if wanted.all_mutants else [_known(wanted).name]
@@ -92,7 +92,7 @@ def _known(wanted: Simulations) -> Mutant:
 
 
 def _one(wanted: Simulations, mutant: Mutant | None, out: Console, *, as_json: bool) -> int:
-    """One seed, shown, and cut down when it fails."""
+    """Run one seed, show it, and cut it down when it fails."""
     seed = 1 if wanted.seed is None else wanted.seed
     whole = draw(seed) if mutant is None else scenario_for(mutant, seed)
     scenario = wanted.cut.of(whole)
@@ -196,6 +196,6 @@ def _numbers(text: str | None) -> tuple[int, ...] | None:
 
 
 def _pool() -> ProcessPoolExecutor:
-    """Processes that begin anew: a run depends on nothing that was done before it."""
+    """Make a pool of fresh processes: a run depends on no earlier one."""
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(_PROCESSES, mp_context=context, initializer=begin_process)

@@ -106,7 +106,7 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 def cost_of(traffic: Traffic, pace: Pace, prices: Prices) -> Cost:
-    """The cost of ``traffic`` at that ``pace``."""
+    """Return the cost of ``traffic`` at that ``pace``."""
     segments, heartbeats = _rhythm(traffic, pace)
     manifests = segments + heartbeats
     parts = segments * _tables_hit(traffic, traffic.changes_per_s * DAY_S / max(segments, 1e-9))
@@ -185,7 +185,7 @@ def _rhythm(traffic: Traffic, pace: Pace) -> tuple[float, float]:
 
 
 def _tables_hit(traffic: Traffic, changes: float) -> float:
-    """The mean number of tables among so many changes of tables that are equally busy."""
+    """Return the mean number of tables among so many changes of tables that are equally busy."""
     if traffic.busy <= 1:
         return float(min(traffic.busy, 1))
     return traffic.busy * (1 - math.pow(1 - 1 / traffic.busy, changes))

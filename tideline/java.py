@@ -24,7 +24,7 @@ HINT = (
 
 
 def java_home(environment: Mapping[str, str] | None = None) -> Path:
-    """The home of a Java that Spark can use; Misconfigured when there is none."""
+    """Return the home of a Java that Spark can use; Misconfigured when there is none."""
     found = find_java(environment)
     if found is None:
         raise Misconfigured(f"no Java {JAVA_VERSION_MIN} or newer was found", hint=HINT)
@@ -32,7 +32,7 @@ def java_home(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Path | None:
-    """The first usable Java of those named above, or None."""
+    """Return the first usable Java of those named above, or None."""
     for home in _candidates(os.environ if environment is None else environment):
         version = java_version(home)
         if version is not None and version >= JAVA_VERSION_MIN:
@@ -41,7 +41,8 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path | None:
 
 
 def java_version(home: Path) -> int | None:
-    """The feature version (17, 21; 8 for 1.8) of the Java in ``home``; None when it has none."""
+    """Return the feature version (17, 21; 8 for 1.8) of the Java in ``home``; None when it has
+    none."""
     try:
         done = subprocess.run(
             [str(home / "bin" / "java"), "-version"],
@@ -56,7 +57,7 @@ def java_version(home: Path) -> int | None:
 
 
 def parse_version(text: str) -> int | None:
-    """The feature version in what ``java -version`` prints; None when there is none."""
+    """Parse the feature version in what ``java -version`` prints; None when there is none."""
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match.group(1)) if match else None
 

@@ -55,7 +55,7 @@ def archive_option(path: Path, name: str = "SharedArchiveFile") -> str:
 
 
 def class_archive() -> Path | None:
-    """The archive for the Java and the Spark of jobs that are started here, if there is one.
+    """Return the archive for the Java and the Spark of jobs that are started here, if there is one.
 
     Its name ends with its size: Java crashes on a truncated one.
     """

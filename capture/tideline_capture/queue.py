@@ -45,7 +45,7 @@ MESSAGES_MAX = 64
 """Entries per claim and kind; with ``control.message_bytes_max`` this bounds the memory."""
 TIMEOUT_S = 1.0
 RETRY_AFTER_S = 2.0
-"""How long Redis is left alone after a failure, so that a hung one costs the worker little."""
+"""The time that Redis is left alone after a failure, so that a hung one costs the worker little."""
 CLAIM_IDLE_S = 30.0
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:+/@=-]{0,199}")

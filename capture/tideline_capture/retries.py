@@ -14,7 +14,7 @@ TOLD_AFTER_S = 1.0
 log = structlog.get_logger("tideline.store")
 
 _series = threading.local()
-"""When this thread's request failed for the first time: time-outs count, not only pauses."""
+"""The time of this thread's request's first failure: time-outs count, not only pauses."""
 
 
 def tell_retries() -> None:

@@ -299,7 +299,7 @@ class Uploader(threading.Thread):
         return [named_part(key, part) for key, part in parts]
 
     def _put_checks(self, chunks: Sequence[CheckRows]) -> list[Check]:
-        """Upload the verification chunks; return what the manifest says of them."""
+        """Upload the verification chunks; return their entries for the manifest."""
         checks, puts = [], []
         for chunk in chunks:
             check = chunk.check

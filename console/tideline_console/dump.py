@@ -29,7 +29,7 @@ from tideline.settings import Settings
 from tideline_console.output import say
 
 WAITS = Waits(away_timeout_s=60.0)
-"""How long ``--wait`` survives an unavailable Redis while the chain has no news either."""
+"""The time that ``--wait`` survives an unavailable Redis without news from the chain either."""
 EXIT_FAILED = 1
 
 

@@ -19,8 +19,8 @@ _URLS = (("source", "url"), ("control", "url"))
 
 
 def check_modes(settings: Settings, path: Path) -> Iterator[Finding]:
-    """Yield a warning for each file of a secret that every user of this machine may read or write;
-    the settings at ``path`` count if they hold a secret."""
+    """Yield a warning for each file that every user of this machine may write or, if it holds a
+    secret, read: the secrets' files and the settings at ``path``."""
     files = {
         "source.password_file": settings.source.password_file,
         "control.password_file": settings.control.password_file,

@@ -1,4 +1,4 @@
-"""``tideline plan``: shows what a merge would do now. Stores nothing and starts no Spark."""
+"""``tideline plan``: shows what a merge would do now. Stores and requests nothing; no Spark."""
 
 from __future__ import annotations
 

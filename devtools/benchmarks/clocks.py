@@ -1,4 +1,4 @@
-"""What a stretch of work took: CPU of this process and its Java, and the wall."""
+"""Measures the cost of work: CPU of this process and its Java, and wall time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import psutil
 
 
 def clocks() -> tuple[float, float]:
-    """CPU seconds used so far, and the wall."""
+    """Return the CPU seconds used so far, and the wall clock."""
     used = time.process_time()
     for child in psutil.Process().children(recursive=True):
         if child.name() == "java":
@@ -18,6 +18,6 @@ def clocks() -> tuple[float, float]:
 
 
 def since(begun: tuple[float, float]) -> tuple[float, float]:
-    """CPU and wall seconds since ``begun``."""
+    """Return the CPU and wall seconds since ``begun``."""
     cpu, wall = clocks()
     return cpu - begun[0], wall - begun[1]

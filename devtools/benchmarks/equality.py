@@ -1,4 +1,4 @@
-"""Equality first: a fast answer that is wrong is not measured."""
+"""Checks equality before a benchmark counts: fast but wrong results are not measured."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tideline.store.objects import open_store
 
 
 class NotEqual(Exception):
-    """What was captured is not what the source holds."""
+    """The captured rows differ from the source's."""
 
 
 _POSTGRES_CLOCK = "(extract(epoch FROM max(updated_at)) * 1000000)::bigint"
@@ -27,7 +27,7 @@ MYSQL_CLOCK = "CAST(UNIX_TIMESTAMP(MAX(updated_at)) * 1000000 AS SIGNED)"
 def assert_equal(
     cursor: Any, *, settings: Settings, changes: int, captured: int, clock: str = _POSTGRES_CLOCK
 ) -> None:
-    """The newest row of each key in the parts is the source's row: counts and column sums.
+    """Check by counts and column sums that the newest row of each key is the source's row.
 
     ``clock`` is the source's SQL for the greatest ``updated_at`` in µs.
     """
@@ -45,7 +45,7 @@ def assert_equal(
 
 
 def _plain(value: object) -> str:
-    """Servers differ in the types of sums: whole numbers are written without a point."""
+    """Write whole numbers without a point, because servers differ in the types of sums."""
     return format(Decimal(str(value)).normalize(), "f")
 
 

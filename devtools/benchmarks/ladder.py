@@ -1,8 +1,8 @@
 # ruff: noqa: S608  statements are made of numbers and paths
-"""10,000 changes into tables of growing size, recent and uniform keys, next to a plain MERGE.
+"""Merges 10,000 changes into tables of growing size, with recent and uniform keys, by both merges.
 
-The plain one is what the documentation shows: on equal keys, no bounds, deletion vectors off, the
-rows already folded. It runs on a copy of the table, in the same application, right after ours.
+The plain MERGE follows the documentation: on equal keys, no bounds, deletion vectors off, the rows
+already folded. It runs on a copy of the table, in the same application, right after ours.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ WHEN MATCHED AND s._tl_seq > t._tl_seq THEN UPDATE SET * WHEN NOT MATCHED THEN I
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """How many rows the tables have, how many changes a merge brings (four updates for each
-    insert), and how many rounds are taken: the last three of them count."""
+    """The numbers of rows of the tables, of changes per merge (four updates for each insert), and
+    of rounds, of which the last three count."""
 
     rungs: tuple[int, ...]
     changes: int = 10_000
@@ -66,7 +66,7 @@ class _Taken:
 
 
 def run(rows: int) -> Iterator[Result]:
-    """In a Spark application of its own."""
+    """Run in a separate Spark application."""
     spark = make_session(
         master="local[2]",
         driver_memory="3g",
@@ -80,8 +80,8 @@ def run(rows: int) -> Iterator[Result]:
 
 
 def climb(spark: Any, ladder: Ladder) -> Iterator[Result]:
-    """Medians of the last rounds of each rung and kind of keys; then the growth from the lowest
-    rung to the highest."""
+    """Yield the medians of the last rounds of each rung and kind of keys; then the growth from the
+    lowest rung to the highest."""
     taken: dict[tuple[int, str], _Taken] = {}
     bottom, top = ladder.rungs[0], ladder.rungs[-1]
     for rung in ladder.rungs:
@@ -144,7 +144,7 @@ def _rung(spark: Any, ladder: Ladder, rows: int, warm_up: int) -> Iterator[tuple
 
 
 def _change(server: CaptureRig, ladder: Ladder, keys: str, last: int, number: int) -> None:
-    """Every key once: the newest ones, or from all over the table."""
+    """Change each key once: the newest ones, or keys from all over the table."""
     updates = ladder.updates
     if keys == "recent":
         where = f"id > {last - updates}"
@@ -164,7 +164,7 @@ def _change(server: CaptureRig, ladder: Ladder, keys: str, last: int, number: in
 def _round(
     spark: Any, plan: Plan, twin: Path, changes: int
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """CPU and wall of our merge of ``plan``, and of a plain one of the same rows."""
+    """Measure CPU and wall time of our merge of ``plan``, and of a plain one of the same rows."""
     begun = clocks()
     receipt = _merged(spark, plan)
     ours = since(begun)
@@ -181,7 +181,7 @@ def _round(
 
 
 def _merged(spark: Any, plan: Plan) -> TableReceipt:
-    """The receipt of the one table; plans that stop at their cap do not occur at these sizes."""
+    """Return the one table's receipt; plans do not reach their cap at these sizes."""
     (receipt,) = run_plan(spark, plan).tables
     if receipt.error is not None:
         raise AssertionError(f"the merge failed: {receipt.error}")
@@ -189,7 +189,7 @@ def _merged(spark: Any, plan: Plan) -> TableReceipt:
 
 
 def _check(spark: Any, target: Path, twin: Path) -> None:
-    """Both tables hold the same: what was measured was the same work."""
+    """Check that both tables are equal, so that the measured work was the same."""
     sums = [
         spark.sql(
             f"SELECT count(*) rows, sum(amount) amount, sum(_tl_seq) seqs FROM delta.`{path}`"

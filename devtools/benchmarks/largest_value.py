@@ -1,6 +1,6 @@
-"""How much memory the worker takes for the largest value of each source's log.
+"""Measures the worker's memory for the largest value of each source's log.
 
-Each value is read by a process of its own, so that the peak is that of one value.
+A separate process reads each value, so that the peak is that of one value.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ SIZES = (100, 300)
 """In MB of 2²⁰ bytes. The servers take up to a thousand."""
 
 _LARGE = {**NOT_DURABLE, "max_allowed_packet": "1G", "innodb_redo_log_capacity": "4G"}
-"""InnoDB takes a tenth of that at once."""
+"""InnoDB allocates a tenth of that at once."""
 
 Case = tuple[str, Settings, Callable[[int], None]]
 
 
 def run(rows: int) -> Iterator[Result]:
-    """Of every source, a row (or message) of each of `SIZES`; ``rows`` means nothing here."""
+    """Measure a row (or message) of each of `SIZES` in every source; ``rows`` is unused."""
     for cases in (_postgres, _mariadb, _mysql):
         with cases() as made:
             for what, settings, write in made:
@@ -67,7 +67,7 @@ def _peak(settings: Settings) -> int:
 
 
 def _read(settings: Settings, answer: Connection) -> None:
-    """Read the log until it is idle; the process's peak memory in bytes is the answer."""
+    """Read the log until it is idle; send the process's peak memory in bytes."""
     run_until_idle(settings)
     answer.send(_peak_of_this())
 

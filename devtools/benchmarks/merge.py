@@ -1,4 +1,4 @@
-"""10,000 changes into a table of a million rows, next to a bare MERGE of the same rows."""
+"""Merges 10,000 changes into a million rows, and the same rows by a bare MERGE."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WHEN MATCHED AND s._tl_seq > t._tl_seq THEN UPDATE SET * WHEN NOT MATCHED THEN I
 
 
 def run(rows: int) -> Iterator[Result]:
-    """A warm application; the medians of the last rounds. The table has 2 × ``rows`` rows."""
+    """Measure medians of the last rounds of a warm application; the table has 2 × ``rows`` rows."""
     table_rows = rows * 2
     with rig() as server:
         orders.create(server.cursor)

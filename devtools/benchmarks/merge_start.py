@@ -1,6 +1,6 @@
-"""What a ``tideline merge`` costs from its start to its end, whole and by step, on a warm machine.
+"""Measures a whole ``tideline merge`` and its steps on a warm machine.
 
-Beside it the same without the archive of Spark's classes, in turn. What is merged is little: 1,000
+The same without the archive of Spark's classes alternates with it. The merge is small: 1,000
 updates into a table of 10,000 rows, from the same files each time.
 """
 
@@ -42,7 +42,7 @@ Costs = dict[str, tuple[float, float]]
 
 
 def run(rows: int) -> Iterator[Result]:
-    """Medians of three rounds, behind a merge that is not counted; ``rows`` does not matter."""
+    """Measure medians of three rounds after an uncounted merge; ``rows`` is unused."""
     make_archive()
     with rig() as server:
         config = _prepare(server)
@@ -62,7 +62,7 @@ def run(rows: int) -> Iterator[Result]:
 
 
 def _prepare(server: CaptureRig) -> Path:
-    """The settings' file, and next to it what a merge begins with."""
+    """Write the settings file, and next to it the data that a merge begins with."""
     orders.create(server.cursor)
     orders.fill(server.cursor, ROWS)
     settings = server.settings(initial="dump")

@@ -105,7 +105,7 @@ def _workload(
 
 @contextmanager
 def _timed_checks() -> Iterator[CpuCost]:
-    """The CPU of comparing events with their checksums, by the clock of the thread that does it."""
+    """Measure the CPU of checking event checksums, by the checking thread's clock."""
     cost, compare = CpuCost(), first_damaged
 
     def timed(data: Bytes, starts: Int64Array, stops: Int64Array) -> int | None:
@@ -138,7 +138,7 @@ def _reader(server: MysqlRig, begin: tuple[str, int], **options: Any) -> BinLogS
 
 
 def _drain(server: MysqlRig, begin: tuple[str, int]) -> CpuCost:
-    """Read everything that the server sends of the log, and drop it."""
+    """Read the whole log that the server sends, and drop it."""
     reader = _reader(server, begin, blocking=False)
     begun, cpu = time.perf_counter(), time.process_time()
     reader._BinLogStreamReader__connect_to_stream()
@@ -154,7 +154,7 @@ def _drain(server: MysqlRig, begin: tuple[str, int]) -> CpuCost:
 
 
 def _library(server: MysqlRig, begin: tuple[str, int], changes: int) -> CpuCost:
-    """The first ``changes`` changes as mysql-replication's rows."""
+    """Read the first ``changes`` changes as mysql-replication's rows."""
     reader = _reader(server, begin, blocking=False, only_events=_EVENTS)
     begun, cpu, count = time.perf_counter(), time.process_time(), 0
     for event in reader:

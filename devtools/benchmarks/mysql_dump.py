@@ -88,7 +88,7 @@ def _under_writes(server: MysqlRig, rows: int) -> Iterator[Result]:
 
 
 def _ended_at(settings: Settings) -> float:
-    """When the manifest was made that ends the dump: writes go on behind it."""
+    """Return when the manifest that ends the dump was made; writes continue after it."""
     chain = Chain(open_store(settings.store), settings.pipeline)
     tail = chain.tail()
     for link in chain.links(1, tail.manifest.manifest_number if tail else 0):
@@ -99,7 +99,7 @@ def _ended_at(settings: Settings) -> float:
 
 @contextmanager
 def _writing(server: MysqlRig, settings: Settings) -> Iterator[None]:
-    """Another session updates single rows, about 200 a second, until the dump has ended."""
+    """Update single rows in another session, about 200 a second, until the dump has ended."""
     stop = threading.Event()
     chain = Chain(open_store(settings.store), settings.pipeline)
 
@@ -125,7 +125,7 @@ def _writing(server: MysqlRig, settings: Settings) -> Iterator[None]:
 
 
 def _select(server: MysqlRig, rows: int) -> CpuCost:
-    """The whole table as its packets come, dropped."""
+    """Read the whole table's packets and drop them."""
     with server.server.connect(database="shop") as connection:
         begun, cpu = time.perf_counter(), time.process_time()
         found = read_rows(connection, _QUERY)
@@ -162,7 +162,7 @@ def _mysqlclient(server: MysqlRig, rows: int) -> CpuCost:
 
 
 def _library(read: Callable[[int], tuple[list[Any], list[str]]], rows: int) -> CpuCost:
-    """Rows of a driver as Parquet, the way one would write it by hand."""
+    """Write a driver's rows as Parquet, as a hand-written script would."""
     begun, cpu = time.perf_counter(), time.process_time()
     found, names = read(rows)
     columns = [pa.array(column) for column in zip(*found, strict=True)]

@@ -1,4 +1,4 @@
-"""One huge transaction of MariaDB's log into Parquet: how much memory the worker takes for it."""
+"""Measures the worker's memory for one huge transaction of MariaDB's log into Parquet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A MySQL or MariaDB to measure, with the table that everything is measured with."""
+"""A MySQL or MariaDB server with the table of all measurements."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class MysqlRig:
         tables: Sequence[str] = ("shop.orders",),
         **capture: Any,
     ) -> Settings:
-        """Settings of ``pipeline`` into a local store."""
+        """Return settings of ``pipeline`` into a local store."""
         limits = {"heartbeat_s": 1.0, "takeover_after_s": 2.0, **capture}
         source = {"url": self.server.url(), "tables": list(tables), "initial": initial}
         return make_settings(
@@ -86,7 +86,7 @@ class MysqlRig:
         )
 
     def create(self) -> None:
-        """The table ``orders``, empty."""
+        """Create the empty table ``orders``."""
         self.cursor.execute(f"CREATE TABLE orders ({', '.join(_COLUMNS)})")
         self.cursor.execute("CREATE TABLE numbers (n int primary key)")
         self.cursor.executemany("INSERT INTO numbers VALUES (%s)", [(n,) for n in range(1000)])
@@ -104,7 +104,7 @@ class MysqlRig:
         self.cursor.execute(f"CALL one_by_one({rows:d}, {changes:d})")
 
     def position(self) -> tuple[str, int]:
-        """Where the log ends."""
+        """Return the end of the log."""
         self.cursor.execute("SHOW MASTER STATUS")
         file, offset = self.cursor.fetchone()[:2]
         return str(file), int(offset)
@@ -112,7 +112,7 @@ class MysqlRig:
 
 @contextmanager
 def mysql_rig(name: Literal["mariadb", "mysql"]) -> Iterator[MysqlRig]:
-    """A server and a Valkey of their own, gone at the end."""
+    """Start a separate server and Valkey, removed at the end."""
     with TemporaryDirectory(prefix="tideline-bench-") as folder:
         place = Path(folder)
         place.chmod(0o755)

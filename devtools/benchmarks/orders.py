@@ -1,4 +1,4 @@
-"""The table and the workloads that everything is measured with."""
+"""The table and the workloads of all measurements."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def create(cursor: Any, name: str = "orders") -> None:
 
 
 def fill(cursor: Any, rows: int, name: str = "orders") -> None:
-    """``rows`` rows in one statement."""
+    """Insert ``rows`` rows in one statement."""
     cursor.execute(f"INSERT INTO {name} {ROW} FROM generate_series(1, {rows:d}) g")
 
 

@@ -16,7 +16,7 @@ from tideline.settings import Settings
 
 NAME = "postgres_capture"
 FLUSH_S = 0.25
-"""Short, so that the wall is not that of the last segment's wait for its flush."""
+"""Short, so that the wall time excludes the last segment's wait for its flush."""
 _SLOT = "null_drain"
 
 
@@ -36,7 +36,7 @@ def run(rows: int) -> Iterator[Result]:
 def _workload(
     server: CaptureRig, settings: Settings, workload: str, changes: int, goal_us: float
 ) -> Iterator[Result]:
-    # The first one finds the log on the disk, and what comes after it in memory.
+    # The first one reads the log from disk, later ones from memory.
     null = min(_drain(server), _drain(server), key=lambda cost: cost.wall_s)
     cost = run_until_idle(settings, server)
     assert_equal(server.cursor, settings=settings, changes=changes, captured=cost.rows)
@@ -68,7 +68,7 @@ def _workload(
 
 
 def _drain(server: CaptureRig) -> CpuCost:
-    """Read everything that the pipeline's slot would send, and drop it."""
+    """Read the whole log that the pipeline's slot would send, and drop it."""
     cursor = server.cursor
     cursor.execute("SELECT pg_copy_logical_replication_slot('tideline_shop', %s, false)", (_SLOT,))
     end = f"end of the null drain {time.time_ns()}"

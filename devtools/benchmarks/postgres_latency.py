@@ -1,4 +1,4 @@
-"""From the client's commit to the object that holds it, at 1,000 transactions per second."""
+"""Measures the time from a client's commit to its object, at 1,000 transactions per second."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run(rows: int) -> Iterator[Result]:
 def _capture_while_writing(
     server: CaptureRig, settings: Settings, count: int, durable: dict[int, float]
 ) -> dict[int, float]:
-    """Commit times by id; ``durable`` gets, per manifest number, when it was in the store."""
+    """Return commit times by id; fill ``durable`` with each manifest's time in the store."""
     committed: dict[int, float] = {}
     numbers = iter(range(1, 1 << 40))
     chain = Chain(open_store(settings.store), settings.pipeline)

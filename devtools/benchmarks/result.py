@@ -1,4 +1,4 @@
-"""What a benchmark reports: one JSON line per figure."""
+"""The report of a benchmark: one JSON line per figure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import msgspec
 
 
 class Result(msgspec.Struct, frozen=True):
-    """``value`` next to ``baseline_value``, measured in the same run; ``ratio`` is value by
-    baseline. ``goal`` says in words what is aimed at."""
+    """A figure: ``value`` and ``baseline_value`` of the same run; ``ratio`` is value by baseline.
+    ``goal`` is the target in words."""
 
     name: str
     workload: str
@@ -29,7 +29,7 @@ def result(
     baseline: tuple[str, float],
     goal: str,
 ) -> Result:
-    """A result; ``value`` with its unit, ``baseline`` by name with its value."""
+    """Make a result; ``value`` with its unit, ``baseline`` by name with its value."""
     number, unit = value
     other, other_number = baseline
     ratio = number / other_number if other_number else float("nan")

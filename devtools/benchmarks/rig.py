@@ -1,4 +1,4 @@
-"""The servers a benchmark needs, and a worker whose cost can be read."""
+"""The servers of a benchmark, and a worker with measurable cost."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CaptureRig:
         return self.postgres.dsn("shop")
 
     def settings(self, *, initial: str = "log-only", **capture: Any) -> Settings:
-        """Settings of the pipeline ``shop`` into a local store."""
+        """Return settings of the pipeline ``shop`` into a local store."""
         limits = {"heartbeat_s": 1.0, "takeover_after_s": 2.0, **capture}
         return make_settings(
             {
@@ -61,7 +61,7 @@ class CaptureRig:
 
 @contextmanager
 def rig(**server: str) -> Iterator[CaptureRig]:
-    """A PostgreSQL and a Valkey of their own, gone at the end."""
+    """Start a separate PostgreSQL and Valkey, removed at the end."""
     with TemporaryDirectory(prefix="tideline-bench-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -81,7 +81,7 @@ def rig(**server: str) -> Iterator[CaptureRig]:
 
 @dataclass
 class CpuCost:
-    """What a stretch of work took: seconds of wall and of CPU (this process; another's)."""
+    """The cost of some work: seconds of wall and of CPU (this process; another's)."""
 
     wall_s: float = 0.0
     cpu_s: float = 0.0
@@ -95,7 +95,7 @@ def run_until_idle(
 ) -> CpuCost:
     """Run the worker in this process until it is idle; with ``rig``, watch its walsender.
 
-    The wall goes from when it first reaches the point ``begin`` (it reads the log; it orders the
+    The wall time is from the first arrival at the point ``begin`` (it reads the log; it orders the
     first chunk: ``between-chunks``) to its last manifest that holds rows; the CPU is all that the
     process used, start and idle tail included.
     """
@@ -117,7 +117,7 @@ def run_until_idle(
 
 
 class _Clock:
-    """From the first time at a point to the last manifest that names parts."""
+    """The time from the first arrival at a point to the last manifest that names parts."""
 
     def __init__(self, begin: str) -> None:
         self._begin = begin
@@ -140,7 +140,7 @@ class _Clock:
 
 
 class Sender:
-    """CPU seconds of the walsender that served us, as last seen."""
+    """The CPU seconds of our walsender, as last seen."""
 
     def __init__(self) -> None:
         self.cpu_s = 0.0

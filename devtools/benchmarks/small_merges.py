@@ -1,7 +1,7 @@
 # ruff: noqa: S608  statements are made of numbers and names of ours
-"""Ten changes into each of a hundred small tables, in one plan: what a merge costs by itself.
+"""Measures a merge's fixed cost: ten changes into each of a hundred small tables, in one plan.
 
-The jobs are counted by what they are for, in Delta's words or by the line of ours that begins them.
+The jobs are counted by purpose, in Delta's words or by our line that starts them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ NAME = "small_merges"
 TABLES = 100
 CHANGES = 10
 ROUNDS = 4
-"""The last one counts: by then a session that stays is warm."""
+"""The last one counts: by then a long-lived session is warm."""
 JOBS_GOAL, CPU_GOAL_S = 8, 1.2
 _FIGURES = re.compile(r"\d+")
 
 
 def run(rows: int) -> Iterator[Result]:
-    """A table has a fiftieth of ``rows`` rows: 10,000 of the default 500,000."""
+    """Measure tables of a fiftieth of ``rows`` rows each: 10,000 with the default 500,000."""
     each = rows // 50
     with rig() as server:
         for number in range(TABLES):
@@ -61,7 +61,7 @@ def run(rows: int) -> Iterator[Result]:
 def _rounds(
     spark: Any, server: CaptureRig, settings: Settings, rows: int
 ) -> tuple[float, float, Counter[str]]:
-    """CPU and wall seconds of the last plan, and its jobs."""
+    """Measure CPU and wall seconds of the last plan, and its jobs."""
     taken, jobs = (0.0, 0.0), Counter[str]()
     for number in range(ROUNDS):
         for table in range(TABLES):
@@ -80,7 +80,7 @@ def _rounds(
 
 
 def _merged(spark: Any, settings: Settings, name: str) -> None:
-    """All that waits, in one plan."""
+    """Merge all waiting changes in one plan."""
     plan = plan_merge(settings, plan_id=name)
     receipt = run_plan(spark, plan)
     wrong = [one.error for one in receipt.tables if one.outcome is not Outcome.APPLIED]
@@ -90,7 +90,7 @@ def _merged(spark: Any, settings: Settings, name: str) -> None:
 
 
 def _jobs(spark: Any) -> Counter[str]:
-    """How many jobs there were so far, by step."""
+    """Count the jobs so far, by step."""
     context = spark._jsc.sc()
     context.listenerBus().waitUntilEmpty()
     listed = context.statusStore().jobsList(None)

@@ -1,9 +1,9 @@
 """``python -m devtools.benchmarks.start_steps CONFIG``: the steps of ``tideline merge``.
 
-A process of its own, so that nothing is imported yet and no Java is warm. After each step it prints
-a JSON line: the step, the wall since the process was started, and the CPU of it and of all that it
-started. The steps that the command has not by themselves (a look at the Delta table, a job) are
-done before the merge that would have been the first to do such a thing, and is the shorter for it.
+It runs as a separate process, so that nothing is imported yet and no Java is warm. After each step
+it prints a JSON line: the step, the wall time since the process started, and the CPU of it and of
+its child processes. Steps that the command does not have separately (a look at the Delta table, a
+job) run before the merge, which is the shorter for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What has been used by the end of a step, since the process began."""
+    """The time used from the process's start to the end of a step."""
 
     name: str
     wall_s: float
@@ -36,7 +36,7 @@ def _wall_s() -> float:
 
 
 def _cpu_s() -> float:
-    """Of this process and those below it; one that has ended is in its parent's."""
+    """Return the CPU of this process and its descendants; an ended one counts in its parent."""
     import psutil  # not before the first step, which it is no part of
 
     me = psutil.Process()
@@ -45,7 +45,7 @@ def _cpu_s() -> float:
 
 
 def main(config: Path) -> None:
-    """The steps, in order; imports are some of them."""
+    """Run the steps, in order; imports are some of them."""
     from tideline_console import app  # noqa: F401  what there is before the command's name is looked at
     from tideline_console.commands.options import settings_at
 
@@ -75,7 +75,7 @@ def main(config: Path) -> None:
 
 
 def _note_java() -> None:
-    """Note when Java answers; making the session goes on from there."""
+    """Note when Java answers; making the session continues from there."""
     context: Any = sys.modules["pyspark.core.context"]
     launch = context.launch_gateway
 

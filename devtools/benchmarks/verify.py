@@ -1,4 +1,4 @@
-"""A verification of a whole table, next to a dump and merge of the same table in the same run."""
+"""Verifies a whole table, and dumps and merges the same table in the same run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROUNDS = 3
 
 
 def run(rows: int) -> Iterator[Result]:
-    """CPU of the worker, and of worker and a warm Spark application; the best of three rounds."""
+    """Measure CPU of the worker, and of it with a warm Spark application; the best of three."""
     with rig() as server:
         orders.create(server.cursor)
         orders.fill(server.cursor, rows)
@@ -67,7 +67,7 @@ def run(rows: int) -> Iterator[Result]:
 def _round(
     spark: Any, server: CaptureRig, settings: Settings, rows: int, number: int
 ) -> tuple[float, float, float, float]:
-    """CPU seconds of a dump, its merge, what a verification reads, and the comparison."""
+    """Measure CPU seconds of a dump, its merge, a verification's reading, and its comparison."""
     dumped = _asked(settings, server, DumpRequest(f"dump-{number}", (TABLE,)))
     plan = plan_merge(settings, plan_id=f"round-{number}")
     merged = _of_spark(lambda: run_plan(spark, plan))
@@ -90,14 +90,14 @@ def _round(
 
 
 def _asked(settings: Settings, server: CaptureRig, request: DumpRequest) -> float:
-    """CPU seconds of a worker that serves ``request`` and ends."""
+    """Measure CPU seconds of a worker that serves ``request`` and ends."""
     with closing(Asker(settings.control, settings.pipeline)) as asker:
         asker.ask(request)
     return run_until_idle(settings, server).cpu_s
 
 
 def _of_spark(work: Callable[[], object]) -> float:
-    """CPU seconds of the Java processes below this one, while ``work`` is done."""
+    """Measure CPU seconds of this process's Java descendants during ``work``."""
     before = _java_s()
     work()
     return _java_s() - before

@@ -1,7 +1,7 @@
 """``python -m devtools.benchmarks.whole COMMAND…``: a command's cost, with all it leaves behind.
 
-PySpark does not wait for its Java, whose CPU would be nobody's. Here those that lose their parent
-come to this process, which waits for them. The last line of its output is JSON.
+PySpark does not wait for its Java, whose CPU would be lost. Here orphaned processes come to this
+process, which waits for them. The last line of its output is JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Whole(msgspec.Struct, frozen=True):
-    """``wall_s`` is until the command itself has ended."""
+    """The cost of a command; ``wall_s`` is until the command itself has ended."""
 
     wall_s: float
     cpu_s: float

@@ -1,4 +1,4 @@
-"""``python -m devtools demo``: the main job, shown on servers of its own, and proved at the end.
+"""``python -m devtools demo``: the main job, shown on its own servers, and proved at the end.
 
 It prints Airflow's address and login. In a terminal, or with ``--stay``, it stays up afterwards
 until Ctrl-C or SIGTERM. With ``DEMO_EXIT=1``, or without a terminal, it ends. ``DEMO_FOLDER`` is
@@ -64,7 +64,7 @@ def run(source: str = "postgres", *, stay: bool = False) -> int:
 
 
 def stays_up() -> bool:
-    """Whether somebody is there to look around afterwards."""
+    """Return whether the demo stays up for a user afterwards."""
     wanted = os.environ.get("DEMO_EXIT", "") in ("", "0")
     return wanted and sys.stdin.isatty() and sys.stdout.isatty()
 

@@ -1,10 +1,10 @@
 # ruff: noqa: S608  statements are made of constants
-"""What happens in the shop: each function is one transaction over a lane's rows.
+"""The shop's transactions: each function is one transaction over a lane's rows.
 
-Between them they insert, update and delete in nine tables, change keys (text, composite and of
-many rows at once), leave large values alone and rewrite them, and roll work back, whole and to
-savepoints. The statements are the same for every kind of database; what the kinds say differently
-is in the lane's `SourceWords`.
+Together they insert, update and delete in nine tables, change keys (text, composite and of many
+rows at once), leave large values alone and rewrite them, and roll work back, whole and to
+savepoints. The statements are the same for every kind of database, except for the expressions in
+the lane's `SourceWords`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def place_order(lane: Lane) -> None:
 
 
 def place_order_and_change_mind(lane: Lane) -> None:
-    """Everything of a new order, rolled back."""
+    """Makes a whole new order, and rolls it back."""
     with lane.transaction():
         _insert_order(lane)
         _update_customer(lane)
@@ -36,7 +36,7 @@ def place_order_and_change_mind(lane: Lane) -> None:
 
 
 def pay(lane: Lane) -> None:
-    """A payment whose first attempt is rolled back to a savepoint every now and then."""
+    """Makes a payment; its first attempt is sometimes rolled back to a savepoint."""
     order_id = _some_order(lane)
     with lane.transaction():
         if lane.random.random() < 0.2:
@@ -174,7 +174,7 @@ def renumber_items(lane: Lane) -> None:
 
 
 def rewrite_manual(lane: Lane) -> None:
-    """Writes a new value out of line, or none."""
+    """Writes a new TOASTed value, or none."""
     text = None if lane.random.random() < 0.1 else f"edition {lane.random.random()} " * 200
     with lane.transaction():
         lane.change(
@@ -184,7 +184,7 @@ def rewrite_manual(lane: Lane) -> None:
 
 
 def reprice(lane: Lane) -> None:
-    """One statement, many rows; their manuals stay where they are and are not in the log."""
+    """Updates many rows in one statement; their manuals are unchanged and not in the log."""
     chosen = lane.random.sample(lane.products, min(15, len(lane.products)))
     with lane.transaction():
         lane.change(
@@ -219,7 +219,7 @@ DOINGS: Mapping[Callable[[Lane], None], int] = MappingProxyType(
         reprice: 2,
     }
 )
-"""What is done, with its weight."""
+"""The transactions with their weights."""
 
 
 def _insert_order(lane: Lane) -> int:
@@ -286,7 +286,7 @@ def _update_customer(lane: Lane) -> None:
 
 
 def _some_order(lane: Lane) -> int:
-    """A recent order mostly, else an old one."""
+    """Return mostly a recent order, otherwise an old one."""
     if lane.recent_orders and (lane.random.random() < 0.8 or not lane.old_orders):
         return lane.random.choice(lane.recent_orders)
     return lane.random.choice(lane.old_orders)

@@ -1,6 +1,6 @@
-"""The last word of the demo: source and warehouse, row by row and column by column.
+"""Compares source and warehouse at the demo's end, row by row and column by column.
 
-It shares no code with capture or merge: the source is asked in plain SQL for every value as text,
+It shares no code with capture or merge: the source is queried in plain SQL for every value as text,
 the warehouse is read without a JVM and rendered as the source would print it (both in
 `devtools.demo.databases`). Equal means: the same keys, and for every column the same text or NULL
 on both sides. One table at a time is held in memory.
@@ -33,7 +33,7 @@ OURS = ("_tl_seq", "_tl_ts", OVERFLOW, PENDING)
 
 @dataclass(frozen=True, slots=True)
 class RowDifference:
-    """One thing that is not equal. ``key`` is the row's, ``column`` empty for whole rows."""
+    """One difference. ``key`` is the row's, ``column`` empty for whole rows."""
 
     table: str
     what: str
@@ -51,7 +51,7 @@ class RowDifference:
 
 @dataclass(frozen=True, slots=True)
 class ComparedTable:
-    """One table: how many rows are equal in all columns, and what is not."""
+    """One table: the number of rows equal in all columns, and the differences."""
 
     table: str
     rows_equal: int
@@ -76,7 +76,7 @@ class Comparison:
         return self.differences == 0
 
     def lines(self) -> list[str]:
-        """What to print: the verdict, or the first differences of every table and their count."""
+        """Return the output: the verdict, or each table's first differences and their count."""
         if self.equal:
             return [f"demo: ok, {len(self.tables)} tables, {self.rows_equal} rows equal"]
         found = [table for table in self.tables if table.differences]
@@ -97,13 +97,13 @@ class _Differences:
         self.first: list[RowDifference] = []
 
     def add(self, what: str, keys: Texts, column: str = "") -> None:
-        """One difference for each of ``keys``."""
+        """Add a difference for each of ``keys``."""
         self.count += len(keys)
         for key in keys.slice(0, DIFFERENCES_SHOWN - len(self.first)).to_pylist():
             self.first.append(RowDifference(self.table, what, str(key), column))
 
     def add_whole(self, what: str, column: str = "") -> None:
-        """One difference of the table itself."""
+        """Add a difference of the table itself."""
         self.count += 1
         self.first.append(RowDifference(self.table, what, column=column))
 
@@ -127,7 +127,7 @@ def compare_table(dsn: str, warehouse_url: str, table: str) -> ComparedTable:
 
 
 def read_warehouse(path: str) -> pa.Table:
-    """All rows of a Delta table as Arrow; deletion vectors are obeyed."""
+    """Read all rows of a Delta table as Arrow; deletion vectors are applied."""
     query = QueryBuilder().register("target", delta_table(path)).execute("SELECT * FROM target")
     return pa.table(query.read_all())
 
@@ -167,7 +167,7 @@ def compare_rows(table: str, source: SourceTable, warehouse: pa.Table) -> Compar
 
 
 def _stored_text(source: SourceTable, warehouse: pa.Table, name: str) -> Texts:
-    """A column as text, with the values that its type could not hold from the overflow map."""
+    """Return a column as text, with values that its type cannot hold from the overflow map."""
     text = source.as_text(warehouse[name])
     if OVERFLOW in warehouse.column_names:
         kept = pc.map_lookup(warehouse[OVERFLOW], query_key=name, occurrence="first")
@@ -176,7 +176,7 @@ def _stored_text(source: SourceTable, warehouse: pa.Table, name: str) -> Texts:
 
 
 def _row_keys(rows: pa.Table, key: tuple[str, ...]) -> Texts:
-    """One text per row: the key's values, each behind its length, so that no two keys agree."""
+    """Return a unique text per key: its values, each after its length."""
     if len(key) == 1:
         return rows[key[0]]
     pieces = []
@@ -205,7 +205,7 @@ def _is_null(column: Texts) -> Mask:
 
 
 def _unequal(left: Texts, right: Texts) -> Mask:
-    """True where the texts differ or exactly one of them is NULL."""
+    """Return true where the texts differ or exactly one of them is NULL."""
     differs = np.asarray(pc.fill_null(pc.not_equal(left, right), False), dtype=np.bool_)
     unequal: Mask = differs | (_is_null(left) ^ _is_null(right))
     return unequal

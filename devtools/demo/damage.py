@@ -1,8 +1,8 @@
-"""Damages the demo's warehouse on purpose: as a careless hand with a SQL client would.
+"""Damages the demo's warehouse on purpose, as a careless user of a SQL client would.
 
 Values are overwritten, rows deleted, rows invented, and some damaged rows get a sequence number
-from the far future, so that by number alone they would look newer than anything to come. All goes
-around Tideline, straight at the Delta tables.
+from the far future, so that by number alone they would look newer than any later change. All of it
+bypasses Tideline and goes directly to the Delta tables.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tideline.warehouse.delta.reader import delta_table
 FAR_FUTURE = 2**62
 INVENTED = "INVENTED"
 NAMES = ("customers", "products", "coupons")
-"""What ``damage_warehouse`` touches."""
+"""The tables that ``damage_warehouse`` changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Rows changed, deleted and invented."""
+    """The numbers of rows changed, deleted and invented."""
 
     changed: int
     deleted: int
@@ -30,7 +30,7 @@ class Damage:
 
 
 def damage_warehouse(warehouse_url: str, schema: str) -> Damage:
-    """Damage the tables of ``schema`` named in `NAMES`; returns how many rows were hit."""
+    """Damage the tables of ``schema`` named in `NAMES`; return the numbers of damaged rows."""
     customers, products, coupons = (
         delta_table(_path(warehouse_url, f"{schema}.{name}")) for name in NAMES
     )
@@ -54,7 +54,7 @@ def damage_one_value(warehouse_url: str, schema: str = "public") -> None:
 
 
 def _invent(coupons: DeltaTable) -> int:
-    """Add a row that the source never had: a copy of another, under a key of its own."""
+    """Add a row that the source never had: a copy of another, under a new key."""
     query = QueryBuilder().register("coupons", coupons).execute("SELECT * FROM coupons LIMIT 1")
     rows = pa.table(query.read_all())
     at = rows.schema.get_field_index("code")

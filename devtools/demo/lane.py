@@ -1,4 +1,4 @@
-"""One connection's worth of the shop's traffic: whole transactions, counted by what they changed.
+"""One connection of the shop's traffic: whole transactions, counted by what they changed.
 
 Rows are divided among lanes by id, so that lanes never wait for one another's locks and never
 deadlock, while their transactions still interleave in the source's log. Counts come from the
@@ -80,7 +80,7 @@ class Lane:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """One transaction: committed at the end, rolled back on Undo."""
+        """Run one transaction: committed at the end, rolled back on Undo."""
         self._open = [Tally()]
         self._cursor.execute("BEGIN")
         try:
@@ -97,7 +97,7 @@ class Lane:
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """A subtransaction of the open one: kept at the end, rolled back on Undo."""
+        """Run a subtransaction of the open one: kept at the end, rolled back on Undo."""
         name = f"s{len(self._open)}"
         self._cursor.execute(f"SAVEPOINT {name}")
         self._open.append(Tally())
@@ -130,7 +130,7 @@ class Lane:
         return rows
 
     def new_id(self) -> int:
-        """An id of this lane that no row has, in any table that the lanes add rows to."""
+        """Return an unused id of this lane, for any table that the lanes add rows to."""
         taken = self.next_id
         self.next_id += self.lanes
         return taken

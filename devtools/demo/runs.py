@@ -12,7 +12,7 @@ from tideline.contract.errors import Unavailable
 RUN_TIMEOUT_S = 1_000.0
 POLL_S = 1.0
 MERGE = "merge"
-"""The task whose success means that the warehouse has what the run was for."""
+"""The task whose success means that the run's data is in the warehouse."""
 
 
 class DagRuns:
@@ -25,7 +25,7 @@ class DagRuns:
         self._runs: list[tuple[str, str]] = []
 
     def merge(self, dag: str, conf: Mapping[str, Any]) -> list[str]:
-        """Run ``dag`` until it has merged; the ids of the plans that it ran."""
+        """Run ``dag`` until it has merged; return the ids of its plans."""
         api = self._stage.airflow().api
         run = api.trigger(dag, conf)
         self._runs.append((dag, run))

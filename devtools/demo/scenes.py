@@ -82,7 +82,7 @@ class Scenes:
         stage.traffic_report()
 
     def dump(self) -> None:
-        """The worker's own first dumps, while the traffic goes on."""
+        """Wait for the worker's own first dumps, while the traffic continues."""
         screen, stage = self._screen, self._stage
         screen.scene("`tideline capture` starts: all tables are dumped while the traffic runs")
         began, before = time.monotonic(), stage.traffic_report()
@@ -103,7 +103,7 @@ class Scenes:
         self._say_captured()
 
     def merge(self, title: str) -> None:
-        """One run of the merge DAG, started through Airflow's REST API."""
+        """Run the merge DAG once, started through Airflow's REST API."""
         self._screen.scene(title)
         self._wait_for_airflow()
         self._run_dag("tideline_merge", {})
@@ -122,7 +122,7 @@ class Scenes:
         self._run_dag("tideline_repair", conf)
 
     def drain(self) -> None:
-        """The traffic stops; everything it committed becomes durable in the chain."""
+        """Stop the traffic, and wait until its commits are durable in the chain."""
         screen, stage = self._screen, self._stage
         self._catch_up()
         screen.scene("the traffic stops, the pipeline drains")
@@ -136,8 +136,8 @@ class Scenes:
         self._say_captured()
 
     def _catch_up(self) -> None:
-        """Let the traffic's lanes do what Spark on a small machine kept them from. They need little
-        time for it once Spark is done; after `CATCH_UP_S` it is left at what they did."""
+        """Let the traffic's lanes catch up with work that Spark on a small machine delayed. That
+        takes little time once Spark is done, and ends after `CATCH_UP_S`."""
         end = time.monotonic() + CATCH_UP_S
 
         def caught_up() -> bool:
@@ -183,8 +183,8 @@ class Scenes:
         return known and not state.requests and bool(state.recent)
 
     def _dump_progress(self) -> list[TableProgress]:
-        """What the worker says of its dumps: nothing while Valkey is too busy to answer. Whether
-        they are done, the chain tells."""
+        """Return the worker's report on its dumps, empty while Valkey is too busy to answer. The
+        chain records their ends."""
         try:
             workers = self._asker.workers()
         except Unavailable:
@@ -218,7 +218,7 @@ class Scenes:
         self._screen.say(f"waited for Airflow {_took(began)}")
 
     def _run_dag(self, dag: str, conf: Mapping[str, Any]) -> None:
-        """Run a DAG until it has merged, and say what the receipts say."""
+        """Run a DAG until it has merged, and print its receipts."""
         stage = self._stage
         began, before = time.monotonic(), stage.traffic_report()
         plans = self._runs.merge(dag, conf)
@@ -265,7 +265,7 @@ def _traffic_lines(report: Report) -> list[str]:
 
 
 def _since(before: Report, after: Report) -> Report:
-    """What the traffic did between two reports, in the fields that scenes print."""
+    """Return the traffic's work between two reports, in the fields that scenes print."""
     return Report(
         seconds=after.seconds - before.seconds,
         transactions=after.transactions - before.transactions,

@@ -1,4 +1,4 @@
-"""What the demo says: scenes with the time they began at, progress in place, measured figures.
+"""The demo's output: scenes with their start times, progress in place, measured figures.
 
 In a terminal a scene's progress overwrites itself; elsewhere (a log) it is a line every few
 seconds, and rarer while nothing changes.
@@ -35,15 +35,15 @@ class Screen:
         self._write(f"\n[{self.elapsed_s:6.1f} s] {title}")
 
     def say(self, text: str) -> None:
-        """A line of the scene: a figure, a fact."""
+        """Print a line of the scene: a figure, a fact."""
         self._write(f"           {text}")
 
     def plain(self, text: str) -> None:
-        """A line that is not part of any scene, such as the verdict."""
+        """Print a line outside any scene, such as the verdict."""
         self._write(text)
 
     def progress(self, text: str) -> None:
-        """How far the scene is; replaced by whatever comes next."""
+        """Show the scene's progress; the next output replaces it."""
         now = time.monotonic()
         if self._terminal:
             self._out.write(f"{_CLEAR_LINE}           … {text}")

@@ -1,8 +1,8 @@
 """The demo's stage: every server and process it runs, started once and all ended together.
 
 The shop's database, Airflow's PostgreSQL, Valkey, the capture worker, the traffic and Airflow, each
-a child of this process with a pid file in the run folder: what a SIGKILL leaves behind is ended by
-the next start in the same folder, and nothing else ever is.
+a child of this process with a pid file in the run folder: the next start in the same folder ends
+the children that a SIGKILL left behind, and no others.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class DemoStage:
         self._airflow_start: Future[AirflowServices] | None = None
 
     def clear(self) -> list[str]:
-        """End and remove what an earlier run left in the folder; the names of what still ran."""
+        """End and remove an earlier run's leftovers in the folder; return names of running ones."""
         self.folder.mkdir(parents=True, exist_ok=True)
         ended = leftovers(self.folder)
         self.source.remove()
@@ -64,7 +64,7 @@ class DemoStage:
         return ended
 
     def start_servers(self) -> None:
-        """Source and metadata with their databases, and Valkey, all at once."""
+        """Start source and metadata with their databases, and Valkey, concurrently."""
         starting: list[Future[Any]] = [
             self._pool.submit(self.source.start),
             self._pool.submit(start_with_database, self.metadata, "airflow"),
@@ -74,7 +74,7 @@ class DemoStage:
             server.result()
 
     def open_source(self) -> dict[str, int]:
-        """The shop, the user that captures it, and the settings file; rows per table."""
+        """Make the shop, its capture user, and the settings file; return rows per table."""
         rows = create_shop(self.source_dsn)
         password = secrets.token_hex(16)
         self.database.grant_capture(self.source_dsn, password)
@@ -89,13 +89,13 @@ class DemoStage:
         self._airflow_start = self._pool.submit(self._airflow.start)
 
     def start_traffic(self) -> None:
-        """Begin the traffic; ``traffic_report`` tells what it does."""
+        """Start the traffic; ``traffic_report`` returns its work."""
         command = [sys.executable, "-m", "devtools.demo.traffic", "--report", str(self._report)]
         self._traffic = self._child("traffic", command, {DSN_VARIABLE: self.source_dsn})
         self._traffic.start()
 
     def stop_traffic(self) -> Report:
-        """Let it finish its transactions; its final report."""
+        """Let it finish its transactions; return its final report."""
         traffic = _started(self._traffic, "the traffic")
         code = traffic.stop(_TRAFFIC_STOP_S)
         report = read_report(self._report)
@@ -104,14 +104,14 @@ class DemoStage:
         return report
 
     def start_worker(self) -> None:
-        """Begin capture, with the command that a deployment runs."""
+        """Start capture, with the command that a deployment runs."""
         program, *words = worker(str(self.config))
         command = [str(Path(sys.executable).parent / program), *words]
         self._worker = self._child("worker", command, {})
         self._worker.start()
 
     def traffic_report(self) -> Report:
-        """What the traffic has done so far; waits for its first report."""
+        """Return the traffic's work so far; waits for its first report."""
         _started(self._traffic, "the traffic").wait_until(self._report.exists, timeout_s=60)
         report = read_report(self._report)
         if report is None:
@@ -137,7 +137,7 @@ class DemoStage:
             time.sleep(poll_s)
 
     def airflow(self) -> AirflowServices:
-        """Airflow, once it is up; raises what its start raised."""
+        """Return Airflow once it is up; raises what its start raised."""
         if self._airflow_start is None:
             raise Unavailable("airflow was not started")
         start = self._airflow_start
@@ -150,7 +150,7 @@ class DemoStage:
 
     @property
     def config(self) -> Path:
-        """The ``tideline.toml`` that worker, DAGs and commands read, once the source is open."""
+        """The ``tideline.toml`` of worker, DAGs and commands, once the source is open."""
         return self.folder / "tideline.toml"
 
     @property
@@ -165,7 +165,7 @@ class DemoStage:
     def stop(self) -> None:
         """End everything, the worker before its source; safe at any moment and twice.
 
-        Whatever goes wrong with one, the others are ended all the same.
+        A failure with one does not keep the others from being ended.
         """
         with ExitStack() as ending:  # From the last line to the first.
             ending.callback(self.metadata.remove)
@@ -181,7 +181,7 @@ class DemoStage:
     def _stop_airflow(self) -> None:
         if self._airflow is None or self._airflow_start is None:
             return
-        # A start that is under way would go on behind the first stop.
+        # A start in progress would continue after the first stop.
         while not self._airflow_start.done():
             self._airflow.stop()
             time.sleep(POLL_S)

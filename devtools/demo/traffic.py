@@ -1,12 +1,12 @@
-"""Live traffic on the sample shop, as a process of its own.
+"""Live traffic on the sample shop, as a separate process.
 
 ``python -m devtools.demo.traffic --report FILE`` works until SIGTERM or SIGINT, then finishes the
 transactions that it is in and ends with 0. The database's address is in ``TIDELINE_DEMO_DSN``: it
 holds a password, and command lines are public. What was done so far is written to the report file
 every half second, atomically; the last report is written after the last transaction.
 
-The rate is an average: a lane that fell behind on a busy machine goes on without a pause until it
-has caught up. The doings are drawn from a seed.
+The rate is an average: a lane that fell behind on a busy machine continues without a pause until it
+has caught up. The transactions are drawn from a seed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _REPORT_INTERVAL_S = 0.5
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What the traffic has done in ``seconds``: counts of transactions and of changed rows.
+    """The traffic's work in ``seconds``: counts of transactions and of changed rows.
 
     ``transactions`` are those that committed; ``changes`` their inserts, updates and deletes of
     rows; ``undone`` changes were made and rolled back. ``finished``: nothing will be added.
@@ -57,12 +57,12 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def rate(self) -> float:
-        """Transactions per second, on average, rolled-back ones not counted."""
+        """The average of transactions per second, without rolled-back ones."""
         return self.transactions / self.seconds if self.seconds else 0.0
 
 
 def read_report(path: Path) -> Report | None:
-    """The latest report; None before the first."""
+    """Return the latest report; None before the first."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Report)
     except FileNotFoundError:

@@ -52,7 +52,7 @@ COMPONENTS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class AirflowOptions:
-    """What differs between runs. ``environment`` is laid over everything else.
+    """Options that differ between runs. ``environment`` overrides everything else.
 
     ``config`` is the ``tideline.toml`` that the DAGs find; ``merge_schedule`` a cron expression
     or preset, empty: merges run only when triggered.
@@ -90,7 +90,7 @@ class AirflowServices(Service):
 
     @property
     def pids(self) -> list[int]:
-        """The process ids of what was started, each the leader of its own group."""
+        """Return the process ids of the children, each a process group leader."""
         return [child.pid for child in self._children.values()]
 
     def start(self) -> Self:
@@ -102,7 +102,7 @@ class AirflowServices(Service):
         self._write_passwords()
         try:
             self.run("db", "migrate")
-            if not is_free(self._port):  # somebody took it in that time
+            if not is_free(self._port):  # another program took it in that time
                 self._port = free_port()
                 self.api.url = self.url
             self._children = {
@@ -126,7 +126,7 @@ class AirflowServices(Service):
         self._end(list(self._children.values()))
 
     def kill(self, component: str) -> None:
-        """SIGKILL for one component and what it started; ``restart_component`` brings it back."""
+        """Kill (SIGKILL) a component and its descendants; ``restart_component`` brings it back."""
         self._children[component].kill()
 
     def restart_component(self, component: str) -> None:
@@ -188,7 +188,7 @@ class AirflowServices(Service):
             "SCHEDULER__JOB_HEARTBEAT_SEC": "5",
             "DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "300",
             "DAG_PROCESSOR__REFRESH_INTERVAL": "5",
-            # Nobody edits them meanwhile: every look at the seven files costs seconds of a core.
+            # The files do not change in between: every scan of the seven costs seconds of a core.
             "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",
             "DAG_PROCESSOR__PARSING_PROCESSES": "1",
             "LOGGING__BASE_LOG_FOLDER": str(self.run_folder / "logs"),
@@ -233,7 +233,7 @@ class AirflowServices(Service):
             time.sleep(_POLL_S)
 
     def _healthy(self) -> str | None:
-        """What is not healthy yet, None when all is."""
+        """Return what is not healthy yet, None when all is."""
         try:
             health = self.api.health()
         except Unavailable as error:
@@ -252,7 +252,7 @@ class AirflowServices(Service):
 
 
 def _read_or_make_secrets(run_folder: Path) -> dict[str, str]:
-    """Secrets that belong to the metadata database, made once and kept next to it (0600)."""
+    """Return the metadata database's secrets, made once and kept next to it (0600)."""
     path = run_folder / "airflow-secrets.json"
     if not path.exists():
         run_folder.mkdir(parents=True, exist_ok=True)

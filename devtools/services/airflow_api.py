@@ -31,17 +31,17 @@ class AirflowApi:
         self._token: str | None = None
 
     def health(self) -> dict[str, str]:
-        """``{component: "healthy" or else}``, without logging in."""
+        """Return ``{component: "healthy" or other}``, without logging in."""
         answer = self._send("GET", "/api/v2/monitor/health", None, token=None)
         return {name: str(part["status"]) for name, part in answer.items() if part}
 
     def dags(self) -> dict[str, bool]:
-        """The DAGs that are known, and whether each is paused."""
+        """Return the known DAGs, and whether each is paused."""
         found = self.get("dags", limit=100)["dags"]
         return {dag["dag_id"]: bool(dag["is_paused"]) for dag in found}
 
     def import_errors(self) -> dict[str, str]:
-        """File → the stack trace of why it could not be imported."""
+        """Return file → the stack trace of its failed import."""
         found = self.get("importErrors")["import_errors"]
         return {error["filename"]: error["stack_trace"] for error in found}
 
@@ -61,7 +61,7 @@ class AirflowApi:
         return str(self.get(f"dags/{dag_id}/dagRuns/{quote(run_id)}")["state"])
 
     def wait(self, dag_id: str, run_id: str, *, timeout_s: float) -> str:
-        """``success`` or ``failed``, once the run has ended; Unavailable after ``timeout_s``.
+        """Return ``success`` or ``failed`` once the run ended; Unavailable after ``timeout_s``.
 
         An API server that is too busy to answer is asked again until then.
         """
@@ -78,7 +78,7 @@ class AirflowApi:
         raise Unavailable(f"{dag_id} {run_id} is {state} after {timeout_s:g} s")
 
     def runs(self, dag_id: str, *, run_type: str | None = None) -> dict[str, str]:
-        """Run id → state, the newest first."""
+        """Return run id → state, the newest first."""
         wanted = {"order_by": "-run_after", "limit": 100}
         if run_type is not None:
             wanted["run_type"] = run_type
@@ -86,18 +86,18 @@ class AirflowApi:
         return {run["dag_run_id"]: run["state"] for run in found}
 
     def tasks(self, dag_id: str, run_id: str) -> dict[str, str | None]:
-        """Task id → state of one run."""
+        """Return task id → state of one run."""
         path = f"dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances"
         return {task["task_id"]: task["state"] for task in self.get(path)["task_instances"]}
 
     def xcom(self, dag_id: str, run_id: str, task_id: str) -> Any:
-        """What a task returned; Misconfigured (404) when it returned nothing."""
+        """Return a task's result; Misconfigured (404) when it returned nothing."""
         run = f"dags/{dag_id}/dagRuns/{quote(run_id)}"
         entry = f"{run}/taskInstances/{task_id}/xcomEntries/return_value"
         return self.get(entry, deserialize="true")["value"]
 
     def log(self, dag_id: str, run_id: str, task_id: str) -> str:
-        """The log of a task's newest try, as text."""
+        """Return the log of a task's newest try, as text."""
         task = f"dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances/{task_id}"
         attempt = self.get(task)["try_number"]
         lines = self.get(f"{task}/logs/{attempt}", full_content="true")["content"]
@@ -107,7 +107,7 @@ class AirflowApi:
         )
 
     def clear(self, dag_id: str, run_id: str, *task_ids: str) -> None:
-        """Have tasks of a run (all of it without names) done again."""
+        """Clear tasks of a run (all without names), so that they run again."""
         body: dict[str, Any] = {"dag_run_id": run_id, "dry_run": False, "only_failed": False}
         if task_ids:
             body |= {"task_ids": list(task_ids), "include_downstream": True}
@@ -123,7 +123,7 @@ class AirflowApi:
         return int(self.call("POST", "backfills", body)["id"])
 
     def backfill_ended(self, backfill_id: int) -> bool:
-        """Whether the scheduler has closed it; until then a DAG can have no other one."""
+        """Return whether the scheduler has closed it; until then a DAG can have no other one."""
         return self.get(f"backfills/{backfill_id}")["completed_at"] is not None
 
     def get(self, path: str, **query: Any) -> Any:

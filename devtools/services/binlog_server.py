@@ -1,8 +1,8 @@
 """The life of a MySQL or MariaDB server: data folder, start, stop, crash, freeze.
 
-The two differ in where the programs come from, in how a data folder is made and in a few settings;
-`MariadbServer` and `MysqlServer` say so. Clients connect over loopback. A server keeps the id that
-it got with its data folder.
+The two differ in the origin of the programs, the making of a data folder and a few settings: see
+`MariadbServer` and `MysqlServer`. Clients connect over loopback. A server keeps the id that it got
+with its data folder.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SETTINGS: Mapping[str, str] = {
     "max_allowed_packet": "256M",
     "max_connections": "200",
 }
-"""What every server here runs with, unless the caller's ``settings`` say otherwise."""
+"""The settings of every server here, unless the caller's ``settings`` override them."""
 
 NOT_DURABLE: Mapping[str, str] = {"sync_binlog": "0", "innodb_flush_log_at_trx_commit": "2"}
 """For data that may be lost with the machine: demo and tests. A killed server loses nothing."""
@@ -105,7 +105,7 @@ class BinlogServer(DataServer):
         super().stop()
 
     def restart(self, settings: Mapping[str, str] | None = None) -> None:
-        """A shutdown and a start on the same port, with ``settings`` changed from now on."""
+        """Shut down and start on the same port, with ``settings`` changed from now on."""
         self.stop()
         self._settings.update(settings or {})
         self.start()
@@ -115,18 +115,18 @@ class BinlogServer(DataServer):
         self._started().freeze()
 
     def thaw(self) -> None:
-        """Let a frozen server go on."""
+        """Let a frozen server continue."""
         self._started().send(signal.SIGCONT)
 
     def remove(self) -> None:
-        """End it and remove its data, for which nothing need be flushed."""
+        """End it without a flush, and remove its data."""
         if self._child is not None:
             self._child.kill()
         self.socket.unlink(missing_ok=True)
         shutil.rmtree(self._home, ignore_errors=True)
 
     def url(self, user: str = SUPERUSER, password: str | None = None, database: str = "") -> str:
-        """The server's address with the password in it; the superuser's when none is given."""
+        """Return the server's address with the password; the superuser's when none is given."""
         secret = self.password if password is None else password
         return (
             f"{self.SCHEME}://{quote(user, safe='')}:{quote(secret, safe='')}"
@@ -134,7 +134,7 @@ class BinlogServer(DataServer):
         )
 
     def connect(self, **options: Any) -> pymysql.Connection[Any]:
-        """A superuser's connection in autocommit, without TLS, which PyMySQL would try first.
+        """Open a superuser's connection in autocommit, without TLS (PyMySQL tries that first).
 
         ``options`` are PyMySQL's; the caller closes.
         """
@@ -149,26 +149,26 @@ class BinlogServer(DataServer):
                 cursor.execute(statement)
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """All rows of a query, as the superuser."""
+        """Return all rows of a query, as the superuser."""
         with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute(query)
             return list(cursor.fetchall())
 
     @abstractmethod
     def _programs(self) -> Path:
-        """The folder with the programs, fetched when it is missing; Unavailable when it cannot."""
+        """Return the programs' folder, fetched when missing; Unavailable when it cannot be."""
 
     @abstractmethod
     def _server_command(self, root: Path) -> list[str]:
-        """The server's command up to its options, for programs that lie in ``root``."""
+        """Return the server's command up to its options, for programs in ``root``."""
 
     @abstractmethod
     def _first_command(self, root: Path, statements: Path) -> list[str]:
-        """What makes the data folder and runs the file ``statements`` in it."""
+        """Return the command that makes the data folder and runs the file ``statements`` in it."""
 
     @abstractmethod
     def _libraries(self, root: Path) -> str:
-        """What LD_LIBRARY_PATH is to be."""
+        """Return the value of LD_LIBRARY_PATH."""
 
     def _root(self) -> Path:
         root = self._programs()
@@ -216,14 +216,14 @@ class BinlogServer(DataServer):
 
     def _answers(self) -> bool:
         try:
-            # Who took the port meanwhile may accept connections and never say a word.
+            # Another program that took the port may accept connections and never answer.
             self.connect(connect_timeout=2, read_timeout=2, write_timeout=2).close()
         except pymysql.err.OperationalError:
             return False
         return True
 
     def _environment(self, root: Path) -> dict[str, str]:
-        # Two servers that are made at once would meet in /tmp, in files of the same name.
+        # Two servers made concurrently would use files of the same name in /tmp.
         home = {"HOME": str(self._home), "TMPDIR": str(self._home)}
         home |= {"TZ": "UTC", "LC_ALL": "C.UTF-8"}
         libraries = self._libraries(root)
@@ -237,5 +237,5 @@ def _new_id() -> int:
 
 
 def libraries_below(root: Path) -> str:
-    """The library folders of packages unpacked in ``root``, for LD_LIBRARY_PATH."""
+    """Return the library folders of packages unpacked in ``root``, for LD_LIBRARY_PATH."""
     return ":".join(str(folder) for folder in sorted(root.glob("usr/lib/*-linux-gnu*")))

@@ -1,4 +1,4 @@
-"""A Chromium for tests of what a browser shows: the machine's own, or Debian's."""
+"""A Chromium for browser tests: the machine's own, or Debian's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-"""What it is started with beside ``--headless``: it is to talk to nobody but the server in test."""
+"""Its options in addition to ``--headless``: it must contact only the server in test."""
 
 
 def find_chromium() -> Path | None:
@@ -27,8 +27,8 @@ def find_chromium() -> Path | None:
 
 
 def ensure_chromium() -> Path:
-    """The program; root installs Debian's package where it is missing. Unavailable otherwise: its
-    hundred libraries are more than what can be unpacked beside the system's.
+    """Return the program; root installs Debian's package where it is missing. Raises Unavailable
+    otherwise: its hundred libraries cannot be unpacked next to the system's.
     """
     found = find_chromium()
     if found is not None:

@@ -28,5 +28,5 @@ would listen on every address."""
 
 
 def worker(config: str | None = None) -> tuple[str, ...]:
-    """The worker's command with its settings file, or relying on ``TIDELINE_CONFIG``."""
+    """Return the worker's command with its settings file, or relying on ``TIDELINE_CONFIG``."""
     return WORKER if config is None else (*WORKER, "--config", config)

@@ -35,7 +35,7 @@ Fetch = Callable[[Path], None]
 
 
 def packages_folder(name: str, packages: Sequence[str]) -> Path:
-    """The folder of ``packages`` unpacked together, as files of this machine's release.
+    """Return the folder of ``packages`` unpacked together, as files of this machine's release.
 
     Kept in the cache as ``name``. Unavailable when it is not a Debian-like machine or the packages
     cannot be fetched.
@@ -54,7 +54,7 @@ def packages_folder(name: str, packages: Sequence[str]) -> Path:
 
 
 def suite_folder(name: str, package: str, suite: str) -> Path:
-    """The folder of ``package`` of another Debian ``suite`` with every library it needs.
+    """Return the folder of ``package`` of another Debian ``suite`` with every library it needs.
 
     As `packages_folder`; the programs in it run through the dynamic loader in it. The suite drifts:
     what was fetched once is kept, a later fetch may bring a newer version.
@@ -78,7 +78,7 @@ def suite_folder(name: str, package: str, suite: str) -> Path:
 
 
 def _update(options: Sequence[str], work: Path) -> None:
-    """Fetch the lists; ones whose time is over only where the mirror has no newer ones.
+    """Fetch the lists; expired ones only where the mirror has no newer ones.
 
     A mirror that shows an old snapshot of the archive can hide newer packages, not alter one.
     """
@@ -92,9 +92,9 @@ def _update(options: Sequence[str], work: Path) -> None:
 
 
 def install(package: str) -> None:
-    """Have the system's own apt install ``package``; Unavailable where that fails, or without root.
+    """Install ``package`` by the system's apt; Unavailable where that fails, or without root.
 
-    For what needs more of the system than files: everything else is unpacked into the cache.
+    For packages that need more of the system than files: all others are unpacked into the cache.
     """
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         raise Unavailable(f"root installs it: apt-get install {package}")
@@ -139,10 +139,10 @@ def _extract(packages: Iterable[Path], root: Path) -> None:
 
 
 def _private_options(work: Path) -> list[str]:
-    """apt's options for lists and archives in ``work`` only."""
+    """Return apt's options for lists and archives in ``work`` only."""
     for folder in ("lists/partial", "archives/partial"):
         (work / folder).mkdir(parents=True)
-    # As root, apt would fetch as a user of its own, who cannot write into our folder.
+    # As root, apt would fetch as a separate user, who cannot write into our folder.
     options = {
         "Dir::State::lists": f"{work / 'lists'}",
         "Dir::Cache": f"{work}",
@@ -154,7 +154,7 @@ def _private_options(work: Path) -> list[str]:
 
 
 def _suite_source(suite: str) -> str:
-    """`derive_source` from what the machine has."""
+    """Call `derive_source` with the machine's files."""
     files = [
         file
         for path in _SOURCES
@@ -166,7 +166,7 @@ def _suite_source(suite: str) -> str:
 
 
 def derive_source(files: Mapping[str, str], *, release: str, suite: str) -> str:
-    """A source of ``suite`` in deb822 form: the mirror and the key are those of ``release``.
+    """Return a source of ``suite`` in deb822 form, with the mirror and the key of ``release``.
 
     ``files`` are apt's own, by name (``….list`` or ``….sources``). Unavailable when none of them
     has the release.
@@ -180,7 +180,7 @@ def derive_source(files: Mapping[str, str], *, release: str, suite: str) -> str:
 
 
 def _stanzas(text: str) -> list[tuple[str, list[str], str]]:
-    """(address, suites, key) of every stanza of a ``.sources`` file."""
+    """Return (address, suites, key) of every stanza of a ``.sources`` file."""
     found = []
     for block in text.split("\n\n"):
         fields = {
@@ -197,7 +197,7 @@ def _stanzas(text: str) -> list[tuple[str, list[str], str]]:
 
 
 def _lines(text: str) -> list[tuple[str, list[str], str]]:
-    """(address, suites, key) of every ``deb`` line of a ``.list`` file."""
+    """Return (address, suites, key) of every ``deb`` line of a ``.list`` file."""
     found = []
     for line in text.splitlines():
         options, words = "", line.split("#")[0].split()

@@ -1,4 +1,4 @@
-"""Where downloads and unpacked servers are kept, and which folders another user can reach.
+"""The folders of downloads and unpacked servers, and those that another user can reach.
 
 A clone may lie under a home of mode 0700. Then ``nobody``, which runs PostgreSQL when root starts
 it, reaches neither the binaries in ``.venv`` nor a data folder there; both move to a place it does.
@@ -20,7 +20,7 @@ from tideline.contract.errors import Misconfigured
 
 
 def can_enter(folder: Path, account: Account) -> bool:
-    """Whether ``account`` may pass through ``folder`` and all its parents.
+    """Return whether ``account`` may pass through ``folder`` and all its parents.
 
     Asked of the kernel, as that user: permission bits alone miss ACLs and mount options.
     """
@@ -28,12 +28,12 @@ def can_enter(folder: Path, account: Account) -> bool:
 
 
 def can_run(program: Path, account: Account) -> bool:
-    """Whether ``account`` may run ``program`` where it lies (``--version`` succeeds)."""
+    """Return whether ``account`` may run ``program`` in place (``--version`` succeeds)."""
     return _as_account([str(program), "--version"], account)
 
 
 def reachable_folder(wanted: Path, account: Account | None) -> Path:
-    """``wanted``, or a folder made for it in a place that ``account`` can reach.
+    """Return ``wanted``, or a folder made for it in a place that ``account`` can reach.
 
     The same wish gets the same folder again. Places tried: the cache, the system's temporary one.
     """
@@ -51,7 +51,7 @@ def reachable_folder(wanted: Path, account: Account | None) -> Path:
 
 
 def shared_folder(account: Account) -> Path:
-    """A folder of ours that ``account`` can enter, in the cache or the temporary folder."""
+    """Return a folder of ours that ``account`` can enter, in the cache or temporary folder."""
     places = (cache_folder(), Path(tempfile.gettempdir()) / f"tideline-{os.geteuid()}")
     for place in places:
         if _own(place) and can_enter(place, account):
@@ -63,7 +63,7 @@ def shared_folder(account: Account) -> Path:
 
 
 def _own(place: Path) -> bool:
-    """Make ``place``; whether it is a real folder of this user (not one planted in /tmp)."""
+    """Make ``place``; return whether it is this user's real folder (not one planted in /tmp)."""
     place.mkdir(mode=0o755, parents=True, exist_ok=True)
     status = place.lstat()
     return status.st_uid == os.geteuid() and not place.is_symlink()

@@ -1,4 +1,4 @@
-"""How Java 17 gets onto a machine that has none."""
+"""Installs Java 17 on a machine without one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _APT_TIMEOUT_S = 900
 
 
 def ensure_java() -> Path:
-    """``java_home()``, after installing Java where it is missing and can be.
+    """Return ``java_home()``, after installing Java where it is missing and can be.
 
     Root installs Debian's package; others unpack it into the cache. Misconfigured when neither
     can be done, with what the operator should do.
@@ -39,7 +39,7 @@ def ensure_java() -> Path:
 
 
 def _unpack() -> None:
-    """Debian's package, without installing it and without the packages it depends on.
+    """Unpack Debian's package, without installing it and without its dependencies.
 
     Its libraries beyond libc are for fonts, sound and the like, which Spark does not use; its
     configuration lies in /etc, so the links to it are turned to the unpacked copy.

@@ -68,12 +68,12 @@ class MariadbServer(BinlogServer):
 
 
 def mariadb_root() -> Path:
-    """The folder that MariaDB is installed or unpacked below; Unavailable when neither can be."""
+    """Return the root of an installed or unpacked MariaDB; Unavailable when neither can be."""
     return Path("/") if _is_installed() else packages_folder(_FOLDER, PACKAGES)
 
 
 def mariadb_is_there() -> bool:
-    """Whether nothing has to be fetched for it."""
+    """Return whether nothing has to be fetched for it."""
     return _is_installed() or (cache_folder() / _FOLDER).is_dir()
 
 

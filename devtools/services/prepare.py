@@ -30,7 +30,7 @@ def prepare(extras: Collection[str] = (), *, archive: bool = True) -> None:
     """Fetch the base and ``extras`` (of `EXTRAS`); without ``archive``, no archive is made.
 
     Raises Misconfigured or Unavailable, with what the operator can do. Not every machine can have
-    a MySQL or a Chromium: when one cannot be had that is said, and its tests are skipped.
+    a MySQL or a Chromium: a missing one is reported, and its tests are skipped.
     """
     if find_java() is None:
         print("setup: Java, this takes a minute", flush=True)
@@ -51,7 +51,7 @@ def prepare(extras: Collection[str] = (), *, archive: bool = True) -> None:
 
 
 def ensure_archive() -> None:
-    """Have it made; whoever cannot starts Spark without."""
+    """Make the archive; on failure Spark starts without it."""
     if not archive_is_there():
         print("setup: an archive of Spark's classes, this takes a minute", flush=True)
     try:
@@ -74,7 +74,7 @@ def _fetch(name: str, is_there: bool, fetch: Callable[[], object]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0, or 1 after saying on standard error what is missing."""
+    """Return the exit code: 0, or 1 after reporting on standard error what is missing."""
     parser = argparse.ArgumentParser(description="fetch what the machine lacks")
     parser.add_argument(
         "--with", dest="extras", action="append", choices=EXTRAS, default=[], help="fetch it too"

@@ -1,4 +1,4 @@
-"""One program as a child in a session and process group of its own.
+"""One program as a child in its own session and process group.
 
 Invariant: only what this project started is ever signalled. Each child leaves a pid file in its
 run folder; ``leftovers`` ends what an earlier run, killed without warning, left there.
@@ -44,7 +44,7 @@ class Account:
 
 
 def unprivileged_account() -> Account | None:
-    """``nobody`` when this process is root, for servers that refuse root; else None."""
+    """Return ``nobody`` when this process is root, for servers that refuse root; else None."""
     if os.geteuid() != 0:
         return None
     try:
@@ -90,7 +90,7 @@ class Child:
 
     @property
     def started(self) -> bool:
-        """Whether it was ever started: only then is there anything to stop."""
+        """Return whether it was ever started: only then is there anything to stop."""
         return self._popen is not None
 
     @property
@@ -99,7 +99,7 @@ class Child:
 
     @property
     def returncode(self) -> int | None:
-        """None while it runs; negative: the signal that ended it."""
+        """The exit code, None while it runs; negative: the signal that ended it."""
         return self._started().poll()
 
     def start(self) -> None:
@@ -136,8 +136,8 @@ class Child:
         self._started().send_signal(number)
 
     def freeze(self) -> None:
-        """SIGSTOP to the child itself. Returns once it stands still, every thread of it, or ended.
-        SIGCONT lets it go on."""
+        """Send SIGSTOP to the child itself. Returns once every thread of it has stopped, or it
+        ended. SIGCONT lets it continue."""
         self.send(signal.SIGSTOP)
         os.waitid(os.P_PID, self._started().pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
@@ -149,11 +149,11 @@ class Child:
         return self._end(how, timeout_s)
 
     def kill(self) -> int:
-        """SIGKILL for it and its descendants, as a crash would."""
+        """Kill (SIGKILL) it and its descendants, as a crash would."""
         return self._end(signal.SIGKILL, KILL_TIMEOUT_S)
 
     def wait(self, timeout_s: float) -> int:
-        """Its exit code once it ended by itself; Unavailable after ``timeout_s``."""
+        """Return its exit code once it ended by itself; Unavailable after ``timeout_s``."""
         try:
             return self._started().wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -171,14 +171,14 @@ class Child:
             time.sleep(_POLL_S)
 
     def ended(self, code: int | None) -> Unavailable:
-        """The error for a child that should not have ended so: its log's end, line by line."""
+        """Return the error for a child that ended wrongly: its log's end, line by line."""
         return Unavailable(f"{self.name} ended with {code}:", lines=self._log_lines())
 
     def _log_lines(self) -> tuple[str, ...]:
         return tuple(self.log_tail().splitlines())
 
     def log_tail(self) -> str:
-        """The end of its log, for an error message."""
+        """Return the end of its log, for an error message."""
         if not self.log.exists():
             return ""
         with self.log.open("rb") as log:
@@ -187,7 +187,7 @@ class Child:
 
     def _end(self, how: int, timeout_s: float) -> int:
         popen = self._started()
-        # Collected before the leader ends: PostgreSQL's backends are sessions of their own.
+        # Collected before the leader ends: PostgreSQL's backends have separate sessions.
         family = descendants(popen.pid) | session_members(popen.pid)
         if popen.poll() is None:
             popen.send_signal(how)
@@ -219,10 +219,10 @@ class Child:
 
 
 def leftovers(run_folder: Path) -> list[str]:
-    """End what an earlier run left behind; returns the names of what was still running.
+    """End what an earlier run left behind; return the names of what was still running.
 
-    Looks at the pid files in ``run_folder`` and in its subfolders. Raises Misconfigured when the
-    run that wrote them is still alive: then they are nobody's leftovers.
+    Reads the pid files in ``run_folder`` and in its subfolders. Raises Misconfigured when the run
+    that wrote them is still alive: then they are no leftovers.
     """
     ended = []
     for path in sorted([*run_folder.glob(f"*{PID_SUFFIX}"), *run_folder.glob(f"*/*{PID_SUFFIX}")]):
@@ -240,7 +240,7 @@ def leftovers(run_folder: Path) -> list[str]:
 
 def _end_family(child: ProcessId) -> bool:
     if start_ticks(child.pid) not in (None, child.start_ticks):
-        return False  # the id belongs to a stranger now, and so may its session
+        return False  # another program has the id now, and may have its session
     family = {
         member
         for member in descendants(child.pid) | session_members(child.pid)

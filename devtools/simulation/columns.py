@@ -114,7 +114,7 @@ def carried(row: Row, what: Alteration, form: Form) -> Row:
 
 
 def told_steps(what: Alteration, form: Form) -> tuple[ColumnStep, ...]:
-    """Return what a log with statements says of the alteration that made ``form``."""
+    """Return the steps that a log with statements has for the alteration that made ``form``."""
     defaults = dict(form.filled)
     return tuple(
         ColumnStep(StepKind.ADD, step.column, default=defaults.get(step.column))

@@ -3,12 +3,12 @@
 | | Fails when |
 |---|---|
 | L lost | a committed version is in no manifest; the warehouse lacks it, or a row in the end |
-| D duplicate | two rows of one key; one sequence, version or place in the log told of twice |
+| D duplicate | two rows of one key; one sequence, version or place in the log reported twice |
 | T time travel | an event, a dump's row or the warehouse takes a key back |
 | P phantom | a version that was rolled back, or never written |
 | R resurrection | a row lives after its delete, with no newer insert |
 | G gap | a number or a sequence is missing; a merge passed over a manifest |
-| F fork | two manifests under one number; an older term goes on; a writer misled about its own |
+| F fork | two manifests under one number; an older term continues; a writer misled about its own |
 | A atomicity | a manifest's or a merge's end splits a transaction |
 | V value | a row is not what was written under its version |
 | I idempotence | the same segments, merged in another way, make another table |

@@ -1,1 +1,1 @@
-"""What Tideline is made of: images by digest, packages by hash, and the lists that say so."""
+"""Tideline's supply chain: images by digest, packages by hash, and their lists."""

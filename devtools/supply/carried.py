@@ -1,4 +1,4 @@
-"""Licences of what packages bring inside: libraries of wheels, crates of Rust, jars of Java.
+"""Licences of content bundled in packages: libraries of wheels, crates of Rust, jars of Java.
 
 A wheel's own metadata says nothing of the shared libraries that its makers copied into it
 (``NAME.libs``); what those are is looked up once and stands in `LIBRARIES`. Rust extensions come
@@ -47,17 +47,17 @@ _HEADINGS: Mapping[str, str] = MappingProxyType(
         "Unicode/ICU License": "Unicode-3.0",
     }
 )  # fmt: skip
-"""How Spark's list heads the artefacts under a licence: the ends of those lines."""
+"""The ends of the lines that head the artefacts under a licence in Spark's list."""
 _JARS: Mapping[str, str] = MappingProxyType(
     {"failureaccess": "Apache-2.0", "vertx-uri-template": "Apache-2.0"}
 )
-"""Jars that Spark brings and its list lacks, by what they say of themselves."""
+"""Jars that Spark brings and its list lacks, by their own metadata."""
 _ARTEFACT = re.compile(r"^[A-Za-z][\w.-]*:([\w.-]+)(?::jar)?(?: \S+)?$")
 
 
 def libraries(package: str) -> Iterator[tuple[str, str]]:
-    """(library, licence) of each file that the installed ``package`` has in its folder of copied
-    libraries; ``unknown`` for one that `LIBRARIES` does not have."""
+    """Yield (library, licence) of each file in the folder of copied libraries of the installed
+    ``package``; ``unknown`` for one that `LIBRARIES` does not have."""
     known = LIBRARIES.get(package, {})
     for file in distribution(package).files or ():
         if file.parts[0].endswith(".libs"):
@@ -66,14 +66,14 @@ def libraries(package: str) -> Iterator[tuple[str, str]]:
 
 
 def with_libraries(installed: Iterable[Distribution]) -> Iterator[str]:
-    """The packages that have such a folder."""
+    """Yield the packages that have such a folder."""
     for package in installed:
         if any(file.parts[0].endswith(".libs") for file in package.files or ()):
             yield re.sub(r"[-_.]+", "-", package.name).lower()
 
 
 def crates(package: Distribution) -> Iterator[tuple[str, str]]:
-    """(crate, licence) as far as the list that a Rust extension comes with says it."""
+    """Yield (crate, licence) from the list that comes with a Rust extension."""
     for file in package.files or ():
         if "sboms" in file.parts and file.suffix == ".json":
             listed = json.loads(Path(str(package.locate_file(file))).read_text())
@@ -92,8 +92,8 @@ def _licence(entry: Mapping[str, object]) -> str:
 
 
 def jars() -> list[tuple[str, str]]:
-    """(jar's name, licence) of Delta's jars and of those in the installed PySpark; ``unknown`` for
-    one that neither Spark's list nor `_JARS` has."""
+    """Return (jar's name, licence) of Delta's jars and of those in the installed PySpark;
+    ``unknown`` for one that neither Spark's list nor `_JARS` has."""
     spark = find_spec("pyspark")
     if spark is None or spark.origin is None:
         return []
@@ -107,13 +107,13 @@ def jars() -> list[tuple[str, str]]:
 
 
 def _artefact(stem: str, listed: Iterable[str]) -> str:
-    """The longest listed name that the jar's name is, before its version."""
+    """Return the longest listed name that equals the jar's name before its version."""
     fits = [name for name in listed if re.match(rf"{re.escape(name)}-\d", stem)]
     return max(fits, key=len, default=stem)
 
 
 def spark_list() -> Mapping[str, str]:
-    """The licence of each artefact that Spark's own ``LICENSE`` names."""
+    """Return the licence of each artefact that Spark's own ``LICENSE`` names."""
     [file] = [
         one
         for one in distribution("pyspark").files or ()

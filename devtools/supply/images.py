@@ -1,6 +1,6 @@
 """``python -m devtools.supply.images [--check]``: pin every image to what its registry has now.
 
-A tag is whatever its owner makes it; a digest is one image. The compose files and the Dockerfile
+A tag can change; a digest is one image. The compose files and the Dockerfile
 name both, ``name:tag@sha256:…``; this reads each tag's digest from its registry and writes it
 there.
 ``--check`` writes nothing and ends with 1 where one is missing or the registry has another.
@@ -52,7 +52,7 @@ class Image:
 
     @property
     def place(self) -> tuple[str, str]:
-        """The registry's host and the repository there, as Docker reads a short name."""
+        """Return the registry's host and the repository there, as Docker reads a short name."""
         host, slash, rest = self.name.partition("/")
         if slash and ("." in host or ":" in host or host == "localhost"):
             return host, rest
@@ -60,7 +60,7 @@ class Image:
 
 
 def parse_image(text: str) -> Image:
-    """The parts of ``name:tag[@sha256:…]``; Misconfigured without a tag."""
+    """Parse ``name:tag[@sha256:…]``; Misconfigured without a tag."""
     rest, _, digest = text.partition("@")
     name, colon, tag = rest.rpartition(":")
     if not colon or "/" in tag:
@@ -69,13 +69,13 @@ def parse_image(text: str) -> Image:
 
 
 def images_in(text: str) -> list[Image]:
-    """Every image that a compose file or Dockerfile names, but ours."""
+    """Return every image that a compose file or Dockerfile names, except ours."""
     found = (match["image"] for match in _NAMED.finditer(text))
     return [parse_image(image) for image in found if image != OWN]
 
 
 def pinned(text: str, digests: Mapping[tuple[str, str], str]) -> str:
-    """``text`` with the digest of each (name, tag)."""
+    """Put the digest of each (name, tag) into ``text``."""
 
     def one(match: re.Match[str]) -> str:
         if match["image"] == OWN:
@@ -87,14 +87,14 @@ def pinned(text: str, digests: Mapping[tuple[str, str], str]) -> str:
 
 
 def https(host: str) -> str:
-    """Where the API of the registry ``host`` is."""
+    """Return the address of the API of the registry ``host``."""
     return f"https://{host}"
 
 
 def resolve(image: Image, registry: Registry = https) -> str:
-    """The digest that the registry has for the tag now: of all platforms' list, where there is one.
+    """Return the registry's present digest of the tag: of all platforms' list, where there is one.
 
-    The digest is computed from what came, and compared with what the registry says it is:
+    The digest is computed from the response, and compared with the one that the registry states:
     CorruptData where they differ, Unavailable where it does not answer or has no such tag.
     """
     host, repository = image.place
@@ -129,7 +129,7 @@ def _get(address: str, headers: Mapping[str, str]) -> tuple[bytes, str]:
 
 
 def _token(challenge: str, repository: str) -> str:
-    """Ask whom the registry names for a token that may read the repository."""
+    """Ask the service that the registry names for a token that may read the repository."""
     fields = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
     if not challenge.startswith("Bearer ") or "realm" not in fields:
         raise ValueError("it asks for a login")
@@ -147,8 +147,8 @@ def _files(root: Path) -> Iterator[tuple[Path, str]]:
 
 
 def pin(root: Path, *, check: bool, registry: Registry = https) -> list[str]:
-    """Pin all that ``root``'s files name; with ``check`` write nothing. A line for each that
-    differed."""
+    """Pin all that ``root``'s files name; with ``check`` write nothing. Return a line for each
+    that differed."""
     files = list(_files(root))
     named = [image for _, text in files for image in images_in(text)]
     digests = {
@@ -169,7 +169,7 @@ def _differences(named: Iterable[Image], digests: Mapping[tuple[str, str], str])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0; 1 where ``--check`` found another digest, or a registry did not answer."""
+    """Return the exit code: 1 if ``--check`` found another digest or a registry did not answer."""
     parser = argparse.ArgumentParser(description="pin images to their digests")
     parser.add_argument("--check", action="store_true", help="write nothing")
     options = parser.parse_args(arguments)

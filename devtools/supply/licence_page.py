@@ -36,7 +36,7 @@ ELSEWHERE: Mapping[str, str] = MappingProxyType(
         "pyyaml-ft": "MIT",
     }
 )
-"""Of packages that the locks have for other platforms or versions of Python."""
+"""Licences of packages that the locks have for other platforms or versions of Python."""
 _PINNED = re.compile(r"^([a-z0-9][a-z0-9._-]*)==([^ ;]+)", re.MULTILINE)
 _HEAD = """\
 # Licences
@@ -51,13 +51,13 @@ None of these packages is in Tideline's wheels: pip installs them. The image has
 
 
 def locked(root: Path = ROOT) -> dict[str, dict[str, str]]:
-    """The versions in each lock, by package."""
+    """Return the versions in each lock, by package."""
     texts = {name: (root / "requirements" / f"{name}.txt").read_text() for name in LOCKS}
     return {name: dict(_PINNED.findall(text)) for name, text in texts.items()}
 
 
 def page(installed: Sequence[Distribution], root: Path = ROOT) -> str:
-    """The whole page, for the packages in ``installed`` and the locks of ``root``."""
+    """Return the whole page, for the packages in ``installed`` and the locks of ``root``."""
     found = {name: licence for name, _, licence in rows(installed)}
     sections = (
         _HEAD,
@@ -123,13 +123,13 @@ def _counted(licences: Iterable[str]) -> Iterator[tuple[str, ...]]:
 
 
 def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table of Markdown."""
+    """Return a Markdown table."""
     rule = ["---"] * len(head)
     return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, rule, *lines))
 
 
 def main() -> int:
-    """The exit code: 0, or 1 where a licence is refused or has not been looked at."""
+    """Return the exit code: 0, or 1 where a licence is refused or unreviewed."""
     installed = list(distributions())
     found = rows(installed)
     width = max(len(f"{name} {version}") for name, version, _ in found)

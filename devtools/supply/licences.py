@@ -1,8 +1,8 @@
-"""The licences of packages and of what is inside of them, and which of them may be used.
+"""The licences of packages and their bundled content, and the rules for their use.
 
-GPL and AGPL are refused, and so is LGPL but for the packages in `LESSER`; what else asks for more
-than a notice is named in `KNOWN`, each with a sentence, so that a dependency's licence is looked at
-before it comes in.
+GPL and AGPL are refused, and LGPL except for the packages in `LESSER`; any other licence that
+requires more than a notice is explained in `KNOWN`, so that a dependency's licence is reviewed
+before it is added.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PERMISSIVE = frozenset(
         "PSF-2.0", "Python-2.0", "Unlicense", "Zlib",
     }
 )  # fmt: skip
-"""SPDX names of licences that ask for a notice at the most."""
+"""SPDX names of licences that require at most a notice."""
 KNOWN = MappingProxyType(
     {
         "certifi": "MPL-2.0: files of it that are changed stay under it; none is",
@@ -35,7 +35,7 @@ KNOWN = MappingProxyType(
 NOTES = MappingProxyType(
     {"python-daemon": "the library is Apache-2.0; the GPL text beside it is of its tests alone"}
 )
-"""What to know of packages that need no exception."""
+"""Notes on packages that need no exception."""
 LESSER = MappingProxyType(
     {
         "numpy": "libquadmath, which GCC's Fortran runtime needs, can be exchanged",
@@ -44,9 +44,9 @@ LESSER = MappingProxyType(
 )
 """The packages that may be, or bring along, what is under the LGPL. Of numpy it is one library."""
 RUNTIME_EXCEPTIONS = ("WITH GCC-exception-3.1", "WITH Classpath-exception-2.0")
-"""With these a GPL does not reach what is linked with the library."""
+"""Exceptions by which a GPL does not reach programs linked with the library."""
 SILENT = MappingProxyType({"atheris": "Apache-2.0", "openlineage_sql": "Apache-2.0"})
-"""Of packages whose licence stands in a file or in their repository alone."""
+"""Licences of packages that state them only in a file or in their repository."""
 _SPDX = MappingProxyType(
     {
         "apache": "Apache-2.0", "apache 2": "Apache-2.0", "apache 2.0": "Apache-2.0",
@@ -72,8 +72,8 @@ _LESSER = re.compile(r"\bLGPL", re.IGNORECASE)
 
 
 def licence_of(package: Distribution) -> str:
-    """An SPDX expression from what the package says of itself: its expression, the licence in a
-    word or two, else its classifiers; ``unknown`` without any."""
+    """Return an SPDX expression from the package's metadata: its expression, its licence field,
+    else its classifiers; ``unknown`` without any."""
     fields = package.metadata
     if "License-Expression" in fields:
         return fields["License-Expression"]
@@ -92,12 +92,12 @@ def licence_of(package: Distribution) -> str:
 
 
 def permissive(expression: str) -> bool:
-    """Whether all that an SPDX expression asks for is a notice; of alternatives one suffices."""
+    """Return whether an SPDX expression requires at most a notice; one alternative suffices."""
     return all(any(one in PERMISSIVE for one in part) for part in _parts(expression))
 
 
 def refused(package: str, expression: str) -> bool:
-    """Whether an expression leaves no choice but a GPL, an AGPL, or an LGPL outside `LESSER`."""
+    """Return whether an expression only allows a GPL, an AGPL, or an LGPL outside `LESSER`."""
     return any(all(_binds(package, one) for one in part) for part in _parts(expression))
 
 
@@ -108,13 +108,13 @@ def _binds(package: str, licence: str) -> bool:
 
 
 def _parts(expression: str) -> Iterator[list[str]]:
-    """The alternatives of each part of ``A AND (B OR C)``."""
+    """Yield the alternatives of each part of ``A AND (B OR C)``."""
     for part in re.split(r" AND ", re.sub(r"[()]", "", expression)):
         yield [one.strip() for one in part.split(" OR ")]
 
 
 def unlooked_at(packages: Iterable[Distribution]) -> Iterator[tuple[str, str]]:
-    """(name, licence) of what is neither permissive nor known, and of what is refused."""
+    """Yield (name, licence) of packages neither permissive nor known, and of refused ones."""
     for name, _, licence in rows(packages):
         known = permissive(licence) or name in KNOWN
         if not known or refused(name, licence):
@@ -122,7 +122,7 @@ def unlooked_at(packages: Iterable[Distribution]) -> Iterator[tuple[str, str]]:
 
 
 def carried_unlooked_at(packages: Iterable[Distribution]) -> Iterator[tuple[str, str]]:
-    """The same of what is inside packages: copied libraries, crates, jars."""
+    """Yield the same for content of packages: copied libraries, crates, jars."""
     packages = list(packages)
     found = [(name, *one) for name in with_libraries(packages) for one in libraries(name)]
     found += [(package.name, *one) for package in packages for one in crates(package)]
@@ -133,7 +133,7 @@ def carried_unlooked_at(packages: Iterable[Distribution]) -> Iterator[tuple[str,
 
 
 def rows(packages: Iterable[Distribution]) -> list[tuple[str, str, str]]:
-    """(name, version, licence) by name; without ours."""
+    """Return (name, version, licence) by name; without ours."""
     found = {
         (re.sub(r"[-_.]+", "-", one.name).lower(), one.version, licence_of(one)) for one in packages
     }

@@ -1,4 +1,4 @@
-"""``python -m devtools.supply.sbom FILE [--system]``: what this Tideline is made of, as CycloneDX.
+"""``python -m devtools.supply.sbom FILE [--system]``: this Tideline's components, as CycloneDX.
 
 Python packages that are installed here (licence, and the hashes that the locks accept), the jars
 that Spark runs with (their own hashes), and, in a checkout, the images that the compose files name.
@@ -39,7 +39,7 @@ _JAR = re.compile(r"(?P<name>.+?)-(?P<version>\d.*)\.jar")
 
 
 def locked_hashes(root: Path = ROOT) -> Mapping[tuple[str, str], list[str]]:
-    """The SHA-256 of every file that the locks in ``requirements/`` accept, by (name, version)."""
+    """Return the SHA-256 hashes that the locks in ``requirements/`` accept, by (name, version)."""
     found: dict[tuple[str, str], list[str]] = {}
     for lock in sorted((root / "requirements").glob("*.txt")):
         for block in re.split(r"\n(?=\S)", lock.read_text()):
@@ -52,7 +52,7 @@ def locked_hashes(root: Path = ROOT) -> Mapping[tuple[str, str], list[str]]:
 
 
 def packages(installed: Iterable[Distribution], root: Path = ROOT) -> Iterator[Component]:
-    """Each Python package but ours, once."""
+    """Yield each Python package except ours, once."""
     hashes = locked_hashes(root)
     seen: set[str] = set()
     for package in installed:
@@ -81,7 +81,7 @@ def packages(installed: Iterable[Distribution], root: Path = ROOT) -> Iterator[C
 
 
 def jars() -> Iterator[Component]:
-    """Delta's, and those that PySpark brings; a jar that names itself has its Maven coordinates."""
+    """Yield Delta's jars and PySpark's; a jar that names itself has its Maven coordinates."""
     for path in delta_jars.find_jars(delta_jars.jars_folder()):
         yield jar(path, group=delta_jars.GROUP)
     spark = find_spec("pyspark")
@@ -91,7 +91,7 @@ def jars() -> Iterator[Component]:
 
 
 def jar(path: Path, group: str | None = None) -> Component:
-    """A jar by its own word of what it is, else by its file's name."""
+    """Make a jar's component from its own metadata, else from its file's name."""
     match = _JAR.fullmatch(path.name)
     name, version = (match["name"], match["version"]) if match else (path.stem, None)
     if group is None:
@@ -111,14 +111,14 @@ def jar(path: Path, group: str | None = None) -> Component:
 
 
 def _groups(path: Path) -> dict[str, str]:
-    """Maven's group of each artefact that the jar says it has in it."""
+    """Return Maven's group of each artefact that the jar's metadata lists."""
     with zipfile.ZipFile(path) as file:
         parts = [name.split("/") for name in file.namelist() if name.endswith("/pom.properties")]
     return {words[3]: words[2] for words in parts if words[:2] == ["META-INF", "maven"]}
 
 
 def images(root: Path = ROOT) -> Iterator[Component]:
-    """Those that the compose files and the Dockerfile name, where these are."""
+    """Yield the images that the compose files and the Dockerfile name, where these exist."""
     texts = ((root / name).read_text() for name in FILES if (root / name).is_file())
     for image in dict.fromkeys(image for text in texts for image in images_in(text)):
         space, _, name = image.name.rpartition("/")
@@ -136,7 +136,7 @@ def images(root: Path = ROOT) -> Iterator[Component]:
 
 
 def system_packages() -> Iterator[Component]:
-    """What dpkg says is installed."""
+    """Yield the packages that dpkg lists as installed."""
     form = "${Package} ${Version} ${Architecture} ${db:Status-Status}\n"
     done = subprocess.run(
         ["dpkg-query", "--show", f"--showformat={form}"], capture_output=True, text=True, check=True
@@ -159,7 +159,7 @@ def _sha256(digest: str) -> HashType:
 
 
 def make(*, system: bool = False) -> str:
-    """The whole list, as JSON of CycloneDX 1.6."""
+    """Make the whole list, as JSON of CycloneDX 1.6."""
     ours = Component(
         type=ComponentType.APPLICATION,
         name=OUR_NAME,

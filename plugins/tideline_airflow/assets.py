@@ -21,7 +21,7 @@ MERGED = AssetAlias("tideline_merged")
 
 
 def table_asset(pipeline: str, table: str) -> Asset:
-    """The asset of ``table`` (``schema.table``, as in receipts) of a pipeline."""
+    """Return the asset of ``table`` (``schema.table``, as in receipts) of a pipeline."""
     parsed = parse_table(table)
     path = "/".join(encode_name(name) for name in (pipeline, parsed.schema, parsed.name))
     return Asset(name=f"tideline/{path}", uri=f"tideline://{path}")

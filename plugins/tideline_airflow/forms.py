@@ -34,7 +34,8 @@ _SEVERAL = (
 
 
 def tables(default: list[str] | None = None, *, more: str = "") -> Param:
-    """The tables; required unless there is a ``default``. ``more`` is shown next to the field."""
+    """Return the field of the tables; required unless there is a ``default``. ``more`` is shown
+    next to the field."""
     given: dict[str, Any] = {"minItems": 1} if default is None else {"default": default}
     return Param(
         **given,
@@ -57,7 +58,8 @@ CANCEL = Param(
 
 
 def fields(purpose: Purpose, *without: str) -> dict[str, Param]:
-    """The options of requests of ``purpose``, but those called as in ``without``."""
+    """Return the fields of options of requests of ``purpose``, except those named in
+    ``without``."""
     made: dict[str, Param] = {}
     for option in _options(purpose, without):
         if option.parts:
@@ -131,7 +133,7 @@ def _part(option: Option, part: Option) -> Param:
 
 
 def _parts(option: Option) -> FromRun:
-    """The parts of ``option``, by their names; None where none is filled in."""
+    """Return the parts of ``option``, by their names; None where none is filled in."""
 
     def read(context: Any) -> dict[str, Any] | None:
         params = context["params"]

@@ -54,7 +54,8 @@ class TidelineHook(BaseHook):
         return Asker(self.settings.control, self.settings.pipeline, timeout_s=timeout_s)
 
     def record(self) -> Record:
-        """The chain's record of requests, which has the ends that the queue may have lost."""
+        """Return the chain's record of requests, which has the ends that the queue may have
+        lost."""
         from tideline.control.record import Record
 
         return Record(self.settings)

@@ -53,7 +53,7 @@ class TaskIdentity:
 
 
 def identity_of(context: Any) -> TaskIdentity:
-    """The identity of the task that runs in Airflow's ``context``."""
+    """Return the identity of the task that runs in Airflow's ``context``."""
     task = context["ti"]
     run = context["dag_run"]
     return TaskIdentity(

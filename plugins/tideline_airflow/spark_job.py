@@ -68,8 +68,9 @@ class SparkJobOperator(SparkSubmitOperator):
             self.application, self._hook = named, None
 
     def _settled_hook(self, merge: Merge, *, here: bool) -> Any:
-        """The provider's hook, on our own master or on the connection's. Without a connection it
-        would log that it takes YARN, which it then does not; that line is suppressed."""
+        """Return the provider's hook, on our own master or on the connection's. Without a
+        connection it would log that it takes YARN, which it then does not; that line is
+        suppressed."""
         master = merge.master if here else connection_master(self._conn_id)
         if master.startswith("local"):
             self._equip(merge)
@@ -144,7 +145,7 @@ def connection_absent(conn_id: str) -> str | None:
 
 
 def connection_master(conn_id: str) -> str:
-    """The master that the Spark provider takes from the connection."""
+    """Return the master that the Spark provider takes from the connection."""
     return str(SparkSubmitHook(conn_id=conn_id)._connection["master"])
 
 
@@ -181,8 +182,8 @@ def local_environment() -> Mapping[str, str]:
 
 
 def application(variable: str, program: str) -> str:
-    """The path of a job's program: what the environment's ``variable`` names, else the installed
-    one.
+    """Return the path of a job's program: what the environment's ``variable`` names, else the
+    installed one.
 
     Found and not imported: it needs Spark.
     """

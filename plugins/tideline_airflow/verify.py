@@ -206,7 +206,7 @@ class ProofOperator(BaseOperator):
 
 
 def describe_proof(table: TableProof) -> str:
-    """A table's result in one line of words, without keys."""
+    """Return a table's result in one line of words, without keys."""
     return log_line(_proof_in_words(table))
 
 

@@ -49,18 +49,19 @@ class Block(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def block_of(manifest_number: int) -> int:
-    """The number of the block that stands for manifest ``manifest_number``; both count from 1."""
+    """Return the number of the block that stands for manifest ``manifest_number``; both count from
+    1."""
     return (manifest_number - 1) // BLOCK_MANIFESTS + 1
 
 
 def manifests_of(block_number: int) -> tuple[int, int]:
-    """The first and the last manifest that block ``block_number`` stands for."""
+    """Return the first and the last manifest that block ``block_number`` stands for."""
     last = block_number * BLOCK_MANIFESTS
     return last - BLOCK_MANIFESTS + 1, last
 
 
 def make_block(links: Sequence[tuple[Manifest, bytes]], files: Iterable[Part]) -> Block:
-    """The block of ``links``: its thousand manifests in order, each with its raw bytes.
+    """Make the block of ``links``: its thousand manifests in order, each with its raw bytes.
 
     Raises InvariantBroken when these are not a block's manifests, or when ``files`` do not hold
     exactly what their parts hold.

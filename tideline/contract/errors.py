@@ -23,8 +23,8 @@ class TidelineError(Exception):
     """Base of all errors that Tideline raises on purpose.
 
     ``hint`` says what to do next: a statement to run, a setting to change, or None. ``lines``
-    follow the message, each in a line of its own. All of them are `printable`.
-    Instances survive pickling (Spark and Airflow move them between processes).
+    follow the message, each in its own line. All of them are `printable`. Instances survive
+    pickling (Spark and Airflow move them between processes).
     """
 
     def __init__(self, message: str, hint: str | None = None, lines: tuple[str, ...] = ()) -> None:

@@ -104,7 +104,7 @@ class KeptColumn(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Refill(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is to be written into every row of a target once its columns are changed.
+    """The values to write into every row of a target once its columns are changed.
 
     ``fills``: column → logical type and default; ``copies``: column → column; ``names``: a column's
     name before, and the names that it has now, for the names that lie in rows.
@@ -165,7 +165,7 @@ class Followed:
 
     @property
     def moves(self) -> bool:
-        """Whether a column that exists is renamed, dropped or emptied."""
+        """Return whether a column that exists is renamed, dropped or emptied."""
         return any(name not in now for name, now in self.columns.refill.names.items())
 
 

@@ -122,7 +122,7 @@ def is_external(commit: TableCommit, *app_ids: str) -> bool:
 
 
 def is_ours(commit: TableCommit, app_id: str) -> bool:
-    """Whether a run for ``app_id`` made the commit."""
+    """Return whether a run for ``app_id`` made the commit."""
     stamped = commit.stamp is not None and commit.stamp.app_id == app_id
     return stamped or app_id in commit.numbers
 

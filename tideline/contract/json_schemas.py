@@ -56,7 +56,7 @@ _WRITTEN_BY_HAND = frozenset({"request"})
 
 
 def json_schema(name: str) -> bytes:
-    """The schema of one of `DOCUMENTS`, indented, with a newline at its end."""
+    """Return the schema of one of `DOCUMENTS`, indented, with a newline at its end."""
     kind, version = DOCUMENTS[name]
     schema: dict[str, Any] = {"$schema": DIALECT, **msgspec.json.schema(kind)}
     for part in schema["$defs"].values():

@@ -55,7 +55,7 @@ def encode_name(name: str) -> str:
 
 
 def _file_name(table: TableId) -> str:
-    """The table within a file's name."""
+    """Return the table within a file's name."""
     return f"{encode_name(table.schema)}.{encode_name(table.name)}"
 
 
@@ -64,7 +64,7 @@ def manifest_key(pipeline: str, manifest_number: int) -> str:
 
 
 def parse_manifest_key(key: str) -> int:
-    """The manifest number in ``key``; CorruptData when it is not a manifest's key."""
+    """Parse the manifest number in ``key``; CorruptData when it is not a manifest's key."""
     match = _MANIFEST.fullmatch(key)
     if match is None:
         raise CorruptData(f"not a manifest's key: {key}")
@@ -72,7 +72,8 @@ def parse_manifest_key(key: str) -> int:
 
 
 def part_prefix(pipeline: str, manifest_number: int) -> str:
-    """The prefix of parts whose upload began while ``manifest_number`` was the next number."""
+    """Return the prefix of parts whose upload began while ``manifest_number`` was the next
+    number."""
     return f"{encode_name(pipeline)}/data/{manifest_number:020d}"
 
 
@@ -85,12 +86,13 @@ def part_key(
 
 
 def parts_prefix(pipeline: str) -> str:
-    """The folder of all parts."""
+    """Return the folder of all parts."""
     return f"{encode_name(pipeline)}/data"
 
 
 def parse_part_key(key: str) -> int | None:
-    """The number of the prefix that a part's upload began under; None for another kind of key."""
+    """Parse the number of the prefix that a part's upload began under; None for another kind of
+    key."""
     match = _PART.fullmatch(key)
     return None if match is None else int(match["number"])
 
@@ -100,7 +102,7 @@ def block_key(pipeline: str, block_number: int) -> str:
 
 
 def blocks_prefix(pipeline: str) -> str:
-    """The folder of all blocks and roll-ups."""
+    """Return the folder of all blocks and roll-ups."""
     return f"{encode_name(pipeline)}/blocks"
 
 
@@ -115,7 +117,7 @@ def rollup_key(
 
 
 def parse_rollup_key(key: str) -> int | None:
-    """The number of the block that a roll-up belongs to; None for another kind of key."""
+    """Parse the number of the block that a roll-up belongs to; None for another kind of key."""
     match = _ROLLUP.fullmatch(key)
     return None if match is None else int(match["number"])
 
@@ -141,7 +143,7 @@ def receipt_key(pipeline: str, plan_id: str) -> str:
 
 
 def receipt_key_of(plan_key: str) -> str:
-    """The key of the receipt of the plan that lies at ``plan_key``."""
+    """Return the key of the receipt of the plan that lies at ``plan_key``."""
     return plan_key.replace("/plans/", "/receipts/", 1)
 
 
@@ -154,7 +156,7 @@ def maintenance_receipt_key(pipeline: str, maintenance_id: str) -> str:
 
 
 def maintenance_prefix(pipeline: str) -> str:
-    """The folder of the orders of maintenance and of their receipts."""
+    """Return the folder of the orders of maintenance and of their receipts."""
     return f"{encode_name(pipeline)}/maintenance"
 
 
@@ -189,7 +191,7 @@ def rebuild_key(pipeline: str, table: TableId, build: int) -> str:
 
 
 def rebuilds_prefix(pipeline: str, table: TableId) -> str:
-    """The folder of the records of a table's rebuilds, whose names sort by their numbers."""
+    """Return the folder of the records of a table's rebuilds, whose names sort by their numbers."""
     name = _file_name(table)
     return f"{encode_name(pipeline)}/rebuilds/{name}"
 
@@ -205,12 +207,12 @@ def check_key(
 
 
 def checks_prefix(pipeline: str) -> str:
-    """The folder of all verification parts."""
+    """Return the folder of all verification parts."""
     return f"{encode_name(pipeline)}/checks"
 
 
 def parse_check_key(key: str) -> int | None:
-    """The number in a verification part's key; None for another kind of key."""
+    """Parse the number in a verification part's key; None for another kind of key."""
     match = _CHECK.fullmatch(key)
     return None if match is None else int(match["number"])
 
@@ -241,7 +243,7 @@ def probe_key(pipeline: str, nonce: str) -> str:
 
 
 def table_path(warehouse_url: str, table: TableId) -> str:
-    """The address of a table's directory in the warehouse."""
+    """Return the address of a table's directory in the warehouse."""
     name = f"{encode_name(table.schema)}/{encode_name(table.name)}"
     return f"{warehouse_url.rstrip('/')}/{name}"
 
@@ -256,5 +258,5 @@ def beside_url(warehouse_url: str, build: int) -> str:
 
 
 def object_url(store_url: str, key: str) -> str:
-    """The address of an object, as Spark reads it."""
+    """Return the address of an object, as Spark reads it."""
     return f"{store_url.rstrip('/')}/{key}"

@@ -8,7 +8,7 @@ from tideline.contract.steps import ColumnStep, StepKind
 
 
 def column_lineage(plan: TablePlan) -> tuple[ColumnLineage, ...]:
-    """The columns of ``plan.schema``, in their order, with the steps of ``plan.changes``.
+    """Return the columns of ``plan.schema``, in their order, with the steps of ``plan.changes``.
 
     A column that the target does not take over is not in the schema that is given. Values of
     defaults are left out: they are rows' values.

@@ -463,7 +463,7 @@ def _position_follows(previous: Manifest, manifest: Manifest) -> bool:
 
 
 def tables_in(manifest: Manifest) -> set[str]:
-    """The tables that the manifest holds anything of."""
+    """Return the tables that the manifest holds anything of."""
     return {
         item.table
         for items in (manifest.parts, manifest.schema_events, manifest.truncates, manifest.floors)
@@ -472,7 +472,7 @@ def tables_in(manifest: Manifest) -> set[str]:
 
 
 def roll_forward(state: OpenState, later: Iterable[Manifest]) -> OpenState:
-    """The open state after ``later``, manifests in order that carry no state of their own.
+    """Return the open state after ``later``, manifests in order that carry no state of their own.
 
     Only the last manifest with data of each table moves, which such manifests may change without
     restating the state. For anything else the writer must write the full state.

@@ -43,7 +43,7 @@ def split_pattern(pattern: str) -> tuple[PatternPart, PatternPart]:
 
 
 def matches(table: TableId, include: Iterable[str], exclude: Iterable[str] = ()) -> bool:
-    """Whether ``table`` matches a pattern of ``include`` and none of ``exclude``.
+    """Return whether ``table`` matches a pattern of ``include`` and none of ``exclude``.
 
     Raises Misconfigured for a text that is not a pattern.
     """
@@ -52,7 +52,7 @@ def matches(table: TableId, include: Iterable[str], exclude: Iterable[str] = ())
 
 
 def named_table(pattern: str) -> TableId | None:
-    """The one table that ``pattern`` can mean, None for one with a shell's signs.
+    """Return the one table that ``pattern`` can mean, None for one with a shell's signs.
 
     Raises Misconfigured for a text that is not a pattern.
     """
@@ -61,7 +61,7 @@ def named_table(pattern: str) -> TableId | None:
 
 
 def named_schema(pattern: str) -> str | None:
-    """The one schema whose tables ``pattern`` can mean, if it names one."""
+    """Return the one schema whose tables ``pattern`` can mean, if it names one."""
     schema, _ = split_pattern(pattern)
     return schema.text if schema.plain else None
 

@@ -190,7 +190,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def nothing_to_do(self) -> bool:
-        """Whether a merge has nothing to run."""
+        """Return whether a merge has nothing to run."""
         return not (self.tables or self.swaps or self.descriptions)
 
 
@@ -299,7 +299,8 @@ class Stamp(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def app_id(pipeline: str, incarnation: str, table: str, generation: int, build: int = 0) -> str:
-    """Delta's transaction id of a table's generation, or of the ``build``-th rebuild of one."""
+    """Return Delta's transaction id of a table's generation, or of the ``build``-th rebuild of
+    one."""
     return of_build(f"{pipeline}/{incarnation}/{_in_app_id(table)}/{generation}", build)
 
 
@@ -316,18 +317,18 @@ def _in_app_id(table: str) -> str:
 
 
 def of_build(app: str, build: int) -> str:
-    """The app id of a rebuild, from the one of the generation itself."""
+    """Return the app id of a rebuild, from the one of the generation itself."""
     return f"{app}.{build}" if build else app
 
 
 def build_of(app: str) -> int:
-    """The rebuild that an app id is of; 0 for the generation itself."""
+    """Return the rebuild that an app id belongs to; 0 for the generation itself."""
     return int(app.rpartition("/")[2].partition(".")[2] or 0)
 
 
 def newest_generation(apps: Iterable[str], app: str, build: int | None = None) -> int:
-    """The newest generation of the table of ``app`` that any of ``apps`` belongs to; -1 for none.
-    ``build``: those of this rebuild only.
+    """Return the newest generation of the table of ``app`` that any of ``apps`` belongs to; -1 for
+    none. ``build``: those of this rebuild only.
 
     Delta keeps what a table has applied also where it is replaced, so this shows of a target which
     generation it is of; and of a rebuilt one, that of the table that it replaced.
@@ -342,8 +343,8 @@ def newest_generation(apps: Iterable[str], app: str, build: int | None = None) -
 
 
 def start_of(state: TableState, manifest: int | None, begin_manifest: int = 0) -> int:
-    """The manifest after which a table's plan begins, given the applied one (None: none yet, and
-    then ``begin_manifest`` as in `Applied`)."""
+    """Return the manifest after which a table's plan begins, given the applied one (None: none yet,
+    and then ``begin_manifest`` as in `Applied`)."""
     return max(state.generation_manifest, begin_manifest) if manifest is None else manifest
 
 

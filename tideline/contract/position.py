@@ -22,7 +22,7 @@ class PostgresPosition(msgspec.Struct, frozen=True, tag="postgres", order=True):
 
     @property
     def portable(self) -> bool:
-        """Whether the place can be found in the log of another server."""
+        """Return whether the place can be found in the log of another server."""
         return False
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class MysqlPosition(msgspec.Struct, frozen=True, tag="mysql"):
 
     @property
     def portable(self) -> bool:
-        """Whether the place can be found in the log of another server."""
+        """Return whether the place can be found in the log of another server."""
         return bool(self.file and self.gtids)
 
     @property
@@ -69,7 +69,7 @@ SourcePosition = PostgresPosition | MysqlPosition
 
 
 def may_follow(position: SourcePosition, before: SourcePosition) -> bool:
-    """Whether ``position``, of the same server, is not older than ``before``."""
+    """Return whether ``position``, of the same server, is not older than ``before``."""
     if isinstance(position, PostgresPosition) and isinstance(before, PostgresPosition):
         return position >= before
     if isinstance(position, MysqlPosition) and isinstance(before, MysqlPosition):

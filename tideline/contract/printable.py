@@ -108,6 +108,6 @@ def _json_line(line: str) -> str:
 
 
 def _utf16(character: str) -> tuple[int, ...]:
-    """The code units of a character, as JSON has them."""
+    """Return the code units of a character, as JSON has them."""
     raw = character.encode("utf-16-be", "surrogatepass")
     return tuple(int.from_bytes(raw[at : at + 2], "big") for at in range(0, len(raw), 2))

@@ -137,7 +137,7 @@ def repaired(before: TableProof, later: Sequence[TableProof]) -> TableProof:
 
 
 def keys_to_repair(proof: TableProof) -> tuple[tuple[str, ...], ...] | None:
-    """The keys that differ, each once; None when not all are known."""
+    """Return the keys that differ, each once; None when not all are known."""
     if proof.differences > len(proof.keys):
         return None
     return tuple(dict.fromkeys(different.key for different in proof.keys))

@@ -31,12 +31,12 @@ class SnapshotReason(StrEnum):
 
     @property
     def indispensable(self) -> bool:
-        """Whether rows would stay wrong without the request."""
+        """Return whether rows would stay wrong without the request."""
         return self in (self.REREAD, self.FOLLOW_UP, self.UNPROVEN)
 
 
 def reason_of(request_id: str) -> SnapshotReason | None:
-    """The reason that an id states; None for a request that a user made."""
+    """Return the reason that an id states; None for a request that a user made."""
     return _BY_PREFIX.get(request_id[: request_id.find(":") + 1])
 
 

@@ -37,7 +37,7 @@ class Outcome(StrEnum):
 
 
 class ColumnLineage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a target's column comes from: the source's ``source`` (empty: of the same name).
+    """The origin of a target's column: the source's ``source`` (empty: of the same name).
 
     ``type`` is its logical type. ``steps`` lists the steps of the plan's range that it took, each
     as ``what at sequence``, oldest first.
@@ -177,7 +177,7 @@ def reread_request(
 
 
 def rereads_pending(request: DumpRequest) -> bool:
-    """Whether ``request`` is a `reread_request`, and not only called like one."""
+    """Return whether ``request`` is a `reread_request`, and not only called like one."""
     return (
         request.requested_by == _MERGE
         and len(request.tables) == 1

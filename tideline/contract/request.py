@@ -170,17 +170,17 @@ class DumpRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     @property
     def unbounded(self) -> bool:
-        """Whether it asks for all rows of its tables."""
+        """Return whether it asks for all rows of its tables."""
         return self.keys is None and not self.ranged
 
     @property
     def whole(self) -> bool:
-        """Whether it is a dump of whole tables, which is delete-complete."""
+        """Return whether it is a dump of whole tables, which is delete-complete."""
         return self.unbounded and not self.verifies
 
     @property
     def ranged(self) -> bool:
-        """Whether it asks for the rows of a range."""
+        """Return whether it asks for the rows of a range."""
         return self.time is not None or self.key_range is not None
 
 

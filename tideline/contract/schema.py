@@ -32,7 +32,7 @@ class TableId(msgspec.Struct, frozen=True, order=True):
 
 
 def parse_table(text: str) -> TableId:
-    """The table that ``text`` (``schema.table``, either part may be ``"quoted"``) names."""
+    """Parse the table that ``text`` (``schema.table``, either part may be ``"quoted"``) names."""
     match = _TABLE_NAME.fullmatch(text)
     if match is None:
         raise CorruptData(f"not a table name of the form schema.table: {text!r}")
@@ -80,7 +80,7 @@ class TableSchema(msgspec.Struct, frozen=True):
 
 
 def is_reserved(column: str) -> bool:
-    """Whether a source's column has a name that is ours; Delta's names know no case."""
+    """Return whether a source's column has a name that is ours; Delta's names know no case."""
     return column.lower().startswith(RESERVED_PREFIX)
 
 
@@ -159,7 +159,7 @@ def difference(old: TableSchema, new: TableSchema) -> tuple[SchemaChange, ...]:
 
 
 def verdict(changes: tuple[SchemaChange, ...], new: TableSchema) -> Verdict:
-    """The gravest verdict over ``changes``; ``new`` is the schema they lead to.
+    """Return the gravest verdict over ``changes``; ``new`` is the schema they lead to.
 
     A nullable column that is added without a default is neutral: rows that exist hold NULL at the
     source too. Whether it has a default is not in a schema; a caller who sees one in the catalog

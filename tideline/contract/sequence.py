@@ -33,10 +33,10 @@ class SequenceRange(msgspec.Struct, frozen=True, order=True):
         return self.last - self.first + 1
 
     def followed_by(self, other: SequenceRange) -> bool:
-        """Whether ``other`` begins right after this range ends."""
+        """Return whether ``other`` begins right after this range ends."""
         return other.first == self.last + 1
 
 
 def empty_after(last: int) -> SequenceRange:
-    """The empty range that stands after ``last``."""
+    """Return the empty range that stands after ``last``."""
     return SequenceRange(last + 1, last)

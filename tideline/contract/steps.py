@@ -60,7 +60,7 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 def origins_after(columns: Iterable[str], steps: Iterable[ColumnStep]) -> dict[str, Origin]:
-    """The columns that ``steps`` make of ``columns``, each with its origin."""
+    """Return the columns that ``steps`` make of ``columns``, each with its origin."""
     found = {name: Origin(name) for name in columns}
     for step in steps:
         if step.kind is StepKind.ADD:
@@ -73,7 +73,7 @@ def origins_after(columns: Iterable[str], steps: Iterable[ColumnStep]) -> dict[s
 
 
 def steps_to(columns: Iterable[str], origins: Mapping[str, Origin]) -> tuple[ColumnStep, ...]:
-    """The drops, renames and adds that make ``origins`` of ``columns``."""
+    """Return the drops, renames and adds that make ``origins`` of ``columns``."""
     kept = {origin.was for origin in origins.values()}
     moves = {
         origin.was: name

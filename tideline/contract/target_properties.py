@@ -17,7 +17,7 @@ Owner = tuple[str, str, str]
 
 
 def owner_properties(owner: Owner) -> dict[str, str]:
-    """The properties of a table that is ``owner``'s."""
+    """Return the properties of a table that is ``owner``'s."""
     return dict(zip(_OWNER, owner, strict=True))
 
 
@@ -28,7 +28,7 @@ def owner_of(properties: Mapping[str, str]) -> Owner:
 
 
 def kept_properties(mode: Mode, build: int) -> dict[str, str]:
-    """The properties that say how a target is kept, and which rebuild made it."""
+    """Return the properties that say how a target is kept, and which rebuild made it."""
     return {MODE_PROPERTY: mode.value, **({BUILD_PROPERTY: str(build)} if build else {})}
 
 

@@ -70,7 +70,7 @@ _INTEGER_DIGITS = {Kind.INT8: 10, Kind.INT16: 10, Kind.INT32: 10, Kind.INT64: 20
 
 
 def decimal(precision: int, scale: int) -> LogicalType:
-    """A decimal of at most 38 digits; callers send wider ones to ``STRING``."""
+    """Make a decimal type of at most 38 digits; callers send wider ones to ``STRING``."""
     if not (1 <= precision <= DECIMAL_PRECISION_MAX and 0 <= scale <= precision):
         raise CorruptData(f"decimal({precision},{scale}) is not a logical type")
     return LogicalType(Kind.DECIMAL, precision, scale)
@@ -78,7 +78,7 @@ def decimal(precision: int, scale: int) -> LogicalType:
 
 @functools.lru_cache(maxsize=1024)
 def parse_type(text: str) -> LogicalType:
-    """The logical type that ``text`` names; raises CorruptData for any other text."""
+    """Parse the logical type that ``text`` names; raises CorruptData for any other text."""
     match = _DECIMAL.fullmatch(text)
     if match:
         return decimal(int(match[1]), int(match[2]))
@@ -92,7 +92,7 @@ def parse_type(text: str) -> LogicalType:
 
 
 def widens(old: LogicalType, new: LogicalType) -> bool:
-    """Whether every value of ``old`` keeps its exact value and meaning as ``new``.
+    """Return whether every value of ``old`` keeps its exact value and meaning as ``new``.
 
     These are the changes that Delta's type widening takes in place: growing integers, integers to
     decimals that hold them, and decimals that lose digits on neither side of the point.

@@ -120,7 +120,7 @@ class Exchange:
             yield ExchangeStep(Want.PAUSE)
 
     def _silent(self, answer: Answer | None, now_s: float) -> bool:
-        """Whether the chain is to be asked: there is no answer, or an old one."""
+        """Return whether the chain is to be asked: there is no answer, or an old one."""
         repeat_s = self._waits.repeat_after_s
         old = answer == self._newest and now_s - self._news_s >= repeat_s
         return (answer is None or old) and now_s - self._recorded_s >= repeat_s
@@ -137,7 +137,8 @@ class Exchange:
             self._sent_s = now_s
 
     def _refused_for_now(self, answer: Answer, now_s: float) -> bool:
-        """Whether the message was refused for want of room, some time after it was last sent."""
+        """Return whether the message was refused for want of room, some time after it was last
+        sent."""
         sent_s = self._sent_s
         return answer.again and (sent_s is None or now_s - sent_s >= self._waits.repeat_after_s)
 

@@ -147,7 +147,8 @@ class Asker:
         return None if raw is None else parse_answer(cast(bytes, raw))
 
     def workers(self) -> list[WorkerStatus]:
-        """The workers that were heard of within `WORKER_TTL_S`, in the order of their names."""
+        """Return the workers that were heard of within `WORKER_TTL_S`, in the order of their
+        names."""
         return list(self._statuses().values())
 
     def heard(self) -> list[Heard]:

@@ -61,7 +61,8 @@ def run_id(pipeline: str, plan_id: str) -> str:
 def datasets(
     source: SourceSettings, plan: Plan, receipt: Receipt | None
 ) -> tuple[list[InputDataset], list[OutputDataset]]:
-    """The tables that a run reads and writes; of a ``receipt`` that names tables, those written."""
+    """Return the tables that a run reads and writes; of a ``receipt`` that names tables, those
+    written."""
     receipts = {} if receipt is None else {one.table: one for one in receipt.tables}
     written = {name for name, one in receipts.items() if one.outcome in _WRITTEN}
     tables = [one for one in plan.tables if not receipts or one.table in written]

@@ -40,6 +40,6 @@ class BlockFacts:
 
 
 def block_of_key(key: str) -> int | None:
-    """The block that a part's prefix, or a roll-up, lies in."""
+    """Return the block that a part's prefix, or a roll-up, lies in."""
     prefix = layout.parse_part_key(key)
     return layout.parse_rollup_key(key) if prefix is None else block_of(prefix)

@@ -82,7 +82,7 @@ def _ended(
 
 
 def _began(item: OpenRequest) -> int | None:
-    """The last manifest before the request, if it is to verify, began to be read."""
+    """Return the last manifest before the request, if it is to verify, began to be read."""
     numbers = [dump.first_manifest for dump in item.dumps if dump.first_manifest is not None]
     return min(numbers, default=None) if item.request.verifies else None
 

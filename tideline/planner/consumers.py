@@ -212,7 +212,7 @@ def known_consumers(
 
 
 def left_behind(settings: Settings, store: ObjectStore, since: datetime) -> list[Entry]:
-    """The records of rebuilds that took no step after ``since``."""
+    """Return the records of rebuilds that took no step after ``since``."""
     return [
         entry
         for entry, record in _records(settings, store)

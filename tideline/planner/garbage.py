@@ -89,7 +89,7 @@ class Found:
 
 
 def fate_of(part: Part, manifest_number: int, modified: datetime, rules: Rules) -> Fate:
-    """The fate of ``part``, which manifest ``manifest_number`` or one before it names."""
+    """Return the fate of ``part``, which manifest ``manifest_number`` or one before it names."""
     if modified >= rules.parts_before:
         return Fate.YOUNG
     floor = rules.floors.get(part.table)
@@ -253,7 +253,7 @@ class Garbage:
         return Fate.UPLOADING
 
     def _block(self, number: int) -> BlockFacts:
-        """The block's facts; a few are kept, because neighbours ask for the same ones."""
+        """Return the block's facts; a few are kept, because neighbours ask for the same ones."""
         facts = self._facts.get(number)
         if facts is None:
             block = self._chain.read_block(number)

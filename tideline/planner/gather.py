@@ -116,7 +116,7 @@ def _usable(rolled: Rolled, name: str, table: Needs) -> bool:
 
 
 def _alone(rolled: Rolled, wanted: Mapping[str, Needs]) -> bool:
-    """Whether no table needs the parts of the block's manifests."""
+    """Return whether no table needs the parts of the block's manifests."""
     return all(
         _usable(rolled, name, table) or table.a >= rolled.last_manifest
         for name, table in wanted.items()
@@ -124,7 +124,7 @@ def _alone(rolled: Rolled, wanted: Mapping[str, Needs]) -> bool:
 
 
 def _parts(manifest: Manifest, wanted: Mapping[str, Needs]) -> list[Part]:
-    """The parts that a plan may have to read."""
+    """Return the parts that a plan may have to read."""
 
     def within(table: Needs) -> bool:
         ends = table.before_seq is not None and manifest.last_seq >= table.before_seq

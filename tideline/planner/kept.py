@@ -19,7 +19,8 @@ _LOOKS_AT_ONCE = 16
 def parts_lost(
     chain: Chain, store: ObjectStore, name: str, table: TableState, until: int
 ) -> int | None:
-    """The newest manifest, up to ``until``, of which a part of the table's generation is gone.
+    """Return the newest manifest, up to ``until``, of which a part of the table's generation is
+    gone.
 
     None when all are there: by themselves, or as roll-ups of whole blocks.
     """
@@ -81,7 +82,7 @@ def gone_for_good(name: str) -> str:
 
 
 def _rolled_up(stretch: Stretch, store: ObjectStore, name: str) -> bool:
-    """Whether the whole stretch is a block whose files for the table are all there."""
+    """Return whether the whole stretch is a block whose files for the table are all there."""
     block = stretch.block
     if block is None or len(stretch.links) != len(block.manifests):
         return False

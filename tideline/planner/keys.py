@@ -8,7 +8,8 @@ from tideline.store.objects import open_store
 
 
 def key_columns(settings: Settings, table: str) -> tuple[str, ...] | None:
-    """The key columns of ``table``, in key order; None where the chain does not know it (yet)."""
+    """Return the key columns of ``table``, in key order; None where the chain does not know it
+    (yet)."""
     chain = Chain(open_store(settings.store), settings.pipeline)
     link = chain.tail()
     state = None if link is None else chain.open_state(link).tables.get(table)

@@ -54,12 +54,12 @@ def plan_merge(settings: Settings, *, plan_id: str, tables: Sequence[str] | None
 
 
 def preview_plan(settings: Settings, tables: Sequence[str] | None = None) -> Plan:
-    """The plan that `plan_merge` would make now; nothing is stored. Raises as that does."""
+    """Make the plan that `plan_merge` would make now; nothing is stored. Raises as that does."""
     return Planning(settings, open_store(settings.store)).plan("preview", tables)
 
 
 def read_receipt(settings: Settings, plan_id: str) -> Receipt | None:
-    """The receipt of a plan; None while no run of it has written one."""
+    """Read the receipt of a plan; None while no run of it has written one."""
     key = layout.receipt_key(settings.pipeline, plan_id)
     raw = open_store(settings.store).get(key)
     return None if raw is None else decode_receipt(raw, key)
@@ -87,7 +87,7 @@ class Planning:
         everything, with their generations."""
 
     def plan(self, plan_id: str, tables: Sequence[str] | None, until: int | None = None) -> Plan:
-        """The plan of ``tables``, as if the chain ended with manifest ``until``."""
+        """Make the plan of ``tables``, as if the chain ended with manifest ``until``."""
         settings = self._settings
         link = self._chain.tail() if until is None else self._chain.read(until)
         if link is None:
@@ -213,7 +213,7 @@ def _ended(tables: Mapping[str, TableState], starts: Mapping[str, Start]) -> dic
 
 
 def _chosen(state: OpenState, tables: Sequence[str] | None) -> dict[str, TableState]:
-    """The tables asked for, by name; all that the chain knows when none are named."""
+    """Return the tables asked for, by name; all that the chain knows when none are named."""
     if tables is None:
         return dict(state.tables)
     unknown = sorted(set(tables) - set(state.tables))

@@ -39,15 +39,15 @@ class Past:
         self._dumps: dict[tuple[str, int], FullDump | None] = {}
 
     def manifest(self, number: int) -> Manifest:
-        """Manifest ``number``, which exists."""
+        """Return manifest ``number``, which exists."""
         return self._read(number)[0]
 
     def has(self, number: int) -> bool:
-        """Whether there is a manifest ``number`` by now."""
+        """Return whether there is a manifest ``number`` by now."""
         return number in self._manifests or self._chain.read(number) is not None
 
     def digest(self, number: int) -> str:
-        """The digest of manifest ``number``, which exists."""
+        """Return the digest of manifest ``number``, which exists."""
         return self._read(number)[1]
 
     def _read(self, number: int) -> tuple[Manifest, str]:
@@ -72,7 +72,8 @@ class Past:
         return at, state
 
     def clear_until(self, table: str, a: int, last: int) -> int:
-        """A manifest up to which none after ``a`` holds anything of ``table``; at least ``a``.
+        """Return a manifest up to which none after ``a`` holds anything of ``table``; at least
+        ``a``.
 
         ``last`` is one that does. The result is less than two states' distance before the first one
         that does.
@@ -90,7 +91,7 @@ class Past:
         return low
 
     def full_dump(self, table: str, state: TableState, tail: int) -> FullDump | None:
-        """The newest finished full dump of ``table``, whose ``state`` is that at ``tail``.
+        """Return the newest finished full dump of ``table``, whose ``state`` is that at ``tail``.
 
         None before the first one, and when the chain does not show it.
         """
@@ -117,7 +118,7 @@ class Past:
         return FullDump(high, self._last_before(max(floors), high), max(floors))
 
     def _last_before(self, seq: int, number: int) -> int:
-        """The last manifest before ``number`` with nothing above ``seq``; 0 for none."""
+        """Return the last manifest before ``number`` with nothing above ``seq``; 0 for none."""
         low, high = 0, number
         while high - low > 1:
             middle = _between(low, high)
@@ -129,7 +130,8 @@ class Past:
 
 
 def _between(low: int, high: int) -> int:
-    """A number between the two, the roundest one near the middle, so that other searches meet it.
+    """Return a number between the two, the roundest one near the middle, so that other searches
+    meet it.
 
     ``high - low`` is at least 2.
     """

@@ -102,7 +102,7 @@ def applied_state(settings: Settings) -> Mapping[str, MergeProgress]:
 
 
 def target_of(settings: Settings, tail: Manifest, name: str, table: TableState) -> TargetState:
-    """The target of a table's present generation."""
+    """Return the target of a table's present generation."""
     app = app_id(tail.pipeline, tail.incarnation, name, table.generation)
     return read_target(table_path(settings.warehouse.url, parse_table(name)), app)
 

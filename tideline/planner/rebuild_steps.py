@@ -122,8 +122,8 @@ def _caught_up(record: RebuildRecord, now: Now, made: TargetState) -> int:
 def _gives_way_to(
     settings: Settings, store: ObjectStore, record: RebuildRecord, now: Now
 ) -> FullDump | None:
-    """The full dump behind what the live table cannot pass; None where it can continue, or where
-    the rebuild would begin before that as well."""
+    """Return the full dump behind what the live table cannot pass; None where it can continue, or
+    where the rebuild would begin before that as well."""
     chain = Chain(store, settings.pipeline)
     dump = Past(chain).full_dump(record.table, now.state, now.tail.manifest_number)
     if now.generation < now.state.generation:

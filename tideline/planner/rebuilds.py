@@ -38,7 +38,8 @@ def begin_rebuild(
     anew: bool = False,
     asked: str = "",
 ) -> RebuildRecord:
-    """The rebuild of ``table`` that is under way, or a new one; ``mode`` None: the settings'.
+    """Return the rebuild of ``table`` that is under way, or a new one; ``mode`` None: the
+    settings'.
 
     With ``anew`` one that is under way is given up. The newest one, if it was ``asked`` for by this
     name, is joined in any case, even if it is done. Raises Fenced when another one is under way or
@@ -87,7 +88,7 @@ def next_step(
     plan_id: str | None = None,
     accept_differences: bool = False,
 ) -> Plan | None:
-    """The stored plan to run next; None when the rebuilt table is the live one.
+    """Return the stored plan to run next; None when the rebuilt table is the live one.
 
     With ``accept_differences`` it takes the live one's place even where they differ. A plan that
     holds the table back says why, and is not stored. Raises Fenced when a newer rebuild has begun,

@@ -66,7 +66,8 @@ class Start:
         )
 
     def starved(self, b: int) -> bool:
-        """Whether a plan that ends at ``b`` gives this table nothing although something waits."""
+        """Return whether a plan that ends at ``b`` gives this table nothing although something
+        waits."""
         return self.first is not None and self.first > b
 
 
@@ -86,7 +87,7 @@ class Starts:
         self._schemas: dict[str, TableSchema] = {}
 
     def schema(self, fingerprint: str) -> TableSchema:
-        """The schema of that fingerprint, which is read once."""
+        """Return the schema of that fingerprint, which is read once."""
         if fingerprint not in self._schemas:
             self._schemas[fingerprint] = self._chain.read_schema(fingerprint)
         return self._schemas[fingerprint]
@@ -174,7 +175,8 @@ class Starts:
     def _clear_until(
         self, name: str, table: TableState, tail: Manifest, a: int, earlier: TableState | None
     ) -> int:
-        """A manifest up to which none after ``a`` holds anything of the table that it may take."""
+        """Return a manifest up to which none after ``a`` holds anything of the table that it may
+        take."""
         if self._stands_at_block(table, a):
             return tail.manifest_number
         if tail.state_at is not None and (earlier is None or earlier.last_data_manifest <= a):
@@ -210,9 +212,9 @@ class Starts:
     def _next_stop(
         self, name: str, policy: Policy, above: int, within: tuple[int, int]
     ) -> Stop | None:
-        """The event after sequence ``above`` that the table must not reach, if it is in the next
-        manifest that holds anything of it; ``within`` are a manifest before that one, and one at or
-        behind it."""
+        """Return the event after sequence ``above`` that the table must not reach, if it is in the
+        next manifest that holds anything of it; ``within`` are a manifest before that one, and one
+        at or behind it."""
         for stretch in self._chain.stretches(within[0] + 1, within[1]):
             for link in stretch.links:
                 if name in tables_in(link.manifest):
@@ -220,12 +222,13 @@ class Starts:
         return None
 
     def _stands_at_block(self, table: TableState, a: int) -> bool:
-        """Whether the next manifest is the one that a blocked table stops before."""
+        """Return whether the next manifest is the one that a blocked table stops before."""
         if table.condition is not TableCondition.BLOCKED or table.since_seq is None:
             return False
         following = self._chain.read(a + 1)
         return following is not None and following.manifest.last_seq >= table.since_seq
 
     def _earlier_state(self, tail: Manifest) -> OpenState:
-        """The newest full open state behind the tail: what had data by then is known from it."""
+        """Return the newest full open state behind the tail: what had data by then is known from
+        it."""
         return OpenState() if tail.state_at is None else self._past.known(tail.state_at)[1]

@@ -76,7 +76,7 @@ def store_verification(settings: Settings, result: Verification) -> None:
 
 
 def _gives_way(settings: Settings, found: Verified, newer: Verified) -> bool:
-    """Return whether ``newer`` replaces ``found``; not an older proof of the log as it was then."""
+    """Return whether ``newer`` replaces ``found``; not if only their ``target_commit`` differs."""
     if replace(found, target_commit=newer.target_commit) == newer:
         return False
     return found.app_id != newer.app_id or found.seq <= newer.seq or not _stands(settings, found)
@@ -90,7 +90,7 @@ def _stands(settings: Settings, kept: Verified) -> bool:
 
 
 def read_verification(settings: Settings, verify_id: str) -> Verification | None:
-    """The result of a verification; None while there is none."""
+    """Read the result of a verification; None while there is none."""
     key = layout.verification_key(settings.pipeline, verify_id)
     raw = open_store(settings.store).get(key)
     return None if raw is None else decode_verification(raw, key)
@@ -129,8 +129,8 @@ class LastProof:
         return state
 
     def _ends_doubts(self, state: TableState) -> bool:
-        """Return whether the proof ends doubts; a worker that does not count them counts as having
-        had none."""
+        """Return whether the proof ends all doubts; a worker that does not count them is taken to
+        have none."""
         return state.doubts > 0 and self.kept.doubts == state.doubts
 
     def _doubt(self, state: TableState) -> str | None:

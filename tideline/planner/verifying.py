@@ -55,8 +55,8 @@ def plan_verification(
     tables: Sequence[str],
     last_call: bool = False,
 ) -> Planned:
-    """The stored plan of ``verify_id``, made now if there is none: of ``tables``, whose chunks the
-    worker has read for the request, which ended in manifest ``finished_in``.
+    """Return the stored plan of ``verify_id``, made now if there is none: of ``tables``, whose
+    chunks the worker has read for the request, which ended in manifest ``finished_in``.
 
     Nothing is stored while it waits for tables. ``last_call``: they are then held back, with the
     reason. Raises CorruptData for chunks that the chain does not have.
@@ -261,7 +261,7 @@ class _Found:
 
 
 def _accepted(manifest: Manifest, request_id: str) -> DumpRequest:
-    """The request, from the open state of the manifest that accepted it."""
+    """Return the request, from the open state of the manifest that accepted it."""
     for item in () if manifest.state is None else manifest.state.requests:
         if item.request.request_id == request_id and item.request.verifies:
             return item.request
@@ -271,7 +271,7 @@ def _accepted(manifest: Manifest, request_id: str) -> DumpRequest:
 
 
 def _whole(table: str, chunks: Mapping[int, _Found]) -> list[_Found]:
-    """The chunks in order; CorruptData unless they are all there."""
+    """Return the chunks in order; CorruptData unless they are all there."""
     count = next((n + 1 for n in sorted(chunks) if chunks[n].check.complete), 0)
     if not count or any(number not in chunks for number in range(count)):
         raise CorruptData(

@@ -10,9 +10,9 @@ from pydantic import BaseModel
 
 
 def nearest_key(settings: type[BaseModel], location: Sequence[int | str]) -> str | None:
-    """The key of ``settings`` that the one at ``location`` may mean, as a path with dots.
+    """Return the key of ``settings`` that the one at ``location`` may mean, as a path with dots.
 
-    The nearest one of its own section, by its letters; else a key of exactly that name in another
+    The nearest one in the same section, by its letters; else a key of exactly that name in another
     section. None when there is neither.
     """
     *above, name = [str(part) for part in location]

@@ -36,7 +36,8 @@ def secret_of(given: SecretStr | None, file: Path | None, *, key: str) -> str | 
 
 
 def _as_text(secret: str, key: str, variable: str) -> str:
-    """Return ``secret`` as text; bytes of the environment may make it impossible to send."""
+    """Return ``secret``; Misconfigured when it is not UTF-8, as bytes of the environment may not
+    be."""
     try:
         secret.encode()
     except UnicodeEncodeError:

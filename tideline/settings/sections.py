@@ -69,7 +69,7 @@ class Store(Section):
         return self
 
     def secret(self) -> str | None:
-        """The secret access key, from the setting or the file; None without either.
+        """Return the secret access key, from the setting or the file; None without either.
 
         Raises Misconfigured for an unreadable file.
         """
@@ -107,7 +107,7 @@ class Control(Section):
         return url
 
     def address(self) -> str:
-        """The url with the password from the url, the setting or the file put in.
+        """Return the url with the password from the url, the setting or the file put in.
 
         Raises Misconfigured for an unreadable file.
         """

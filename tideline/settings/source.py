@@ -101,7 +101,8 @@ class SourceSettings(Section):
         return unquote(urlsplit(self.url.get_secret_value()).username or "")
 
     def mysql_address(self) -> MysqlAddress:
-        """The parts of a MySQL or MariaDB url, with the password from the setting or the file.
+        """Return the parts of a MySQL or MariaDB url, with the password from the setting or the
+        file.
 
         Raises InvariantBroken for a PostgreSQL source, Misconfigured for an unreadable file.
         """
@@ -117,7 +118,7 @@ class SourceSettings(Section):
         return postgres_tls(self.url.get_secret_value())
 
     def dsn(self) -> str:
-        """The url with the password from the url, the setting or the file put in.
+        """Return the url with the password from the url, the setting or the file put in.
 
         Raises Misconfigured for an unreadable file.
         """

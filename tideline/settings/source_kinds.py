@@ -64,12 +64,13 @@ SOURCE_KINDS: dict[str, SourceKind] = {
 
 
 def kind_of_scheme(scheme: str) -> SourceKind | None:
-    """The kind of source that urls of this scheme name."""
+    """Return the kind of source that urls of this scheme name."""
     return next((kind for kind in SOURCE_KINDS.values() if scheme in kind.schemes), None)
 
 
 def kinds_with(option: str) -> list[SourceKind]:
-    """The kinds of source that the key ``option`` of ``[source]`` is for; [] for every kind."""
+    """Return the kinds of source that the key ``option`` of ``[source]`` is for; [] for every
+    kind."""
     return [kind for kind in SOURCE_KINDS.values() if option in kind.options]
 
 

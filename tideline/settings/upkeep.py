@@ -17,7 +17,7 @@ class Slo(Section):
     effect = Effect.LIVE
 
     percent: Annotated[float, Field(gt=0, le=99.999)] = 99.0
-    """The percentage of the changes."""
+    """The percentage of the changes that are to be queryable in time."""
     within_s: Seconds = 300.0
     """The time within which they are to be queryable in the warehouse; a table of which they are
     not is called late."""

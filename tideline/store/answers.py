@@ -104,7 +104,7 @@ def _is_final(error: Exception, text: str) -> bool:
 
 
 def _said(text: str) -> str:
-    """The parts of an error's text that are safe to show."""
+    """Return the parts of an error's text that are safe to show."""
     words = []
     if status := _STATUS.search(text):
         words.append(f"status {status[1]}")

@@ -76,7 +76,8 @@ class Chain:
         self.pipeline = pipeline
 
     def read(self, number: int) -> Link | None:
-        """Manifest ``number``; None when there is none (yet), CorruptData when it is not one."""
+        """Read manifest ``number``; None when there is none (yet), CorruptData when it is not
+        one."""
         key = layout.manifest_key(self.pipeline, number)
         raw = self._store.get(key)
         if raw is None:
@@ -89,7 +90,7 @@ class Chain:
         return Link(manifest, raw, digest(raw))
 
     def tail(self, hint: int = 0) -> Link | None:
-        """The newest manifest, None for a pipeline that has none.
+        """Read the newest manifest, None for a pipeline that has none.
 
         ``hint`` is a number that existed, or may; a wrong one costs requests only.
         """
@@ -100,7 +101,7 @@ class Chain:
         return link
 
     def links(self, first: int, last: int) -> Iterator[Link]:
-        """Manifests ``first..last`` in order, each checked against the one before it.
+        """Yield manifests ``first..last`` in order, each checked against the one before it.
 
         CorruptData for a hole and for a manifest that does not follow its predecessor.
         """
@@ -150,7 +151,7 @@ class Chain:
             )
 
     def read_block(self, number: int) -> Block | None:
-        """Block ``number``; None when there is none (yet), CorruptData when it is not one."""
+        """Read block ``number``; None when there is none (yet), CorruptData when it is not one."""
         key = layout.block_key(self.pipeline, number)
         raw = self._store.get(key)
         if raw is None:
@@ -181,7 +182,7 @@ class Chain:
             )
 
     def newest_block(self, hint: int = 0) -> int:
-        """The number of the newest block, 0 without any; as with `tail` a wrong hint costs
+        """Return the number of the newest block, 0 without any; as with `tail` a wrong hint costs
         requests only."""
         return _newest(
             lambda number: self._store.exists(layout.block_key(self.pipeline, number)), hint
@@ -204,7 +205,7 @@ class Chain:
         return Link(manifest, raw, digest(raw))
 
     def open_state(self, link: Link) -> OpenState:
-        """The open state after ``link``: its own, or that of ``state_at`` rolled forward."""
+        """Read the open state after ``link``: its own, or that of ``state_at`` rolled forward."""
         manifest = link.manifest
         if manifest.state is not None or manifest.state_at is None:
             return manifest.state or OpenState()
@@ -227,7 +228,7 @@ class Chain:
         return schema.fingerprint
 
     def read_schema(self, fingerprint: str) -> TableSchema:
-        """The schema of that fingerprint; CorruptData when it is missing or another."""
+        """Read the schema of that fingerprint; CorruptData when it is missing or another."""
         key = layout.schema_key(self.pipeline, fingerprint)
         raw = self._store.get(key)
         if raw is None:
@@ -246,7 +247,7 @@ class Chain:
         self._store.create(key, encode_description(description))
 
     def read_description(self, fingerprint: str) -> Description:
-        """The description of that fingerprint; CorruptData when it is missing or another."""
+        """Read the description of that fingerprint; CorruptData when it is missing or another."""
         key = layout.description_key(self.pipeline, fingerprint)
         raw = self._store.get(key)
         if raw is None:
@@ -289,7 +290,8 @@ class Chain:
 
 
 def _newest(exists: Callable[[int], bool], hint: int) -> int:
-    """The largest number that exists, of numbers that do from 1 on without a gap; 0 for none.
+    """Return the largest number that exists, of numbers that do from 1 on without a gap; 0 for
+    none.
 
     Gallop away from ``hint`` until it lies between two numbers, then bisect.
     """
@@ -311,7 +313,7 @@ def _newest(exists: Callable[[int], bool], hint: int) -> int:
 
 
 def _links_of(block: Block, first: int, last: int) -> list[Link]:
-    """The block's links ``first..last``."""
+    """Return the block's links ``first..last``."""
     try:
         found = list(raw_manifests(block))
     except CorruptData as error:

@@ -10,8 +10,8 @@ from tideline.store.chain import Chain
 
 
 def confirmed(chain: Chain, answer: Answer) -> Answer | None:
-    """The end that the chain has for the request of ``answer``, a final one, in the manifest that
-    it names; None where that manifest has no such end.
+    """Return the end that the chain has for the request of ``answer``, a final one, in the manifest
+    that it names; None where that manifest has no such end.
 
     Raises Unavailable and Misconfigured like the store, CorruptData for a manifest that is none.
     """

@@ -138,7 +138,7 @@ class ObjectStore:
         return self._ask(f"create {key}", attempt)
 
     def get(self, key: str) -> bytes | None:
-        """The object's bytes, None when there is none."""
+        """Return the object's bytes, None when there is none."""
         request = f"get {key}"
 
         def attempt() -> bytes | None:
@@ -152,7 +152,7 @@ class ObjectStore:
         return self._ask(request, attempt)
 
     def exists(self, key: str) -> bool:
-        """Whether there is an object at ``key``, without reading it."""
+        """Return whether there is an object at ``key``, without reading it."""
         return self._ask(f"head {key}", lambda: self._present(key))
 
     def delete(self, key: str) -> None:
@@ -167,7 +167,8 @@ class ObjectStore:
         self._ask(f"delete {key}", attempt)
 
     def list(self, prefix: str) -> list[str]:
-        """All keys below the folder ``prefix``, sorted; for people and tests, never for the tail.
+        """Return all keys below the folder ``prefix``, sorted; for people and tests, never for the
+        tail.
 
         A folder, not the beginning of a name: ``a/lo`` does not find ``a/log/1``.
         """
@@ -177,9 +178,9 @@ class ObjectStore:
         )
 
     def entries(self, prefix: str, after: str = "") -> Iterator[Sequence[Entry]]:
-        """The objects below the folder ``prefix`` in pages, by key; those behind the key ``after``
-        only. For finding garbage, never the tail: objects written concurrently may be missing, and
-        on a store with another order of names one may come twice.
+        """Yield the objects below the folder ``prefix`` in pages, by key; those behind the key
+        ``after`` only. For finding garbage, never the tail: objects written concurrently may be
+        missing, and on a store with another order of names one may come twice.
         """
         request = f"list {prefix}"
         page = self._ask(request, partial(self._page, prefix, after))

@@ -27,23 +27,24 @@ class TableReader(Protocol):
     def readers_need_vectors(self) -> bool: ...
 
     def applied(self, app_id: str) -> int | None:
-        """The manifest that the table has applied under ``app_id``."""
+        """Return the manifest that the table has applied under ``app_id``."""
         ...
 
     def commits(self, most: int = COMMITS_MAX) -> Iterator[TableCommit]:
-        """The commits from the newest one back, ``most`` of them, as far as the log has them.
+        """Yield the commits from the newest one back, ``most`` of them, as far as the log has them.
 
         Raises CorruptData for a damaged one.
         """
         ...
 
     def commit_digest(self, version: int) -> str:
-        """The digest of a version's commit; "" where the log no longer has it, or not yet."""
+        """Return the digest of a version's commit; "" where the log no longer has it, or not
+        yet."""
         ...
 
 
 def unreadable(url: str, error: Exception, log: str = "log") -> Unavailable:
-    """The error for a table at ``url`` whose ``log`` is there and cannot be read.
+    """Make the error for a table at ``url`` whose ``log`` is there and cannot be read.
 
     No text of a store's client is shown: it may hold a secret.
     """

@@ -15,7 +15,8 @@ READERS: dict[str, Callable[[str, Mapping[str, str]], TableReader | None]] = {
 
 
 def open_reader(url: str, kind: str | None = None) -> TableReader | None:
-    """The newest version of the table at ``url``, which is of format ``kind``; None without one.
+    """Return the newest version of the table at ``url``, which is of format ``kind``; None without
+    one.
 
     Raises Unavailable when something is there that cannot be read.
     """

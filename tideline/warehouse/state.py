@@ -57,7 +57,7 @@ class TargetState:
 
 
 def read_target(url: str, app: str) -> TargetState:
-    """The table at ``url`` as it is now, for the app id ``app`` of its generation, or of the
+    """Read the table at ``url`` as it is now, for the app id ``app`` of its generation, or of the
     rebuild that made it.
 
     Raises Unavailable when something is there that cannot be read.

@@ -84,8 +84,8 @@ class StrangeMark:
 class SchemaSeen:
     """The log announced the columns that the table's next rows have, in transaction ``xid``.
 
-    ``oid`` is the table itself, where the log tells it from others that had its name (else 0).
-    ``facts``: the catalog's view of it since, read when ``xid`` had become visible, and only if
+    ``oid`` is the table itself, where the log distinguishes it from others that had its name (else
+    0). ``facts``: the catalog's view of it since, read when ``xid`` had become visible, and only if
     that is the same columns and key; it may include later changes all the same. ``description`` was
     read then, too, whatever the columns are. ``keyless``: the settings take it without a key.
     ``begins``: they name it, and it may be captured from here on, as ``facts`` say.

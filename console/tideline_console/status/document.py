@@ -73,8 +73,8 @@ class Beginning(msgspec.Struct, frozen=True):
 
 class ChainStatus(msgspec.Struct, frozen=True):
     """The chain's end. ``lag_s``: the age of what is captured, by this machine's clock.
-    ``clocks_apart`` reports that the source's clock is more than minutes ahead of this machine's;
-    None when it is not."""
+    ``clocks_apart`` describes a source clock that is minutes or more ahead of this machine's;
+    None otherwise."""
 
     manifest_number: int
     incarnation: str

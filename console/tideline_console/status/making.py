@@ -90,7 +90,7 @@ def _judged(heard: Heard, tail: Manifest | None, silent_after_s: float) -> Worke
     wrote = tail is not None and tail.writer == status.writer
     last_us = status.updated_at_us
     if tail is not None and wrote and tail.written_at_us is not None:
-        # Both are of its own clock: it has extended the chain since.
+        # Both times are by its clock: it has extended the chain since.
         last_us = max(last_us, tail.written_at_us)
         silent_s -= (last_us - status.updated_at_us) / 1_000_000
     if silent_s > silent_after_s:

@@ -1,5 +1,5 @@
-"""The kinds of database that the demo's shop can be opened in.
+"""The kinds of database for the demo's shop.
 
-All that differs between them is behind `base.ShopDatabase`: scenes, traffic and comparison are the
-same for every kind.
+Their differences are behind `base.ShopDatabase`: scenes, traffic and comparison are the same for
+every kind.
 """

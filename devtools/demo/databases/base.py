@@ -1,6 +1,6 @@
-"""What the demo wants of a database: a shop in it, traffic on it, its rows as text, its log's end.
+"""The demo's interface to a database: a shop, traffic on it, its rows as text, its log's end.
 
-``urls`` are those of the shop's owner, with the password in them, unless they are said to be the
+``urls`` are those of the shop's owner, with the password in them, unless described as the
 capture's.
 """
 
@@ -38,7 +38,7 @@ class CannotRender(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many rows the shop begins with; items, payments and the rest follow from these."""
+    """The numbers of rows at the start; items, payments and the rest follow from these."""
 
     customers: int = 20_000
     products: int = 1_000
@@ -46,7 +46,7 @@ class Size:
     coupons: int = 500
 
     def put_into(self, statement: str) -> str:
-        """``%(customers)s`` and the like replaced; the other percent signs are modulo operators."""
+        """Replace ``%(customers)s`` and the like; other percent signs are modulo operators."""
         for name in ("customers", "products", "orders", "coupons"):
             statement = statement.replace(f"%({name})s", str(getattr(self, name)))
         return statement
@@ -66,7 +66,7 @@ class SourceTable:
 
 
 class ShopServer(Protocol):
-    """A server of the demo's own."""
+    """A server of the demo."""
 
     def start(self) -> object:
         """Start it, with the empty database for the shop."""
@@ -75,26 +75,26 @@ class ShopServer(Protocol):
         """Stop it and remove its data."""
 
     def url(self, *, user: str | None = None, password: str | None = None) -> str:
-        """The shop's address, for its owner when no user is given."""
+        """Return the shop's address, for its owner when no user is given."""
 
 
 class SourceWords(Protocol):
-    """How the traffic's statements say what the databases say differently."""
+    """The SQL expressions of the traffic that differ between databases."""
 
     @property
     def now(self) -> str:
-        """The clock's time, not the transaction's, as an expression."""
+        """Return an expression for the clock's time, not the transaction's."""
 
     @property
     def merged_preferences(self) -> str:
-        """``preferences`` with a JSON object (the one placeholder) merged in, as an expression."""
+        """Return an expression: ``preferences`` with a JSON object (the placeholder) merged in."""
 
     @property
     def no_end(self) -> str:
-        """A date that no warehouse has, as a literal."""
+        """Return a literal of a date that no warehouse has."""
 
     def texts(self, values: Sequence[str | None] | None) -> object:
-        """A list of texts as the value of ``customers.tags``."""
+        """Convert a list of texts to a value of ``customers.tags``."""
 
 
 class ShopDatabase(Protocol):
@@ -102,7 +102,7 @@ class ShopDatabase(Protocol):
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """The product's name."""
 
     @property
     def schema(self) -> str:
@@ -112,22 +112,22 @@ class ShopDatabase(Protocol):
     def words(self) -> SourceWords: ...
 
     def new_server(self, folder: Path) -> ShopServer:
-        """A server that was not started yet, in ``folder``."""
+        """Make a server in ``folder`` that is not started yet."""
 
     def connect(self, url: str, name: str) -> Any:
-        """A DB-API connection in autocommit, which the server knows as ``name``."""
+        """Open a DB-API connection in autocommit, named ``name`` on the server."""
 
     def create_shop(self, url: str, size: Size) -> None:
         """Create tables and rows in the empty database at ``url``."""
 
     def grant_capture(self, url: str, password: str) -> None:
-        """Make the user `CAPTURE_USER`, who owns nothing and may do what capture needs."""
+        """Make the user `CAPTURE_USER`, which owns nothing and has the grants for capture."""
 
     def read_table(self, url: str, table: str) -> SourceTable:
-        """Every row of ``table`` (``schema.name``) in one snapshot, held in memory."""
+        """Read every row of ``table`` (``schema.name``) in one snapshot into memory."""
 
     def log_end(self, url: str) -> SourcePosition:
-        """Where the server's log ends now."""
+        """Return the present end of the server's log."""
 
     def reached(self, position: SourcePosition, end: SourcePosition) -> bool:
-        """Whether ``position`` is at ``end``, or behind it."""
+        """Return whether ``position`` is at ``end`` or past it."""

@@ -1,6 +1,6 @@
-"""The database by its kind's name or its url's scheme; a driver is imported only when it is used.
+"""Chooses the database by its kind's name or its url's scheme; imports a driver only on use.
 
-This is the one place that knows all kinds.
+Only this module lists all kinds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SCHEMES = {"postgresql": "postgres", "postgres": "postgres", "mariadb": "mariad
 
 
 def of_kind(kind: str) -> ShopDatabase:
-    """The database that ``make demo SOURCE=kind`` names; Misconfigured when there is none."""
+    """Return the database of ``make demo SOURCE=kind``; Misconfigured when there is none."""
     if kind not in KINDS:
         raise Misconfigured(
             f"the demo has no source {kind!r}", hint=f"SOURCE is one of {', '.join(KINDS)}"
@@ -35,23 +35,23 @@ def of_kind(kind: str) -> ShopDatabase:
 
 
 def of_url(url: str) -> ShopDatabase:
-    """The database that ``url`` is an address of."""
+    """Return the database that ``url`` is an address of."""
     return of_kind(_SCHEMES.get(urlsplit(url).scheme, ""))
 
 
 def tables(database: ShopDatabase) -> tuple[str, ...]:
-    """The shop's tables under their full names."""
+    """Return the shop's tables under their full names."""
     return tuple(f"{database.schema}.{name}" for name in NAMES)
 
 
 def create_shop(url: str, size: Size | None = None) -> dict[str, int]:
-    """Create tables and rows in the empty database at ``url``; rows per table."""
+    """Create tables and rows in the empty database at ``url``; return rows per table."""
     of_url(url).create_shop(url, size or Size())
     return count_rows(url)
 
 
 def count_rows(url: str) -> dict[str, int]:
-    """Rows of every table of the shop, counted."""
+    """Count the rows of every table of the shop."""
     database = of_url(url)
     connection = database.connect(url, "shop counts")
     try:

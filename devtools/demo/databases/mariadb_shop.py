@@ -6,7 +6,7 @@ What the tables are for, besides looking like a shop:
 - ``orders`` has 100,000 rows and more, ``order_items`` and ``addresses`` have composite keys;
 - ``customers.ref`` and the key of ``payments`` are UUID, which this server keeps in another order;
 - ``order_items.discount`` has more digits than any warehouse's decimal;
-- ``products.digest`` is BINARY, with zeros at its end, that the log leaves away;
+- ``products.digest`` is BINARY, with zeros at its end, which the log omits;
 - ``coupons`` has negative times, texts in latin1 and a key of text that the traffic changes;
 - ``addresses.valid_until`` holds the zero date, which no warehouse has;
 - ``returns`` is empty at first.
@@ -225,4 +225,4 @@ GRANTS = (
     "GRANT SELECT ON shop.* TO tideline@'127.0.0.1'",
     "GRANT CREATE, SELECT, INSERT, UPDATE ON tideline.* TO tideline@'127.0.0.1'",
 )
-"""All that capture needs of a server it does not own: what the README tells an operator."""
+"""The grants for capture on a server it does not own, as in the README."""

@@ -21,7 +21,7 @@ FLOATS = ("float", "double")
 
 
 def expression(column: str, data_type: str) -> str:
-    """SQL for the text of a column (quoted already); ``data_type`` as information_schema says it.
+    """Return SQL for a quoted column's text; ``data_type`` is information_schema's.
 
     A FLOAT's own text has six digits only; as a double it has all of them (and times one, unlike
     plus zero, keeps the sign of zero).
@@ -38,14 +38,14 @@ def expression(column: str, data_type: str) -> str:
 
 
 def canonical(text: str | None, data_type: str) -> str | None:
-    """What ``expression`` gave, in the form that both sides share."""
+    """Convert a result of ``expression`` to the form that both sides share."""
     if text is None or data_type not in FLOATS:
         return text
     return repr(float(text))
 
 
 def as_text(column: Texts) -> Texts:
-    """The warehouse's values as that text, null where they are null. Raises CannotRender."""
+    """Render the warehouse's values as that text, null where null. Raises CannotRender."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         text: Texts = pc.strftime(column.cast(pa.timestamp("us")), "%Y-%m-%d %H:%M:%S")
@@ -62,7 +62,7 @@ def as_text(column: Texts) -> Texts:
 
 
 def _casts_to_the_same_text(kind: pa.DataType) -> bool:
-    """Text itself, integers, and dates as yyyy-mm-dd."""
+    """Return true for text, integers, and dates as yyyy-mm-dd."""
     checks: tuple[Callable[[pa.DataType], bool], ...] = (
         pa.types.is_integer,
         pa.types.is_date32,

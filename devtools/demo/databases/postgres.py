@@ -140,7 +140,7 @@ def start_with_database(server: PostgresServer, database: str) -> None:
 def _copy(
     cursor: psycopg2.extensions.cursor, table: str, columns: list[tuple[Any, ...]]
 ) -> pa.Table:
-    """CSV tells NULL (nothing) from an empty text (two quotes), and so does its reader here."""
+    """Copy as CSV, which distinguishes NULL (nothing) from an empty text (two quotes)."""
     names = [name for name, *_ in columns]
     query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT csv)").format(
         sql.SQL(", ").join(_as_text(name, blank_padded) for name, blank_padded, _ in columns),
@@ -165,6 +165,6 @@ def _copy(
 
 
 def _as_text(name: str, blank_padded: bool) -> sql.Composable:
-    """``char(n)::text`` would cut the blanks that belong to the value; its output does not."""
+    """Return a column as text; ``char(n)::text`` would cut the value's blanks, its output not."""
     column = sql.Identifier(name)
     return sql.SQL("bpcharout({})::text" if blank_padded else "{}::text").format(column)

@@ -4,7 +4,7 @@ Everything is made by the server with generate_series, so that half a million ro
 What the tables are for, besides looking like a shop:
 
 - ``orders`` has 100,000 rows and more, ``order_items`` and ``addresses`` have composite keys;
-- ``products.manual`` lies out of line (TOAST), so that most updates of a product do not carry it;
+- ``products.manual`` is a TOASTed value, so that most updates of a product do not carry it;
 - ``coupons`` and ``addresses`` have text keys that the traffic changes;
 - ``addresses.valid_until`` holds ``infinity``, a date that no warehouse has;
 - ``returns`` is empty at first.
@@ -197,7 +197,7 @@ CREATE PUBLICATION tideline_shop FOR TABLE customers, addresses, products, coupo
     order_items, payments, stock_movements, returns
     WITH (publish = 'insert, update, delete, truncate', publish_via_partition_root = true);
 """
-"""All that capture needs of a database it does not own: what the README tells an operator."""
+"""The grants for capture on a database it does not own, as in the README."""
 
 STATEMENTS = (
     _TYPES,

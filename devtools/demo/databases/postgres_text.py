@@ -1,7 +1,7 @@
-"""Warehouse values as the text that PostgreSQL prints for the same value.
+"""Renders warehouse values as the text that PostgreSQL prints for them.
 
 The comparison's own renderer: written from PostgreSQL's manual and not from Tideline's readers, so
-that a mistake in those cannot hide here. PostgreSQL's side of the bargain is the session settings
+that a mistake in those cannot hide here. PostgreSQL's output depends on the session settings
 of `devtools.demo.databases.postgres`: ISO dates, UTC, hexadecimal bytea, shortest exact floats.
 """
 
@@ -23,7 +23,7 @@ _SMALLEST_PLAIN_EXPONENT = -4
 
 
 def as_text(column: Texts) -> Texts:
-    """The column's values as text, null where they are null. Raises CannotRender."""
+    """Render the column's values as text, null where they are null. Raises CannotRender."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         return _timestamps(column)
@@ -46,7 +46,7 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def _casts_to_the_same_text(kind: pa.DataType) -> bool:
-    """Text itself, integers, true and false, and dates as yyyy-mm-dd."""
+    """Return true for text, integers, booleans, and dates as yyyy-mm-dd."""
     checks: tuple[Callable[[pa.DataType], bool], ...] = (
         pa.types.is_integer,
         pa.types.is_boolean,
@@ -59,7 +59,7 @@ def _casts_to_the_same_text(kind: pa.DataType) -> bool:
 
 
 def _timestamps(column: Texts) -> Texts:
-    """``2026-01-31 23:59:59.5``, with ``+00`` behind it when the type has a time zone."""
+    """Render as ``2026-01-31 23:59:59.5``, with ``+00`` if the type has a time zone."""
     plain = column.cast(pa.timestamp("us")).cast(pa.string())
     trimmed = pc.replace_substring_regex(plain, r"\.?0+$", "", max_replacements=1)
     has_fraction = pc.match_substring(plain, ".")
@@ -74,7 +74,7 @@ def _decimal(value: Decimal) -> str:
 
 
 def _float_writer(bits: int) -> Callable[[float], str]:
-    """float4out or float8out: the shortest digits that read back as the same number."""
+    """Return float4out or float8out: the shortest digits that read back as the same number."""
     narrow = np.float32 if bits == 32 else np.float64
 
     def write(value: float) -> str:

@@ -40,7 +40,7 @@ def key_bounds(
 
 
 def _moment(text: str) -> datetime | None:
-    """The moment that ``text`` names, None outside the years 1 to 9999."""
+    """Return the moment that ``text`` names, None outside the years 1 to 9999."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -20,7 +20,7 @@ def last_within_caps(
     scope: PlanScope,
     blocks: Mapping[int, Rolled],
 ) -> int:
-    """The plan's ``b``: as far as the caps allow, at least one manifest that holds anything.
+    """Return the plan's ``b``: as far as the caps allow, at least one manifest that holds anything.
 
     A block that fits is taken whole, of another as many manifests as fit. A dump that heals a
     target which was set back is never cut: without its floor it heals nothing. Nor is a plan cut

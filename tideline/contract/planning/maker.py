@@ -37,7 +37,7 @@ def make_plan(
     tail: int | None = None,
     blocks: Sequence[Rolled] = (),
 ) -> Plan:
-    """The plan that brings every table of the scope as far as ``manifests`` go.
+    """Make the plan that brings every table of the scope as far as ``manifests`` go.
 
     ``manifests`` are in order; those after a missing number are not used. At least one is given.
     They begin at or before every table's start, its ``clear_until`` counted. ``state`` is the open
@@ -88,7 +88,7 @@ def make_plan(
 
 
 def _counted(spans: Mapping[str, Span], schemas: Mapping[str, TableSchema]) -> list[str]:
-    """The tables without a key whose equal rows are counted."""
+    """Return the tables without a key whose equal rows are counted."""
     found = []
     for name, span in spans.items():
         schema = schemas.get(span.state.schema or "")
@@ -116,7 +116,7 @@ def _schema_at(
     *,
     at_end: bool,
 ) -> TableSchema | None:
-    """The table's schema at the window's end; None while it is not known there.
+    """Return the table's schema at the window's end; None while it is not known there.
 
     Without an event in the window every part in it has that schema; with neither, the next event
     knows what was before it, and without a next one the open state does (when ``run`` ends there).

@@ -66,7 +66,7 @@ def told(step: ColumnStep) -> str:
 
 
 def stop_of(event: SchemaEvent, policy: Policy) -> Stop | None:
-    """The step for which ``event`` stops its table, if one does."""
+    """Return the step for which ``event`` stops its table, if one does."""
     for step in at_once(event.steps):
         if step.kind in policy.parks:
             return Stop(event.table, event.seq, step)
@@ -76,7 +76,7 @@ def stop_of(event: SchemaEvent, policy: Policy) -> Stop | None:
 def first_stop(
     manifests: Iterable[Manifest], table: str, policy: Policy, above_seq: int
 ) -> Stop | None:
-    """The first event above ``above_seq`` that stops ``table``; None while there is none."""
+    """Return the first event above ``above_seq`` that stops ``table``; None while there is none."""
     if not policy.parks:
         return None
     for manifest in manifests:

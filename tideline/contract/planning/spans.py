@@ -68,19 +68,20 @@ class Span:
         )
 
     def lacks(self, block: Rolled) -> bool:
-        """Whether parts that lie in the range were left out."""
+        """Return whether parts that lie in the range were left out."""
         meets = self.a < block.last_manifest and block.first_manifest <= self.limit
         return meets and self.table in block.stripped
 
     def files(self, block: Rolled) -> Sequence[Part] | None:
-        """The files to read in place of the parts of the block's manifests; None: not to be."""
+        """Return the files to read in place of the parts of the block's manifests; None: not to
+        be."""
         whole = self.a < block.first_manifest and block.last_manifest <= self.limit
         if not whole or self.begins >= block.first_seq or self.table in block.loose:
             return None
         return block.files.get(self.table, ())
 
     def parts(self, manifest: Manifest) -> list[Part]:
-        """The table's parts in ``manifest``, if it lies in the range."""
+        """Return the table's parts in ``manifest``, if it lies in the range."""
         if not self.a < manifest.manifest_number <= self.limit:
             return []
         return [part for part in manifest.parts if part.table == self.table]
@@ -134,32 +135,33 @@ def _condition(table: TableState) -> str:
 
 
 def _limit(table: TableState, run: Sequence[Manifest], a: int) -> int:
-    """The last manifest that the table may be merged to: a blocked one stops before its event."""
+    """Return the last manifest that the table may be merged to: a blocked one stops before its
+    event."""
     if table.condition is not TableCondition.BLOCKED or table.since_seq is None:
         return run[-1].manifest_number
     return _last_before(table.since_seq, run, a)
 
 
 def _last_before(seq: int, run: Sequence[Manifest], a: int) -> int:
-    """The last manifest of ``run`` that ends before ``seq``, at least ``a``."""
+    """Return the last manifest of ``run`` that ends before ``seq``, at least ``a``."""
     return max([a, *(m.manifest_number for m in run if m.last_seq < seq)])
 
 
 def _stop(span: Span, run: Sequence[Manifest]) -> Stop | None:
-    """The schema event that the span must not reach, before where it ends anyway."""
+    """Return the schema event that the span must not reach, before where it ends anyway."""
     above = max(span.applied.seq, span.begins, span.applied.columns_seq)
     within = [m for m in run if span.a < m.manifest_number <= span.limit]
     return first_stop(within, span.table, span.policy, above)
 
 
 def columns_at(span: Span, run: Sequence[Manifest]) -> int:
-    """The manifest with the last schema event whose steps the target has taken already."""
+    """Return the manifest with the last schema event whose steps the target has taken already."""
     seq = span.applied.columns_seq
     return min((m.manifest_number for m in run if m.last_seq >= seq > span.applied.seq), default=0)
 
 
 def healed_at(span: Span, run: Sequence[Manifest]) -> int | None:
-    """The manifest in which a full dump that began after what is applied finished."""
+    """Return the manifest in which a full dump that began after what is applied finished."""
     for manifest in run:
         if span.a < manifest.manifest_number <= span.limit:
             for floor in manifest.floors:

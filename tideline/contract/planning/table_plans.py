@@ -38,7 +38,7 @@ def table_plan(
     schema: TableSchema,
     schemas: Mapping[str, TableSchema],
 ) -> TablePlan:
-    """The plan of one table over ``window``, whose last manifest is its ``b``.
+    """Make the plan of one table over ``window``, whose last manifest is its ``b``.
 
     A generation, and a full dump, begin inside a manifest: rows up to there do not belong to it.
     """
@@ -90,7 +90,7 @@ def table_plan(
 
 
 def _changes(span: Span, manifests: Sequence[Manifest]) -> tuple[PlannedChange, ...]:
-    """The table's schema events in ``manifests`` that change its columns, ascending."""
+    """Return the table's schema events in ``manifests`` that change its columns, ascending."""
     return tuple(
         PlannedChange(event.seq, event.after, at_once(event.steps), event.before)
         for manifest in manifests
@@ -118,7 +118,8 @@ def _ends(table: str, manifests: Sequence[Manifest], begins: int) -> tuple[Plann
 
 
 def complete_through(state: TableState, last: Manifest) -> int | None:
-    """The source's clock (µs UTC) up to which a target lacks nothing that has applied ``last``.
+    """Return the source's clock (µs UTC) up to which a target lacks nothing that has applied
+    ``last``.
 
     None before a dump of the whole table is applied, and from where the table is in doubt or not
     captured.

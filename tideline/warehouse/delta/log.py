@@ -27,7 +27,7 @@ damaged stamp."""
 
 
 def commit_file(version: int) -> str:
-    """The path of a commit's file below the table."""
+    """Return the path of a commit's file below the table."""
     return f"{LOG_FOLDER}/{version:020d}.json"
 
 

@@ -17,7 +17,7 @@ from tideline.warehouse.delta.log import DELETION_VECTORS, LOG_FOLDER, commit_fi
 
 
 def open_delta(url: str, options: Mapping[str, str]) -> DeltaReader | None:
-    """The newest version of the table at ``url``; None where no table is.
+    """Return the newest version of the table at ``url``; None where no table is.
 
     Raises Unavailable for one that cannot be read.
     """
@@ -29,7 +29,7 @@ def open_delta(url: str, options: Mapping[str, str]) -> DeltaReader | None:
 
 
 def delta_table(url: str, options: Mapping[str, str] | None = None) -> DeltaTable:
-    """deltalake's own table at ``url``. Raises what deltalake raises."""
+    """Return deltalake's own table at ``url``. Raises what deltalake raises."""
     parts = urlsplit(url)
     path = unquote(parts.path) if parts.scheme == "file" else url
     return DeltaTable(path, storage_options=dict(options) if options else None)

@@ -99,7 +99,7 @@ class Dumps:
     def disturb(self, table: str, what: str) -> None:
         for window in self.orders.windows:
             window.saw_change_of(table, what)
-        # A snapshot's rows that went or changed since cannot be told apart from others.
+        # A snapshot's rows that went or changed since cannot be separated from others.
         if self._state.keyless(table):
             self._state.requests.restart(table)
 

@@ -34,7 +34,7 @@ class LogNotes:
         self._moving.add(table)
 
     def stated(self, names: Iterable[str]) -> None:
-        """Note that a statement in the log named these tables or schemas, in letters of its own.
+        """Note that a statement in the log named these tables or schemas, in its own letter case.
 
         A table that is not known yet has no other way to show that it has changed since the round
         saw it.
