@@ -38,7 +38,6 @@ from tideline_capture.sources.mark_key import MarkKey
 
 _MAKING = PostgresPosition(1)
 """The chain records that a slot is about to be made."""
-_FENCE_PAUSE_S = 0.05
 _FENCE_S = 20.0
 
 

@@ -32,7 +32,6 @@ MANIFEST_VERSION = 1
 FEATURES: frozenset[str] = frozenset()
 """The optional features that this version understands."""
 STATE_DISTANCE_MAX = 256
-OPEN_REQUESTS_MAX = 64
 RECENT_ANSWERS_MAX = 256
 
 

@@ -12,7 +12,7 @@ from tideline.contract.schema import RESERVED_PREFIX
 SEQ = RESERVED_PREFIX + "seq"
 """int64: the row's sequence."""
 OP = RESERVED_PREFIX + "op"
-"""string: one of `OPERATIONS`."""
+"""string: `CREATED`, `UPDATED`, `DELETED` or `DUMPED`."""
 TX = RESERVED_PREFIX + "tx"
 """int64: the transaction at the source, 0 for a dumped row."""
 TS = RESERVED_PREFIX + "ts"
@@ -34,12 +34,9 @@ PENDING = RESERVED_PREFIX + "pending"
 
 LOG_COLUMNS = (SEQ, OP, TX, TS)
 """The first columns of every part, in this order."""
-CHANGE_LOG_COLUMNS = (TX, IMAGE, IMAGE_OVERFLOW)
-"""Columns of a part that only a change log (mode ``append``) keeps."""
 
 CREATED = "c"
 UPDATED = "u"
 DELETED = "d"
 DUMPED = "r"
 """A row that a dump read."""
-OPERATIONS = (CREATED, UPDATED, DELETED, DUMPED)

@@ -7,15 +7,10 @@ worker that owns the chain mints them.
 
 from __future__ import annotations
 
-from typing import NewType
-
 import msgspec
 
 from tideline.contract.errors import InvariantBroken
 
-Sequence = NewType("Sequence", int)
-
-BEFORE_FIRST = Sequence(0)
 SEQUENCE_MAX = 2**63 - 1
 
 

@@ -48,7 +48,6 @@ _LEAST_BYTES[EventCode.MARIADB_GTID] = 13
 """The bytes of a body that are read here, by code: beyond them lies another event."""
 V1 = (EventCode.WRITE_ROWS_V1, EventCode.UPDATE_ROWS_V1, EventCode.DELETE_ROWS_V1)
 V2 = (EventCode.WRITE_ROWS, EventCode.UPDATE_ROWS, EventCode.DELETE_ROWS)
-ROW_CODES = (*V1, *V2)
 OPERATIONS: Bytes = np.zeros(256, np.uint8)
 """The operation of a row event, by its code: ``c``, ``u`` or ``d``, 0 for others."""
 OPERATIONS[list(V1)] = OPERATIONS[list(V2)] = list(b"cud")

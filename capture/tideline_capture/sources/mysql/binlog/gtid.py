@@ -21,7 +21,6 @@ from tideline_capture.sources.mysql.binlog.event_body import trailing_ones
 
 NUMBER_MAX = 2**63 - 2
 """MySQL's GNO_END, less one."""
-TAG_BYTES_MAX = 32
 
 _TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}")
 _INTERVAL = re.compile(r"(\d{1,19})(?:\s*-\s*(\d{1,19}))?")

@@ -1,7 +1,7 @@
 """The handling of the log's single events: files, table maps, our watermarks, heartbeats.
 
 Each is read with nothing of its batch behind it, so its meaning applies from there on. Statements
-and XA transactions are separate modules (`logged_statements`, `xa`). An unknown event stops the
+and XA transactions are separate modules (`ddl.logged`, `xa`). An unknown event stops the
 reader, whatever the server says about ignoring it.
 """
 
