@@ -15,7 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 
-from tideline.delta_jars import NAMES as JARS
+from tideline.delta_jars import jar_names
+from tideline.spark_versions import installed_spark, spark_line
 
 LIBRARIES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
@@ -98,7 +99,7 @@ def jars() -> list[tuple[str, str]]:
     if spark is None or spark.origin is None:
         return []
     listed = {**spark_list(), **_JARS}
-    found = [(name, "Apache-2.0") for name in JARS]
+    found = [(name, "Apache-2.0") for name in jar_names(spark_line(installed_spark()))]
     for path in sorted((Path(spark.origin).parent / "jars").glob("*.jar")):
         name = _artefact(path.stem, listed)
         own = name.startswith("spark-")  # The list is of others' jars.

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, get_parsing_context
+from airflow.sdk import DAG, get_parsing_context
 
 from tideline_airflow import descriptions, forms
+from tideline_airflow.compat import CronDataIntervalTimetable
 from tideline_airflow.dump import DumpOperator
 from tideline_airflow.maintain import MaintainOperator
 from tideline_airflow.merge import MergeOperator
@@ -207,7 +208,7 @@ class _DagSet:
             default_args={
                 "retries": 2,
                 "retry_delay": timedelta(seconds=10),
-                "retry_policy": NOT_BY_RETRYING,
+                **NOT_BY_RETRYING,
             },
             doc_md=descriptions.DAGS[name],
             tags=["tideline"],

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
-
 from tideline.contract import layout
 from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.maintenance import MaintenanceReceipt, Upkeep
+from tideline_airflow.compat import AirflowException, AirflowFailException
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
 from tideline_airflow.log_lines import log_line

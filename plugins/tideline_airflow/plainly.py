@@ -6,9 +6,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException
-
 from tideline.contract.errors import TidelineError
+from tideline_airflow.compat import AirflowException, AirflowSkipException
 from tideline_airflow.log_lines import log_line
 
 Method = TypeVar("Method", bound=Callable[..., Any])

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from airflow.sdk._shared.module_loading import import_string
+from airflow.sdk.module_loading import import_string
 
 from devtools.services.valkey import ValkeyServer
 from tests.airflow.stub_worker import StubWorker
