@@ -50,8 +50,16 @@ _HEADINGS: Mapping[str, str] = MappingProxyType(
 )  # fmt: skip
 """The ends of the lines that head the artefacts under a licence in Spark's list."""
 _JARS: Mapping[str, str] = MappingProxyType(
-    {"failureaccess": "Apache-2.0", "vertx-uri-template": "Apache-2.0"}
-)
+    dict.fromkeys(
+        (
+            "failureaccess", "netty-codec-base", "netty-codec-classes-quic",
+            "netty-codec-compression", "netty-codec-http3", "netty-codec-marshalling",
+            "netty-codec-native-quic", "netty-codec-protobuf", "netty-transport-classes-io_uring",
+            "netty-transport-native-io_uring", "vertx-uri-template",
+        ),
+        "Apache-2.0",
+    )
+)  # fmt: skip
 """Jars that Spark brings and its list lacks, by their own metadata."""
 _ARTEFACT = re.compile(r"^[A-Za-z][\w.-]*:([\w.-]+)(?::jar)?(?: \S+)?$")
 

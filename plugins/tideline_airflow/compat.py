@@ -16,7 +16,7 @@ try:
         TaskDeferred,
     )
 except ImportError:  # Airflow 3.1
-    from airflow.exceptions import (
+    from airflow.exceptions import (  # type: ignore[attr-defined,no-redef]
         AirflowException,
         AirflowFailException,
         AirflowNotFoundException,
@@ -26,7 +26,9 @@ except ImportError:  # Airflow 3.1
 try:
     from airflow.sdk import CronDataIntervalTimetable
 except ImportError:  # Airflow 3.1
-    from airflow.timetables.interval import CronDataIntervalTimetable
+    from airflow.timetables.interval import (  # type: ignore[assignment]
+        CronDataIntervalTimetable,
+    )
 
 __all__ = [
     "AirflowException",
@@ -46,7 +48,7 @@ def dag_bag(folder: str | None = None) -> Any:
         # heavy: for `tideline doctor` alone
         from airflow.dag_processing.dagbag import DagBag
     except ImportError:  # Airflow 3.1
-        from airflow.models.dagbag import DagBag
+        from airflow.models.dagbag import DagBag  # type: ignore[no-redef]
     return DagBag(folder)
 
 
@@ -55,6 +57,5 @@ def plugin_errors() -> dict[str, str]:
     # heavy: for `tideline doctor` alone
     from airflow import plugins_manager
 
-    if not hasattr(plugins_manager, "get_import_errors"):  # Airflow 3.1
-        return dict(plugins_manager.import_errors)
-    return dict(plugins_manager.get_import_errors())
+    found = vars(plugins_manager).get("import_errors")  # Airflow 3.1
+    return dict(plugins_manager.get_import_errors() if found is None else found)
