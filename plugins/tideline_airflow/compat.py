@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow.triggers.base import BaseTrigger
+
 try:
     from airflow.sdk.exceptions import (
         AirflowException,
@@ -30,7 +32,12 @@ except ImportError:  # Airflow 3.1
         CronDataIntervalTimetable,
     )
 
+TRIGGERS_HEAR = hasattr(BaseTrigger, "on_kill")
+"""Whether a trigger hears that a user clears or marks its task. Before 3.3 none does, and the API
+shows the arguments of a trigger to everyone who may see the task."""
+
 __all__ = [
+    "TRIGGERS_HEAR",
     "AirflowException",
     "AirflowFailException",
     "AirflowNotFoundException",

@@ -121,7 +121,7 @@ class DumpTrigger(BaseTrigger):
             try:
                 step = steps.send(seen)
             except StopIteration as stopped:
-                return _event(stopped.value, waits, news.last)
+                return event_of(stopped.value, waits, news.last)
 
     async def _perform(self, client: RequestClient, step: ExchangeStep) -> Seen:
         if step.want is Want.SEND:
@@ -132,7 +132,7 @@ class DumpTrigger(BaseTrigger):
         return seen
 
 
-def _event(ended: ExchangeResult, waits: Waits, seen: str) -> dict[str, str]:
+def event_of(ended: ExchangeResult, waits: Waits, seen: str) -> dict[str, str]:
     """Make the payload of the trigger's event; ``seen`` is the newest answer in words."""
     if ended.final is not None:
         return {"status": FINAL, "answer": encode_answer(ended.final).decode()}
