@@ -63,7 +63,7 @@ class Runs:
 def runs(monkeypatch: pytest.MonkeyPatch, folder: Path, *ends: tuple[int, str]) -> Runs:
     made = Runs(*ends)
     monkeypatch.setattr(matrix, "ROOT", folder)
-    monkeypatch.setattr(matrix.subprocess, "run", made)
+    monkeypatch.setattr(subprocess, "run", made)
     return made
 
 
