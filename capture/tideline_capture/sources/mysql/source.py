@@ -32,6 +32,7 @@ from tideline_capture.sources.mysql.catalog.tables import (
     Flavour,
     has_generated_columns,
     is_chosen,
+    is_refused,
     list_tables,
     natives,
     read_tables,
@@ -331,20 +332,17 @@ class MysqlSource:
                 raise query_failed(error) from None
 
     def _refuses(self, table: TableId) -> bool:
-        """Return whether the catalog has the table, and a reason not to capture it yet: unlogged
-        changes that are carried over to it are only known after a look."""
         with self._asking("catalog") as connection, connection.cursor() as cursor:
             try:
-                found = read_tables(
+                return is_refused(
                     cursor,
-                    [table],
+                    table,
                     flavour=self._flavour,
                     cascades=self._source.cascades,
                     choices=self._choices,
                 )
             except pymysql.Error as error:
                 raise query_failed(error) from None
-        return any(one.facts.problem is not None or one.cascades_from for one in found)
 
     def _asking(self, role: str) -> closing[Any]:
         """Return a connection that the session waits for: nothing else would notice that answers no

@@ -174,6 +174,34 @@ def read_tables(
     return sorted(found, key=lambda one: one.table.table)
 
 
+def is_refused(
+    cursor: Any,
+    table: TableId,
+    *,
+    flavour: Flavour,
+    cascades: Policy,
+    choices: Choices = no_choice,
+) -> bool:
+    """Return whether the catalog has the table, and a reason not to capture it yet: unlogged
+    changes that are carried over to it are only known after a look.
+
+    A look is several statements, which show no single moment: a table that is dropped between them
+    has no columns and no key. So a reason counts once two looks in a row give it; no mark in the
+    log says here, as those around a catalog round do, that the table moved meanwhile.
+    """
+
+    def look() -> list[MysqlCatalogTable]:
+        return read_tables(cursor, [table], flavour=flavour, cascades=cascades, choices=choices)
+
+    before = look()
+    while any(one.facts.problem is not None or one.cascades_from for one in before):
+        again = look()
+        if [one.facts for one in again] == [one.facts for one in before]:
+            return True
+        before = again
+    return False
+
+
 def natives(cursor: Any, tables: Sequence[TableId]) -> dict[TableId, dict[str, str]]:
     """Return, by table and column, MariaDB's types that the log does not distinguish from
     BINARY."""
