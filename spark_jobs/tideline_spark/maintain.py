@@ -76,7 +76,7 @@ def _rewritten(spark: SparkSession, order: MaintenanceOrder, table: MaintainedTa
     properties = seen.properties
     owner = (order.pipeline, order.incarnation, table.table)
     check_owner(properties, owner, table.target, _NOT_OURS)
-    remember(target, seen, order.incarnation)
+    remember(target, seen, order.incarnation, now_us=time.time_ns() // 1_000)
     before = files.measure(thresholds)
     if mode_of_properties(properties) is Mode.APPEND:
         # Combined files would lose the order of changes that each of them has.
