@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -87,7 +87,6 @@ class CpuCost:
     cpu_s: float = 0.0
     sender_cpu_s: float = 0.0
     rows: int = 0
-    latencies_s: list[float] = field(default_factory=list)
 
 
 def run_until_idle(

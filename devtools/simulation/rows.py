@@ -15,9 +15,6 @@ from tideline.contract.schema import TableSchema
 from tideline_capture.arrow_types import arrow_type, part_schema
 from tideline_capture.core.events import Rows
 
-_OWN = 4
-"""Columns of a part before the table's."""
-
 
 def make_rows(changes: Sequence[tuple[int, int, int, LoggedChange]]) -> Rows:
     """Build rows from ``changes``, of one table and schema: (seq, xid, µs, change)."""

@@ -18,7 +18,6 @@ from tests.fixtures.tls_front import TlsFront
 from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 from tideline.control import (
-    STREAM_ENTRIES_MAX,
     WORKER_TTL_S,
     Asker,
     WorkerStatus,
@@ -26,6 +25,7 @@ from tideline.control import (
     stream_key,
     worker_key,
 )
+from tideline.control.queue import STREAM_ENTRIES_MAX
 from tideline.redis_client import COMMANDS, translate
 from tideline.settings import Control
 from tideline_capture.core.events import Arrival, RequestArrived, RequestRefused

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from obstore.exceptions import AlreadyExistsError
 
 from tests.fixtures.parts import schema_of
-from tests.unit.contract.documents import IDENTITY
+from tests.unit.contract.documents import IDENTITY, manifest_number
 from tideline.contract import block, layout, manifest
 from tideline.contract.block import Block, encode_block, make_block, manifests_of
 from tideline.contract.manifest import (
@@ -157,7 +157,7 @@ class Virtual:
             raise FileNotFoundError(path)
         if kind == "blocks":
             return Body(encode_block(block_at(int(path[-17:-5]))))
-        return Body(stored_manifest(manifest_of(layout.parse_manifest_key(path))))
+        return Body(stored_manifest(manifest_of(manifest_number(path))))
 
     def put(
         self, path: str, file: bytes, *, mode: Literal["create", "overwrite"], use_multipart: bool
@@ -181,7 +181,7 @@ class Virtual:
             return True
         if path.split("/")[1] == "blocks":
             return 1 <= int(path.split("/")[2][:12]) <= self.blocks
-        return "/log/" in path and 1 <= layout.parse_manifest_key(path) <= self.last
+        return "/log/" in path and 1 <= manifest_number(path) <= self.last
 
 
 class Body:
