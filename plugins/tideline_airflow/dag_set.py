@@ -20,7 +20,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, get_parsing_context
+from airflow.sdk import (
+    DAG,
+    CronDataIntervalTimetable,
+    ExceptionRetryPolicy,
+    RetryAction,
+    RetryRule,
+    get_parsing_context,
+)
 
 from tideline_airflow import descriptions, forms
 from tideline_airflow.dump import DumpOperator
@@ -28,7 +35,6 @@ from tideline_airflow.maintain import MaintainOperator
 from tideline_airflow.merge import MergeOperator
 from tideline_airflow.pools import SPARK_POOL
 from tideline_airflow.rebuild import RebuildOperator
-from tideline_airflow.retries import NOT_BY_RETRYING
 from tideline_airflow.running import described, running
 from tideline_airflow.spark_job import CONNECTION, CONNECTION_VARIABLE
 from tideline_airflow.steer import SteerOperator
@@ -41,6 +47,20 @@ from tideline_airflow.verify import (
 )
 
 PREFIX = "tideline"
+NOT_BY_RETRYING = ExceptionRetryPolicy(
+    [
+        RetryRule(
+            exception=[
+                "tideline.contract.errors.Misconfigured",
+                "tideline.contract.errors.CorruptData",
+                "tideline.contract.errors.InvariantBroken",
+            ],
+            action=RetryAction.FAIL,
+            reason="another try would find the same",
+        )
+    ]
+)
+"""Errors that stay until an operator acts; every other one is worth another try."""
 
 
 def tideline_dags(

@@ -14,8 +14,7 @@ from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.maintenance import MaintenanceReceipt, Upkeep
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
-from tideline_airflow.log_lines import log_line
-from tideline_airflow.plainly import plainly
+from tideline_airflow.log_lines import log_line, plainly
 from tideline_airflow.spark_job import SparkJobOperator, application
 
 APPLICATION_VARIABLE = "TIDELINE_MAINTAIN_APPLICATION"

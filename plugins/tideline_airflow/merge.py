@@ -26,8 +26,7 @@ from tideline.settings import SourceSettings
 from tideline_airflow.assets import MERGED, event_extra, table_asset
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
-from tideline_airflow.log_lines import log_line
-from tideline_airflow.plainly import plainly
+from tideline_airflow.log_lines import log_line, plainly
 from tideline_airflow.receipts import bad, format_receipts, newest, summary
 from tideline_airflow.spark_job import SparkJobOperator, application, at_once
 

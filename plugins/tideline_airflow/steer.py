@@ -15,7 +15,7 @@ from tideline.control.client import RequestClient
 from tideline.control.exchange import Waits
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
-from tideline_airflow.plainly import plainly
+from tideline_airflow.log_lines import plainly
 from tideline_airflow.progress import reasons
 
 WAITS = Waits(timeout_s=60.0, poll_interval_s=0.5)

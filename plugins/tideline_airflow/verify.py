@@ -26,9 +26,8 @@ from tideline_airflow.assets import MERGED
 from tideline_airflow.dump import DumpOperator
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
-from tideline_airflow.log_lines import log_line
+from tideline_airflow.log_lines import log_line, plainly
 from tideline_airflow.merge import PlanJobOperator
-from tideline_airflow.plainly import plainly
 from tideline_airflow.request_options import takes, templates
 from tideline_airflow.spark_job import application, at_once
 

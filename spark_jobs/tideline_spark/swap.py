@@ -12,7 +12,7 @@ commit causes a conflict and a retry. One that slips in between is found afterwa
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
@@ -27,6 +27,8 @@ from tideline.contract.plan import Plan, PlannedSwap, Stamp, newest_generation
 from tideline.contract.receipt import Outcome, TableReceipt
 from tideline_spark.attempts import Overtaken, Patience, try_until
 from tideline_spark.comparable import SET_ASIDE, Side, differences
+from tideline_spark.describe import carry_over
+from tideline_spark.failures import unexpected
 from tideline_spark.files import remove_folder
 from tideline_spark.formats.base import Target
 from tideline_spark.formats.registry import open_target
@@ -36,7 +38,6 @@ from tideline_spark.modes import mode_named
 from tideline_spark.pending import pending_rows
 from tideline_spark.schemas import column as col
 from tideline_spark.standing import check_owner
-from tideline_spark.swapped import settle
 from tideline_spark.table_receipts import failed_swap
 
 BEFORE_SWAP = "before-swap"
@@ -54,6 +55,18 @@ def _our_properties(beside: TargetSnapshot) -> dict[str, str]:
         stands = TargetColumns.parse(found[COLUMNS_PROPERTY])
         found[COLUMNS_PROPERTY] = replace(stands, refill=type(stands.refill)()).text()
     return found
+
+
+def _tried(do: Callable[[], object], doing: str, again: str) -> Iterator[str]:
+    """Do what completes the live table; a failure is a warning, because the swap is committed.
+
+    A run killed before this leaves a table that the next merge describes, and whose deletion
+    vectors `tideline status` reports.
+    """
+    try:
+        do()
+    except Exception as error:  # noqa: BLE001
+        yield f"{unexpected(error, doing).message}; the next {again} of the table does it"
 
 
 class SwapRun:
@@ -110,7 +123,12 @@ class SwapRun:
         version = self._replace(live, beside)
         self._on_point(AFTER_SWAP)
         overwritten = self._overwritten(live.version, version)
-        warnings = settle(self._live, swap.table, words)
+        warnings = (
+            *_tried(lambda: carry_over(self._live, *words), f"describing {swap.table}", "merge"),
+            *_tried(
+                self._live.admit_readers, f"dropping reader features of {swap.table}", "rebuild"
+            ),
+        )
         self._clear()
         receipt = self._counted(self._receipt(Outcome.APPLIED, version), version)
         foreign = (*since.external, *overwritten)

@@ -102,7 +102,7 @@ def forget(spark: SparkSession, history: History, *, maintained: bool = True) ->
     """Leave of the log what Delta does when all but a commit that is not ours are old; `tideline
     maintain` has run while they were a week old."""
     from tideline_spark.formats.registry import open_target
-    from tideline_spark.remembered import remember
+    from tideline_spark.maintain import remember
 
     log = Path(history.target(ORDERS).removeprefix("file://"), "_delta_log")
     for file in log.glob("*.json"):

@@ -24,8 +24,8 @@ from tideline.contract.manifest import (
 )
 from tideline.contract.position import PostgresPosition
 from tideline.contract.request import Answer, RequestState
+from tideline.control.record import confirmed
 from tideline.store.chain import Chain, Link
-from tideline.store.ended import confirmed
 from tideline_capture.core.events import Rows
 from tideline_capture.core.segment import Segment, Spill
 from tideline_capture.health import Health

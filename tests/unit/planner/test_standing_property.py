@@ -9,7 +9,7 @@ import pytest
 
 from tideline.contract.external_commits import TableCommit
 from tideline.contract.plan import STANDING_PROPERTY, Stamp, app_id
-from tideline_spark.remembered import WEEK_US, remember
+from tideline_spark.maintain import WEEK_US, remember
 
 HOUR_US = 3_600_000_000
 NOW_US = 1_800_000_000_000_000
