@@ -463,8 +463,9 @@ class BetweenStatements:
 
     def execute(self, query: str, *args: Any) -> Any:
         done = self._cursor.execute(query, *args)
-        if self._happen is not None and "FROM information_schema.TABLES" in query:
-            self._happen, happen = None, self._happen
+        happen = self._happen
+        if happen is not None and "FROM information_schema.TABLES" in query:
+            self._happen = None
             happen()
         return done
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,7 +110,7 @@ def forget(spark: SparkSession, history: History, *, maintained: bool = True) ->
         os.utime(file, (0, 0))
     if maintained:
         target = open_target(spark.newSession(), history.target(ORDERS))
-        remember(target, target.look(), history.incarnation)
+        remember(target, target.look(), history.incarnation, now_us=time.time_ns() // 1_000)
     every = "ALTER TABLE {} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')"
     spark.newSession().sql(every.format(table(history)))
     path = history.target(ORDERS).removeprefix("file://")
