@@ -16,7 +16,6 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from msgspec.structs import replace
 
 from tideline.contract import layout
-from tideline.contract.errors import TidelineError
 from tideline.contract.options import options_of
 from tideline.contract.plan import Plan
 from tideline.contract.proofs import keys_to_read, with_passes
@@ -123,11 +122,13 @@ class CompareOperator(PlanJobOperator):
         program = application(APPLICATION_VARIABLE, "verify.py")
         merge = hook.settings.merge
         arguments = [*at_once(merge), "--plan", places[0], "--result", places[1]]
-        try:
-            self.submit(program, arguments, merge, context)
-        except (AirflowException, TidelineError):
-            if read_verification(hook.settings, plan.verify_id) is None:
-                raise
+        self.left_by(
+            lambda: read_verification(hook.settings, plan.verify_id),
+            program,
+            arguments,
+            merge,
+            context,
+        )
 
 
 @dataclass(frozen=True, slots=True)
