@@ -58,7 +58,6 @@ _POM = """\
 
 
 def jars_folder() -> Path:
-    """Return the folder of the jars."""
     return cache_folder() / f"delta-{VERSION}"
 
 

@@ -74,10 +74,10 @@ def _of_all(
     """Keep warehouse tables equal to their source database, and prove it."""
 
 
-def main() -> None:
-    """Run as the entry point of the installed program."""
+def main(program: Callable[[], object] = app) -> None:
+    """Run as the entry point of the installed program, or another ``program`` in the same way."""
     try:
-        app()
+        program()
     except TidelineError as error:
         report(error)
         sys.exit(exit_code(error))

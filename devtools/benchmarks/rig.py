@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import psycopg2
@@ -20,6 +20,9 @@ from tideline.settings import Settings, make_settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
 from tideline_capture.app import run_worker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _SERVER = {
     "fsync": "off",
@@ -57,6 +60,25 @@ class CaptureRig:
                 "capture": limits,
             }
         )
+
+
+@contextmanager
+def spark_application(name: str = "benchmark", **settings: str) -> Iterator[SparkSession]:
+    """Run a Spark application of two cores, with Delta."""
+    from tideline.delta_jars import delta_jars  # not for captures alone
+    from tideline_spark.session import make_session
+
+    spark = make_session(
+        master="local[2]",
+        driver_memory="3g",
+        jars=[str(jar) for jar in delta_jars()],
+        app_name=name,
+        others=settings,
+    )
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from devtools.services.binlog_server import BinlogServer, libraries_below
+from devtools.services.binlog_server import SETTINGS, BinlogServer, libraries_below
 from devtools.services.debian import packages_folder, suite_folder
 from tideline.cache import cache_folder, check_sha256, fetch, rename_into_place
 from tideline.contract.errors import Unavailable
@@ -39,7 +39,8 @@ class MysqlServer(BinlogServer):
     """One MySQL; ``version`` is ``8.0`` (8.0.15) or ``9`` (whatever the suite has)."""
 
     SCHEME = "mysql"
-    OWN_SETTINGS: ClassVar[Mapping[str, str]] = {
+    SETTINGS: ClassVar[Mapping[str, str]] = {
+        **SETTINGS,
         "gtid_mode": "ON",
         "enforce_gtid_consistency": "ON",
         "mysqlx": "OFF",

@@ -11,21 +11,21 @@ commit causes a conflict and a retry. One that slips in between is found afterwa
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from tideline.contract.change_log import BATCH, SEQUENCE
 from tideline.contract.description import DESCRIPTION_PROPERTY
-from tideline.contract.errors import CorruptData, InvariantBroken, Unavailable
+from tideline.contract.errors import CorruptData, Unavailable
 from tideline.contract.evolution import COLUMNS_PROPERTY, TargetColumns
 from tideline.contract.external_commits import SinceOurs, is_external
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Plan, PlannedSwap, Stamp, newest_generation
 from tideline.contract.receipt import Outcome, TableReceipt
-from tideline_spark.attempts import Overtaken, Patience, try_until
+from tideline_spark.attempts import Overtaken, Patience
 from tideline_spark.comparable import SET_ASIDE, Side, differences
 from tideline_spark.describe import carry_over
 from tideline_spark.failures import unexpected
@@ -38,7 +38,7 @@ from tideline_spark.modes import mode_named
 from tideline_spark.pending import pending_rows
 from tideline_spark.schemas import column as col
 from tideline_spark.standing import check_owner
-from tideline_spark.table_receipts import failed_swap
+from tideline_spark.table_receipts import failed_swap, receipt_of
 
 BEFORE_SWAP = "before-swap"
 AFTER_SWAP = "after-swap"
@@ -89,14 +89,10 @@ class SwapRun:
         self._on_point = on_point
 
     def run(self, patience: Patience) -> TableReceipt:
-        """Swap and return the receipt in every case; a lost race is retried from the start."""
-        began = time.monotonic()
-        tried = try_until(self._attempt, patience, f"swapping {self._swap.table}")
-        receipt = tried.result
-        if receipt is None:
-            error = tried.error or InvariantBroken("neither a receipt nor an error")
-            receipt = failed_swap(self._swap, error)
-        return replace(receipt, seconds=round(time.monotonic() - began, 3))
+        """Swap and return the receipt: see `receipt_of`."""
+        swap = self._swap
+        failure = partial(failed_swap, swap)
+        return receipt_of(self._attempt, failure, patience, f"swapping {swap.table}")
 
     def _attempt(self) -> TableReceipt:
         swap = self._swap

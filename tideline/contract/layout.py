@@ -76,7 +76,6 @@ def part_key(
 
 
 def parts_prefix(pipeline: str) -> str:
-    """Return the folder of all parts."""
     return f"{encode_name(pipeline)}/data"
 
 
@@ -176,7 +175,6 @@ def consumers_prefix(pipeline: str) -> str:
 
 
 def rebuild_key(pipeline: str, table: TableId, build: int) -> str:
-    """Return the key of the record of a table's rebuild."""
     return f"{rebuilds_prefix(pipeline, table)}/{build:06d}.json"
 
 
