@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 
@@ -26,6 +25,7 @@ from tideline.contract.planning.bounds import key_bounds
 from tideline.contract.schema import TableSchema, parse_table
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore
+from tideline.system import Future, Pool, System
 from tideline_capture.rollup_file import RollUpFile
 
 _READS_AT_ONCE = 8
@@ -51,11 +51,13 @@ class RollUps:
         store: ObjectStore,
         chain: Chain,
         limits: RollUpLimits,
+        system: System,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
         self._chain = chain
         self._limits = limits
+        self._system = system
         self._stopping = stopping
         self._newest: int | None = None
 
@@ -85,7 +87,7 @@ class RollUps:
     def _files(self, number: int, manifests: Sequence[Manifest]) -> list[Part]:
         found: list[Part] = []
         schemas: dict[str, TableSchema] = {}
-        with ThreadPoolExecutor(_READS_AT_ONCE, thread_name_prefix="roll-up") as pool:
+        with self._system.pool(_READS_AT_ONCE, name="roll-up") as pool:
             for group in grouped((p for m in manifests for p in m.parts), self._limits):
                 if len(group) > 1:
                     name = group[0].schema
@@ -97,7 +99,7 @@ class RollUps:
 
     def _roll(
         self,
-        pool: ThreadPoolExecutor,
+        pool: Pool,
         pipeline: str,
         number: int,
         group: Sequence[Part],
@@ -121,9 +123,7 @@ class RollUps:
             raise CorruptData(f"{key} holds other bytes than its name says")
         return [*gone, rolled_part(file.parts, schema, key, data)]
 
-    def _read(
-        self, pool: ThreadPoolExecutor, group: Iterable[Part]
-    ) -> Iterator[tuple[Part, bytes | None]]:
+    def _read(self, pool: Pool, group: Iterable[Part]) -> Iterator[tuple[Part, bytes | None]]:
         """Read each part's bytes, a few parts ahead; None when the object is gone."""
         left = iter(group)
         ahead: list[tuple[Part, Future[bytes | None]]] = []

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 import tideline.contract.manifest
 import tideline.contract.planning.maker
 import tideline.store.chain
+import tideline_capture.app
 import tideline_capture.core.snapshots.dumps
 import tideline_capture.core.snapshots.orders
 import tideline_capture.core.snapshots.progress
@@ -402,9 +403,10 @@ MUTANTS: tuple[Mutant, ...] = (
         ((_CHAIN, "append", _unconditional),),
         focus=(Fault.STOP,),
     ),
-    _flaw(
+    Mutant(
         "unprobed",
         "a store that ignores conditions is accepted",
+        ((tideline_capture.app, "probe_clients", lambda *_: None),),
         focus=(Fault.STORE_CONDITION_IGNORED,),
     ),
     Mutant(

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from tests.fixtures.core import IDENTITY, TABLE, first_manifest
+from tests.fixtures.systems import REAL
 from tideline.contract.manifest import Check, Floor, Manifest, OpenState, SchemaEvent, Truncate
 from tideline.contract.position import PostgresPosition
 from tideline.contract.request import Answer, RequestState
@@ -58,7 +59,7 @@ def test_every_field_of_a_segment_arrives() -> None:
         refused=(Answer("q", RequestState.REFUSED),),
     )
     check = Check("v", TABLE, "f", 0, 0, 0)
-    manifest = Manifests(Link(first_manifest(), b"", "d"), OpenState()).segment(
+    manifest = Manifests(Link(first_manifest(), b"", "d"), OpenState(), REAL).segment(
         segment, (), (check,)
     )
     assert {name: getattr(manifest, name) for name in said} == said

@@ -22,6 +22,7 @@ from tests.fixtures.core import (
     TABLE,
     first_manifest,
 )
+from tests.fixtures.systems import REAL
 from tests.fixtures.troubled_store import Failing, TroubledStore
 from tideline.contract.errors import InvariantBroken, SourceLost, TidelineError, Unavailable
 from tideline.contract.manifest import Manifest, OpenState, TableState
@@ -45,6 +46,8 @@ from tideline_capture.core.events import (
     StrangeMark,
 )
 from tideline_capture.desk import Desk
+from tideline_capture.health import Health
+from tideline_capture.leadership import Lead
 from tideline_capture.live import LiveSettings
 from tideline_capture.metrics import Metrics
 from tideline_capture.runtime import CaptureSession, Crew
@@ -186,17 +189,19 @@ class Rig:
         chain = Chain(self.store, "p")
         chain.write_schema(SCHEMA)
         link = chain.append(first_manifest(state=STATE))
-        self.uploader = Uploader(self.store, chain, link, STATE, heartbeat_s=60.0)
+        self.uploader = Uploader(self.store, chain, Lead(link, STATE, 0.0), REAL, heartbeat_s=60.0)
         self.uploader.start()
         crew = Crew(
             chain,
             self.uploader,
             cast(Desk, self.desk),
-            Metrics("p"),
+            Metrics("p", REAL),
             "w",
             self.stopping,
             lambda point: None,
-            LiveSettings(SETTINGS),
+            LiveSettings(SETTINGS, clock=REAL.monotonic),
+            Health(clock=REAL.monotonic),
+            REAL,
         )
         self.chain = chain
         self.session = CaptureSession(

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from obstore.exceptions import AlreadyExistsError
 
 from tests.fixtures.parts import schema_of
+from tests.fixtures.systems import REAL
 from tests.unit.contract.documents import IDENTITY, manifest_number
 from tideline.contract import block, layout, manifest
 from tideline.contract.block import Block, encode_block, make_block, manifests_of
@@ -245,7 +246,9 @@ def test_the_open_state(blocks: bool) -> None:
 def test_a_worker_starts() -> None:
     client = Virtual()
     found = Chain(opened(client), "shop")
-    candidate = Candidate(found, writer="new", takeover_after_s=1.0, stopping=threading.Event())
+    candidate = Candidate(
+        found, writer="new", takeover_after_s=1.0, stopping=threading.Event(), system=REAL
+    )
 
     def origin() -> Any:
         raise AssertionError("there is a chain")
@@ -263,7 +266,7 @@ def test_a_worker_starts() -> None:
 def test_roll_ups_find_where_they_stopped(last: int) -> None:
     client = Virtual(last)
     limits = RollUpLimits(1, 1)
-    rollups = RollUps(opened(client), Chain(opened(client), "shop"), limits)
+    rollups = RollUps(opened(client), Chain(opened(client), "shop"), limits, REAL)
     assert rollups.advance(last) is None
     assert client.asked.total() <= 30
     client.asked.clear()
