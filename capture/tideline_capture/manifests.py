@@ -134,7 +134,7 @@ class Manifests:
         manifest = make_manifest(self.last, self._system, **body)
         for table in tables_in(manifest):
             self._data[table] = manifest.manifest_number
-        self._state = _numbered(sealed.state, manifest.manifest_number)
+        self._state = _numbered(sealed.state, self._state.recent, manifest.finished)
         return self._with_state(manifest, changed=sealed.state_changed)
 
     def heartbeat(self, uploading: Iterable[int], *, released: bool = False) -> Manifest:
@@ -165,11 +165,15 @@ class Manifests:
         return replace(manifest, state=self.state)
 
 
-def _numbered(state: OpenState, number: int) -> OpenState:
-    """Return ``state`` of manifest ``number``, in which the answers that have none yet become
-    durable."""
+def _numbered(state: OpenState, *durable: Iterable[Answer]) -> OpenState:
+    """Return ``state`` with the numbers that its answers have in ``durable``.
+
+    A segment may be sealed before those ahead of it are uploaded; its state then has their answers
+    without a number, too.
+    """
+    numbered = {answer.request_id: answer for answers in durable for answer in answers}
     recent = tuple(
-        one if one.manifest_number is not None else replace(one, manifest_number=number)
+        one if one.manifest_number is not None else numbered.get(one.request_id, one)
         for one in state.recent
     )
     return replace(state, recent=recent)

@@ -475,18 +475,23 @@ class BetweenStatements:
     [
         (("DROP TABLE t",), False),
         (("DROP TABLE t", "CREATE TABLE t (id INT PRIMARY KEY)"), False),
+        (("ALTER TABLE t DROP FOREIGN KEY up",), False),
         (("ALTER TABLE t DROP PRIMARY KEY",), True),
     ],
-    ids=["dropped", "another", "without its key"],
+    ids=["dropped", "another", "alone", "without its key"],
 )
 def test_a_look_at_a_table_that_moves_refuses_none(
     mysql_database: MysqlDatabase, meanwhile: Sequence[str], refused: bool
 ) -> None:
     """A table that is dropped between the statements of a look shows neither columns nor a key: its
     rows are in the log all the same, and are not to be left out for that."""
-    mysql_database.run("CREATE TABLE t (id INT PRIMARY KEY)")
+    mysql_database.run(
+        "CREATE TABLE parent (id INT PRIMARY KEY)",
+        "CREATE TABLE t (id INT PRIMARY KEY, p INT,"
+        " CONSTRAINT up FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE)",
+    )
     with cursor_of(mysql_database) as cursor:
         torn = BetweenStatements(cursor, lambda: mysql_database.run(*meanwhile))
         table = TableId(mysql_database.name, "t")
-        found = is_refused(torn, table, flavour=kind(mysql_database), cascades="refuse")
+        found = is_refused(torn, table, flavour=kind(mysql_database), cascades="redump")
     assert found is refused

@@ -190,13 +190,14 @@ def is_refused(
     log says here, as those around a catalog round do, that the table moved meanwhile.
     """
 
-    def look() -> list[MysqlCatalogTable]:
-        return read_tables(cursor, [table], flavour=flavour, cascades=cascades, choices=choices)
+    def look() -> list[tuple[TableFacts, tuple[TableId, ...]]]:
+        found = read_tables(cursor, [table], flavour=flavour, cascades=cascades, choices=choices)
+        return [(one.facts, one.cascades_from) for one in found]
 
     before = look()
-    while any(one.facts.problem is not None or one.cascades_from for one in before):
+    while any(facts.problem is not None or parents for facts, parents in before):
         again = look()
-        if [one.facts for one in again] == [one.facts for one in before]:
+        if again == before:
             return True
         before = again
     return False
