@@ -28,10 +28,10 @@ from tideline_capture.assistants import Dumpers, Found, Watcher
 from tideline_capture.core.catalog_identity import CatalogIdentity
 from tideline_capture.core.events import (
     CatalogRound,
-    CoreLimits,
     Snapshot,
     SourceLoad,
 )
+from tideline_capture.core.limits import DumpPolicy
 from tideline_capture.core.segment import Segment
 from tideline_capture.core.worker import Worker
 from tideline_capture.desk import Desk
@@ -97,7 +97,7 @@ class CaptureSession:
         state: OpenState,
         *,
         settings: Capture,
-        limits: CoreLimits,
+        policy: DumpPolicy,
         until_idle_s: float | None,
     ) -> None:
         self._source = source
@@ -108,7 +108,12 @@ class CaptureSession:
         self._tail = link
         schemas = _schemas(crew, state)
         self.core = Worker(
-            link.manifest, state, schemas, limits=limits, token=lambda: uuid.uuid4().hex
+            link.manifest,
+            state,
+            schemas,
+            limits=settings,
+            policy=policy,
+            token=lambda: uuid.uuid4().hex,
         )
         self._found: queue.SimpleQueue[Found] = queue.SimpleQueue()
         self._durable: queue.SimpleQueue[tuple[Link, Segment | None]] = queue.SimpleQueue()
@@ -358,7 +363,7 @@ class CaptureSession:
                 self._crew.desk.acknowledge(sealed.messages)
                 self._crew.metrics.committed(manifest)
                 if sealed.state_changed:
-                    initial_dump = self.core.state.limits.initial_dump
+                    initial_dump = self.core.state.policy.initial
                     self._table_log.durable(sealed.state, initial_dump=initial_dump)
         return committed
 

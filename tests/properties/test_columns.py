@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.fixtures.core import EVERYTHING, LIMITS, first_manifest
+from tests.fixtures.core import EVERYTHING, POLICY, first_manifest, limits_with
 from tideline.contract.manifest import ColumnNumbers, TableCondition
 from tideline.contract.position import PostgresPosition
 from tideline.contract.schema import Column, TableSchema
@@ -44,7 +44,7 @@ TABLE = "public.t"
 NAMES = ("a", "b", "c", "A")
 SEEDS = 150
 ACTIONS = 60
-LIMITS_HERE = replace(LIMITS, chunk_rows=1000, applies=lambda table, kind: True)
+POLICY_HERE = replace(POLICY, applies=lambda table, kind: True)
 _KINDS = ("add", "add", "drop", "rename", "swap", "replace")
 
 Row = dict[int, str | None]
@@ -242,7 +242,12 @@ class World:
             tail = first_manifest(last_seq=before.state.last_seq)
         assert state is not None
         return Worker(
-            tail, state, dict(schemas), limits=LIMITS_HERE, token=lambda: f"{name}.{next(tokens)}"
+            tail,
+            state,
+            dict(schemas),
+            limits=limits_with(chunk_rows=1000),
+            policy=POLICY_HERE,
+            token=lambda: f"{name}.{next(tokens)}",
         )
 
     def run(self) -> None:

@@ -4,7 +4,7 @@ runtime."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -17,7 +17,7 @@ from tideline.contract.manifest import ColumnNumbers
 from tideline.contract.position import SourcePosition
 from tideline.contract.request import Command, DumpRequest, KeyRange, TimeRange
 from tideline.contract.schema import TableSchema
-from tideline.contract.steps import ColumnStep, StepKind
+from tideline.contract.steps import ColumnStep
 from tideline_capture.core.catalog_identity import NO_SCHEMA, CatalogIdentity
 
 Int64Array = npt.NDArray[np.int64]
@@ -465,35 +465,3 @@ class RequestRefused:
 
 Arrival = RequestArrived | CommandArrived | RequestRefused
 """A message of the queue."""
-
-Applies = Callable[[str, StepKind], bool]
-"""Returns whether the worker is to follow a step of a table that no target can take, by a dump."""
-
-
-def never(table: str, kind: StepKind) -> bool:
-    """Return False: no step is followed."""
-    return False
-
-
-@dataclass(frozen=True, slots=True)
-class CoreLimits:
-    """The core's limits; see `tideline.settings.Capture` for their meaning."""
-
-    flush_interval_s: float
-    heartbeat_s: float
-    segment_bytes_max: int
-    chunk_rows: int
-    chunk_bytes_max: int
-    delay_ms: int
-    chunk_redo_max: int
-    unseen_transactions_max: int
-    open_requests_max: int
-    parallel_dumps_max: int
-    chunks_ahead_max: int
-    initial_dump: bool
-    dump_unproven: bool
-    chunk_target_ms: int = 0
-    replica_lag_max_s: float | None = None
-    running_queries_max: int | None = None
-    log_backlog_max_bytes: int | None = None
-    applies: Applies = never

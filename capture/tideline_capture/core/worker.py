@@ -26,7 +26,6 @@ from tideline_capture.core.events import (
     ChunkOrder,
     CommandArrived,
     Control,
-    CoreLimits,
     GapSeen,
     HeldSeen,
     LogBatch,
@@ -42,6 +41,7 @@ from tideline_capture.core.events import (
     Truncated,
     Unreadable,
 )
+from tideline_capture.core.limits import CoreLimits, DumpPolicy
 from tideline_capture.core.requests.commands import Commands
 from tideline_capture.core.requests.intake import Intake
 from tideline_capture.core.segment import Roll, Segment, Spill, flush_due, roll
@@ -66,9 +66,10 @@ class Worker:
         schemas: dict[str, TableSchema],
         *,
         limits: CoreLimits,
+        policy: DumpPolicy,
         token: Callable[[], str],
     ) -> None:
-        self.state = CoreState(tail, state, schemas, limits)
+        self.state = CoreState(tail, state, schemas, limits, policy)
         self.in_transaction = False
         self.last_change_at: float | None = None
         self.strange_marks = 0

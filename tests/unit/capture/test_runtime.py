@@ -16,11 +16,12 @@ from structlog.testing import capture_logs
 from tests.fixtures.core import (
     EVERYTHING,
     IDENTITY,
-    LIMITS,
+    POLICY,
     SCHEMA,
     SETTINGS,
     TABLE,
     first_manifest,
+    limits_with,
 )
 from tests.fixtures.troubled_store import Failing, TroubledStore
 from tideline.contract.errors import InvariantBroken, SourceLost, TidelineError, Unavailable
@@ -204,8 +205,8 @@ class Rig:
             crew,
             link,
             STATE,
-            settings=Capture(**{"flush_interval_s": 0.01, "stop_timeout_s": 0.1, **settings}),
-            limits=LIMITS,
+            settings=limits_with(**{"flush_interval_s": 0.01, "stop_timeout_s": 0.1, **settings}),
+            policy=POLICY,
             until_idle_s=None,
         )
         self.ended: list[BaseException | None] = []

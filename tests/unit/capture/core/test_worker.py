@@ -11,13 +11,14 @@ import pytest
 
 from tests.fixtures.core import (
     FACTS,
-    LIMITS,
+    POLICY,
     SCHEMA,
     TABLE,
     WIDER,
     Driver,
     emitted,
     facts_with,
+    limits_with,
     make_core,
     make_rows,
     started,
@@ -58,7 +59,7 @@ def test_a_new_table_is_announced_dumped_and_live() -> None:
 
 
 def test_log_only_does_not_dump_what_it_sees_for_the_first_time() -> None:
-    core = make_core(limits=dataclasses.replace(LIMITS, initial_dump=False))
+    core = make_core(policy=dataclasses.replace(POLICY, initial=False))
     driver = Driver(core)
     driver.catalog(FACTS)
     assert core.next_order(now=1000.0) is None
@@ -435,7 +436,7 @@ class TestSegments:
         assert driver.core.seal(now=driver.now) is not None
 
     def test_a_huge_transaction_is_spilled_and_committed_once(self) -> None:
-        core = make_core(limits=dataclasses.replace(LIMITS, segment_bytes_max=100))
+        core = make_core(limits=limits_with(segment_bytes_max=100))
         driver = Driver(core)
         driver.catalog(FACTS)
         driver.seal()

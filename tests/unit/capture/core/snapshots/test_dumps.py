@@ -12,7 +12,6 @@ from tests.fixtures.core import (
     BEFORE_LATE,
     FACTS,
     LATE,
-    LIMITS,
     OTHER,
     OTHER_FACTS,
     SCHEMA,
@@ -20,6 +19,7 @@ from tests.fixtures.core import (
     Driver,
     emitted,
     facts_with,
+    limits_with,
     make_core,
     make_rows,
     started,
@@ -176,7 +176,7 @@ class TestFence:
         assert driver.order().fence
 
     def test_a_chunk_whose_low_mark_came_after_ids_were_dropped_is_read_again(self) -> None:
-        core = make_core(limits=dataclasses.replace(LIMITS, unseen_transactions_max=2))
+        core = make_core(limits=limits_with(unseen_transactions_max=2))
         driver = Driver(core)
         driver.catalog(FACTS)
         driver.dump([])
@@ -190,7 +190,7 @@ class TestFence:
         assert whole_rows(driver) == []
 
     def test_what_a_chunk_shows_is_forgotten_before_its_low_mark_comes(self) -> None:
-        core = make_core(limits=dataclasses.replace(LIMITS, unseen_transactions_max=2))
+        core = make_core(limits=limits_with(unseen_transactions_max=2))
         driver = Driver(core)
         driver.catalog(FACTS)
         driver.dump([])
