@@ -264,7 +264,6 @@ class SimulatedFetch:
             token=self.order.token,
             facts=self.form.facts,
             batch=make_chunk(schema, self.rows),
-            overflow_rows=0,
             key_overflow=(),
             missing=None if self.missing is None else make_keys(schema, self.missing),
             last_key=self.last_key,

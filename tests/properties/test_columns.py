@@ -331,7 +331,7 @@ class World:
         last = (str(rows[-1]),) if rows else None
         self.core.on_chunk(ChunkRead(order.token, last, True), now=self.now)
         batch = pa.RecordBatch.from_arrays(columns, names=list(schema.column_names))
-        chunk = Chunk(order.token, facts, batch, 0, (), None, last, True, EVERYTHING)
+        chunk = Chunk(order.token, facts, batch, (), None, last, True, EVERYTHING)
         self.core.on_chunk(chunk, now=self.now)
         self.chunk = None
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tideline.contract.description import Description
 from tideline.contract.manifest import ColumnNumbers
+from tideline.contract.part import NO_COUNTS, PartCounts
 from tideline.contract.position import SourcePosition
 from tideline.contract.request import Command, DumpRequest, KeyRange, TimeRange
 from tideline.contract.schema import TableSchema
@@ -32,15 +33,12 @@ class Rows:
 
     ``batch`` holds ``_tl_seq``, ``_tl_op``, ``_tl_tx``, ``_tl_ts``, the table's columns and, when
     needed, ``_tl_before_*``, ``_tl_image``, ``_tl_image_overflow``, ``_tl_unchanged`` and
-    ``_tl_overflow``. ``image_rows`` counts rows that carry the whole row before.
+    ``_tl_overflow``.
     """
 
     schema: TableSchema
     batch: pa.RecordBatch
-    unchanged_rows: int = 0
-    before_rows: int = 0
-    overflow_rows: int = 0
-    image_rows: int = 0
+    counts: PartCounts = NO_COUNTS
 
 
 class MarkKind(Enum):
@@ -392,7 +390,6 @@ class Chunk:
     token: str
     facts: TableFacts
     batch: pa.RecordBatch
-    overflow_rows: int
     key_overflow: tuple[str, ...]
     missing: pa.RecordBatch | None
     last_key: tuple[str, ...] | None

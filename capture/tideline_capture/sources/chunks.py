@@ -16,7 +16,6 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
-from tideline.contract.part import OVERFLOW
 from tideline.contract.schema import TableSchema
 from tideline_capture.arrow_types import arrow_type, overflowed_columns
 from tideline_capture.core.events import (
@@ -90,7 +89,6 @@ class SourceChunk:
             token=order.token,
             facts=facts,
             batch=batch,
-            overflow_rows=batch.num_rows - batch.column(OVERFLOW).null_count if overflow else 0,
             key_overflow=tuple(name for name in key if name in overflow),
             missing=typed.missing,
             last_key=self.last_key,

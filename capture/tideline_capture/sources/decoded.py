@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tideline.contract.errors import InvariantBroken
-from tideline.contract.part import BEFORE
+from tideline.contract.part import BEFORE, PartCounts
 from tideline.contract.schema import TableSchema
 from tideline_capture.arrow_types import (
     UTC_MICROSECONDS,
@@ -22,7 +22,7 @@ from tideline_capture.arrow_types import (
     part_schema,
     unchanged_lists,
 )
-from tideline_capture.core.events import WHOLE_ROW, Int64Array
+from tideline_capture.core.events import WHOLE_ROW, Int64Array, Rows
 
 INSERT, UPDATE, DELETE = b"cud"
 """The operations of rows, as their byte in ``_tl_op``."""
@@ -34,16 +34,11 @@ class Decoded:
 
     The optional columns are there only when some row needs them. ``key_overflow`` names the key
     columns of which some value (including an old key's) is not known or not held in its type: such
-    a table cannot be merged by key. ``unchanged_rows``, ``before_rows`` and ``overflow_rows`` count
-    rows whose optional column is not NULL, ``image_rows`` those with the row before.
+    a table cannot be merged by key.
     """
 
-    batch: pa.RecordBatch
-    unchanged_rows: int = 0
-    before_rows: int = 0
-    overflow_rows: int = 0
-    key_overflow: tuple[str, ...] = ()
-    image_rows: int = 0
+    rows: Rows
+    key_overflow: tuple[str, ...]
 
 
 class TypedColumns:
@@ -82,7 +77,7 @@ class TypedRows:
 def assemble(
     rows: TypedRows, schema: TableSchema, *, seq: Int64Array, tx: Int64Array, ts: Int64Array
 ) -> Decoded:
-    """Return the rows as a record batch of ``schema``.
+    """Return the rows of ``schema`` in the shape of a part.
 
     ``seq``, ``tx`` and ``ts`` (commit time, µs since 1970 UTC) have one number per row.
     """
@@ -114,14 +109,14 @@ def assemble(
         image=rows.imaged is not None,
         image_overflow=bool(images.overflow),
     )
-    return Decoded(
-        pa.RecordBatch.from_arrays(arrays, schema=fields),
+    counts = PartCounts(
         unchanged_rows=0 if rows.unchanged is None else int(rows.unchanged.any(axis=1).sum()),
         before_rows=rows.before_rows,
         overflow_rows=count - arrays[-1].null_count if columns.overflow else 0,
-        key_overflow=_unknown_keys(rows, schema),
-        image_rows=0 if rows.imaged is None else int(rows.imaged.sum()),
+        before_image_rows=0 if rows.imaged is None else int(rows.imaged.sum()),
     )
+    batch = pa.RecordBatch.from_arrays(arrays, schema=fields)
+    return Decoded(Rows(schema, batch, counts), _unknown_keys(rows, schema))
 
 
 def _unknown_keys(rows: TypedRows, schema: TableSchema) -> tuple[str, ...]:

@@ -123,7 +123,9 @@ class TestWindow:
         driver.answer(order, [(1, "old"), (2, "gone"), (3, "kept")], facts=facts)
         driver.mark(MarkKind.HIGH, order.token)
         sealed = driver.seal()
-        partial = [rows for rows in sealed.rows if rows.unchanged_rows and "r" in _ops(rows.batch)]
+        partial = [
+            rows for rows in sealed.rows if rows.counts.unchanged_rows and "r" in _ops(rows.batch)
+        ]
         assert len(partial) == 1
         row = partial[0].batch.to_pylist()[0]
         assert (row["id"], row["v"], row["big"]) == (1, None, "big 1")

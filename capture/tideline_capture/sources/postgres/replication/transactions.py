@@ -206,8 +206,7 @@ class TransactionReader:
                 column = decoded.key_overflow[0]
                 rest, changes, more = self._decode(bulk, next_seq, without | {schema.table})
                 return rest, changes, ((schema.table, column), *more)
-            counts = (decoded.unchanged_rows, decoded.before_rows, decoded.overflow_rows)
-            rows.append(Rows(schema, decoded.batch, *counts, decoded.image_rows))
+            rows.append(decoded.rows)
         return tuple(rows), int(kept.sum()), ()
 
     def _control(self, payload: bytes) -> tuple[Control, ...]:

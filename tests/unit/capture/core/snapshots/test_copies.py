@@ -39,7 +39,7 @@ def rows(*changes: tuple[int, int]) -> Rows:
 
 def chunk(snapshot: Snapshot, pulses: tuple[tuple[str, int], ...] | None = None) -> Chunk:
     empty = pa.RecordBatch.from_arrays([], names=[])
-    return Chunk("t", FACTS, empty, 0, (), None, None, False, snapshot, pulses=pulses)
+    return Chunk("t", FACTS, empty, (), None, None, False, snapshot, pulses=pulses)
 
 
 def counted(place: SnapshotPlace, seqs: list[int]) -> list[int]:
