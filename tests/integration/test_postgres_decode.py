@@ -158,4 +158,4 @@ def test_rare_messages(database: Database) -> None:
     assert isinstance(relation, Relation)
     assert [column.name for column in relation.columns if column.key] == ["id", "region"]
     assert relation.identity == "d"
-    assert truncate == TruncateMessage((relation.oid,), cascade=False, restart_identity=True)
+    assert truncate == TruncateMessage((relation.oid,))

@@ -45,9 +45,6 @@ class InFlightChunk:
     written: bool = False
     before: str | None = None
 
-    def is_of(self, item: OpenRequest, dump: TableDump) -> bool:
-        return (self.order.request_id, self.order.table) == (item.request.request_id, dump.table)
-
 
 class Orders:
     """The chunks in flight (``readings``, oldest first), and the choice of the next."""

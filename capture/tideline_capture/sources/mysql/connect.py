@@ -23,6 +23,7 @@ from tideline.contract.errors import (
     Unavailable,
 )
 from tideline.settings import MysqlAddress, SourceSettings
+from tideline_capture.sources.finding import START_OVER
 from tideline_capture.sources.sockets import watch
 
 SESSION: Mapping[str, str] = {
@@ -225,13 +226,12 @@ def stream_failed(number: int, text: str) -> TidelineError:
         return SourceLost(
             f"a file of the source's log ends in the middle of an event: {words}",
             hint="a MariaDB that was killed, or whose disk was full, leaves its log like that;"
-            " whether it had promised what is missing cannot be told: start the pipeline anew"
-            " under another name, which dumps every table",
+            f" whether it had promised what is missing cannot be told: {START_OVER}",
         )
     if number == ER.MASTER_FATAL_ERROR_READING_BINLOG and not is_rival(words):
         return SourceLost(
             f"the source no longer holds what comes next in its log: {words}",
-            hint="start the pipeline anew under another name, which dumps every table",
+            hint=START_OVER,
         )
     if number in _DENIED or number == ER.ACCESS_DENIED_ERROR:
         return Misconfigured(

@@ -23,6 +23,7 @@ from tideline.contract.errors import (
     Unavailable,
 )
 from tideline.settings import SourceSettings
+from tideline_capture.sources.finding import START_OVER
 from tideline_capture.sources.postgres.tls import arguments, no_tls
 from tideline_capture.sources.postgres.types import PINNED
 from tideline_capture.sources.sockets import (
@@ -52,7 +53,6 @@ _LOST = (
 )
 _NO_PUBLICATION = re.compile(r'publication "[^"]*" does not exist')
 """Changes of the time when there was none cannot be read, not even after it was made again."""
-_REDUMP = "start the pipeline anew under another name, which dumps every table"
 _OTHERWISE = """
 SELECT w.name FROM unnest(%s::text[], %s::text[]) AS w(name, value)
 WHERE pg_catalog.split_part(pg_catalog.current_setting(w.name), ',', 1) <> w.value ORDER BY 1
@@ -153,7 +153,7 @@ def replication_failed(error: psycopg2.Error) -> TidelineError:
     """Translate an error of the stream: permanent loss, or a reason to reconnect."""
     text = " ".join(str(error).split())
     if any(words in text for words in _LOST) or _NO_PUBLICATION.search(text):
-        return SourceLost(f"the source no longer holds what comes next: {text}", hint=_REDUMP)
+        return SourceLost(f"the source no longer holds what comes next: {text}", hint=START_OVER)
     return Unavailable(f"the replication stream ended: {text}")
 
 

@@ -31,10 +31,14 @@ from tideline_capture.sources.chunks import GONE, MarkedChunkReader, SourceChunk
 from tideline_capture.sources.mysql.catalog.problems import Policy
 from tideline_capture.sources.mysql.catalog.tables import Flavour, MysqlCatalogTable, read_tables
 from tideline_capture.sources.mysql.catalog.watch import EVERYTHING
-from tideline_capture.sources.mysql.chunk_errors import ends_connection, failure_of, number_of
 from tideline_capture.sources.mysql.connect import query_failed
 from tideline_capture.sources.mysql.marks import Marks
 from tideline_capture.sources.mysql.names import qualified
+from tideline_capture.sources.mysql.snapshot.chunk_errors import (
+    ends_connection,
+    failure_of,
+    number_of,
+)
 from tideline_capture.sources.mysql.snapshot.chunk_query import MysqlChunkQuery
 from tideline_capture.sources.mysql.snapshot.prepared import PreparedTransactions
 from tideline_capture.sources.mysql.snapshot.pulses import Pulses

@@ -33,8 +33,7 @@ from tideline_capture.core.events import (
     Rows,
     Truncated,
 )
-from tideline_capture.sources.decoding import decoding
-from tideline_capture.sources.large import EVENT_BYTES_MAX, too_large
+from tideline_capture.sources.decoding import EVENT_BYTES_MAX, decoding, too_large
 from tideline_capture.sources.mark_key import MarkKey
 from tideline_capture.sources.postgres.connect import query_failed, replication_failed
 from tideline_capture.sources.postgres.replication.decode import decode_rows
