@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pymysql
@@ -192,6 +193,15 @@ def translate(error: Exception) -> TidelineError:
     return Unavailable(
         f"the source cannot be reached: {text}", hint="start the server, or correct source.url"
     )
+
+
+@contextmanager
+def querying() -> Iterator[None]:
+    """Translate the driver's errors of the block's statements by `query_failed`."""
+    try:
+        yield
+    except pymysql.Error as error:
+        raise query_failed(error) from None
 
 
 def query_failed(error: Exception) -> TidelineError:

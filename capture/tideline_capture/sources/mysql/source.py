@@ -7,7 +7,6 @@ from contextlib import closing
 from functools import partial
 from typing import Any, TypeVar
 
-import pymysql
 from msgspec.structs import replace
 
 from tideline.contract.errors import SourceLost
@@ -45,7 +44,12 @@ from tideline_capture.sources.mysql.checks.server_log import (
     check_marks,
     log_files,
 )
-from tideline_capture.sources.mysql.connect import ANSWER_S, connect, flavour, query_failed
+from tideline_capture.sources.mysql.connect import (
+    ANSWER_S,
+    connect,
+    flavour,
+    querying,
+)
 from tideline_capture.sources.mysql.marks import Marks
 from tideline_capture.sources.mysql.server_ids import ServerIds, server_name
 from tideline_capture.sources.mysql.snapshot.chunks import CopyAccess, RowChunkReader
@@ -111,24 +115,21 @@ class MysqlSource:
         self._end_opened()
         position = _binlog(tail.position)
         self._term = tail.term
-        with self._asking("prepare") as connection, connection.cursor() as cursor:
-            try:
-                identity = self._identify(connection)
-                databases = self._logged(cursor)
-                require_settings(connection, read_only=self._source.read_only, databases=databases)
-                if not self._source.read_only:
-                    make_table(cursor, self._ours)
-                server_log = ServerLog(cursor, self._flavour)
-                if position == self.begin():
-                    return server_log.end()
-                if identity != tail.identity:
-                    return server_log.fail_over(position, tail, identity)
-                server_log.check(position)
-                if not self._source.read_only:
-                    check_marks(cursor, self._ours, tail)
-                return position
-            except pymysql.Error as error:
-                raise query_failed(error) from None
+        with self._asking("prepare") as connection, connection.cursor() as cursor, querying():
+            identity = self._identify(connection)
+            databases = self._logged(cursor)
+            require_settings(connection, read_only=self._source.read_only, databases=databases)
+            if not self._source.read_only:
+                make_table(cursor, self._ours)
+            server_log = ServerLog(cursor, self._flavour)
+            if position == self.begin():
+                return server_log.end()
+            if identity != tail.identity:
+                return server_log.fail_over(position, tail, identity)
+            server_log.check(position)
+            if not self._source.read_only:
+                check_marks(cursor, self._ours, tail)
+            return position
 
     def _logged(self, cursor: Any) -> set[str]:
         """Return the databases whose changes the log must hold."""
@@ -296,11 +297,8 @@ class MysqlSource:
 
     def _ask(self, role: str, question: Callable[[Any], _Answer]) -> _Answer:
         """Return what ``question`` reads over a cursor of a connection for ``role``."""
-        with self._asking(role) as connection, connection.cursor() as cursor:
-            try:
-                return question(cursor)
-            except pymysql.Error as error:
-                raise query_failed(error) from None
+        with self._asking(role) as connection, connection.cursor() as cursor, querying():
+            return question(cursor)
 
     def _asking(self, role: str) -> closing[Any]:
         """Return a connection that the session waits for: nothing else would notice that answers no

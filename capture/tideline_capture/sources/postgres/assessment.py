@@ -29,7 +29,7 @@ from tideline_capture.sources.postgres.checks.facts import (
     read_server,
 )
 from tideline_capture.sources.postgres.checks.tables import parked_reason
-from tideline_capture.sources.postgres.connect import connect, query_failed
+from tideline_capture.sources.postgres.connect import connect, querying
 from tideline_capture.sources.postgres.names import publication_name
 from tideline_capture.sources.postgres.publication import not_added
 
@@ -56,13 +56,10 @@ def assess(settings: Settings) -> list[AssessedTable]:
     from tideline_capture.sources.postgres.types import PINNED
 
     name = f"tideline assess {settings.pipeline}"
-    with closing(
-        connect(settings.source, application_name=name, settings={**PINNED, **_LOCK_WAIT})
-    ) as connection:
-        try:
-            return sorted(_assess(connection, settings), key=lambda one: one.table)
-        except psycopg2.Error as broken:
-            raise query_failed(broken) from None
+    pinned = {**PINNED, **_LOCK_WAIT}
+    connection = connect(settings.source, application_name=name, settings=pinned)
+    with closing(connection), querying():
+        return sorted(_assess(connection, settings), key=lambda one: one.table)
 
 
 def _assess(connection: Any, settings: Settings) -> Iterator[AssessedTable]:

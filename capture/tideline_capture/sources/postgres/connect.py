@@ -7,7 +7,8 @@ never the password. Before that it may quote any piece of a broken url: then its
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -155,6 +156,15 @@ def replication_failed(error: psycopg2.Error) -> TidelineError:
     if any(words in text for words in _LOST) or _NO_PUBLICATION.search(text):
         return SourceLost(f"the source no longer holds what comes next: {text}", hint=START_OVER)
     return Unavailable(f"the replication stream ended: {text}")
+
+
+@contextmanager
+def querying() -> Iterator[None]:
+    """Translate the driver's errors of the block's statements by `query_failed`."""
+    try:
+        yield
+    except psycopg2.Error as error:
+        raise query_failed(error) from None
 
 
 def query_failed(error: psycopg2.Error) -> TidelineError:

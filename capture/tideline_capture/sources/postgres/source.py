@@ -28,7 +28,11 @@ from tideline_capture.sources.finding import START_OVER, Finding
 from tideline_capture.sources.mark_key import MarkKey
 from tideline_capture.sources.postgres.catalog.watch import PostgresWatch
 from tideline_capture.sources.postgres.checks.preflight import check, check_url
-from tideline_capture.sources.postgres.connect import connect, query_failed, replication_failed
+from tideline_capture.sources.postgres.connect import (
+    connect,
+    querying,
+    replication_failed,
+)
 from tideline_capture.sources.postgres.names import publication_name, quoted, slot_name
 from tideline_capture.sources.postgres.publication import ensure_publication
 from tideline_capture.sources.postgres.replication.relations import Relations
@@ -90,14 +94,12 @@ class PostgresSource:
                 f" the chain is of {_name(tail.identity)}",
                 hint=f"point source.url at the right server, or {START_OVER}",
             )
-        with closing(self._asking("prepare")) as connection, connection.cursor() as cursor:
-            try:
-                ensure_publication(cursor, self._publication)
-                position = postgres_position(tail.position)
-                slot = ReplicationSlot(self._slot, self._publication, self._connect)
-                return slot.resume(cursor, position, written, on_waiting)
-            except psycopg2.Error as error:
-                raise query_failed(error) from None
+        connection = self._asking("prepare")
+        with closing(connection), connection.cursor() as cursor, querying():
+            ensure_publication(cursor, self._publication)
+            position = postgres_position(tail.position)
+            slot = ReplicationSlot(self._slot, self._publication, self._connect)
+            return slot.resume(cursor, position, written, on_waiting)
 
     def log_reader(
         self,

@@ -13,8 +13,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-import pymysql
-
 from tideline.contract.errors import Misconfigured
 from tideline.contract.manifest import Manifest
 from tideline.contract.position import MysqlPosition
@@ -46,7 +44,7 @@ from tideline_capture.sources.mysql.checks.facts import (
 )
 from tideline_capture.sources.mysql.checks.log import check_log, check_replica
 from tideline_capture.sources.mysql.checks.tables import check_mark_table, check_tables
-from tideline_capture.sources.mysql.connect import connect, query_failed
+from tideline_capture.sources.mysql.connect import connect, querying
 from tideline_capture.sources.mysql.names import quoted
 from tideline_capture.sources.mysql.snapshot.prepared import ORDERED_SINCE
 from tideline_capture.sources.mysql.watermarks import read_clock, watermark_table
@@ -208,13 +206,10 @@ def check(settings: Settings, chain_end: Callable[[], ChainTail]) -> list[Findin
         choices=choices_of(settings),
     )
     name = f"tideline doctor {settings.pipeline}"
-    with closing(connect(source, application_name=name)) as connection:
-        try:
-            found = run_preflight(connection, plan)
-            with connection.cursor() as cursor:
-                return [*found, check_clocks(read_clock(cursor))]
-        except pymysql.Error as broken:
-            raise query_failed(broken) from None
+    with closing(connect(source, application_name=name)) as connection, querying():
+        found = run_preflight(connection, plan)
+        with connection.cursor() as cursor:
+            return [*found, check_clocks(read_clock(cursor))]
 
 
 def check_url(settings: Settings) -> list[Finding]:

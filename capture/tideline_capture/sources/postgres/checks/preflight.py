@@ -12,8 +12,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-import psycopg2
-
 from tideline.contract.patterns import matches
 from tideline.contract.position import PostgresPosition, format_lsn
 from tideline.settings import Settings
@@ -48,7 +46,7 @@ from tideline_capture.sources.postgres.checks.tables import (
     check_images,
     check_tables,
 )
-from tideline_capture.sources.postgres.connect import connect, query_failed
+from tideline_capture.sources.postgres.connect import connect, querying
 from tideline_capture.sources.postgres.names import pasteable, publication_name, quoted, slot_name
 from tideline_capture.sources.postgres.watermarks import read_clock
 
@@ -275,21 +273,18 @@ def check(settings: Settings, chain_end: Callable[[], ChainTail]) -> list[Findin
 
     source = settings.source
     name = f"tideline doctor {settings.pipeline}"
-    with closing(connect(source, application_name=name)) as connection:
-        try:
-            found = run_preflight(
-                connection,
-                tables=source.tables,
-                exclude=source.exclude,
-                slot=slot_name(settings),
-                publication=publication_name(settings),
-                chain_lsn=chain_lsn,
-                choices=choices_of(settings),
-            )
-            with connection.cursor() as cursor:
-                return [*found, check_clocks(read_clock(cursor))]
-        except psycopg2.Error as broken:
-            raise query_failed(broken) from None
+    with closing(connect(source, application_name=name)) as connection, querying():
+        found = run_preflight(
+            connection,
+            tables=source.tables,
+            exclude=source.exclude,
+            slot=slot_name(settings),
+            publication=publication_name(settings),
+            chain_lsn=chain_lsn,
+            choices=choices_of(settings),
+        )
+        with connection.cursor() as cursor:
+            return [*found, check_clocks(read_clock(cursor))]
 
 
 def check_url(settings: Settings) -> list[Finding]:

@@ -35,7 +35,7 @@ from tideline_capture.core.events import (
 )
 from tideline_capture.sources.decoding import EVENT_BYTES_MAX, decoding, too_large
 from tideline_capture.sources.mark_key import MarkKey
-from tideline_capture.sources.postgres.connect import query_failed, replication_failed
+from tideline_capture.sources.postgres.connect import querying, replication_failed
 from tideline_capture.sources.postgres.replication.decode import decode_rows
 from tideline_capture.sources.postgres.replication.pgoutput import (
     POSTGRES_EPOCH_US,
@@ -166,10 +166,8 @@ class TransactionReader:
         bulk = _Bulk(pending, self._open)
         self._open = bulk.open
         rows, changes, unholdable = self._decode(bulk, next_seq, frozenset())
-        try:
+        with querying():
             controls = self._control(rare) if rare is not None else ()
-        except psycopg2.Error as error:
-            raise query_failed(error) from None
         boundary = None
         if bulk.open is None and bulk.last_commit is not None:
             commit_lsn, end_lsn = bulk.last_commit
