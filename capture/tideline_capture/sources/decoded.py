@@ -1,4 +1,5 @@
-"""Typed columns of a log's rows, assembled in the shape of a part, for every source alike.
+"""Typed columns, assembled for every source alike: of a log's rows in the shape of a part, and of a
+chunk's as the table's columns.
 
 No row object is ever built. A source turns its messages into one Arrow array per column; what is
 common to all sources, Tideline's own columns and the counts over them, is added here.
@@ -6,7 +7,9 @@ common to all sources, Tideline's own columns and the counts over them, is added
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +18,12 @@ import pyarrow as pa
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.part import BEFORE, PartCounts
 from tideline.contract.schema import TableSchema
+from tideline.contract.types import LogicalType
 from tideline_capture.arrow_types import (
+    OVERFLOW_FIELD,
     UTC_MICROSECONDS,
     Converted,
+    arrow_type,
     overflow_maps,
     part_schema,
     unchanged_lists,
@@ -141,3 +147,32 @@ def _operations(codes: npt.NDArray[np.uint8]) -> pa.StringArray:
     return pa.Array.from_buffers(
         pa.string(), len(codes), [None, pa.py_buffer(offsets), pa.py_buffer(codes)]
     )
+
+
+class ChunkColumn(Protocol):
+    """A column of a chunk's table, as any source describes it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def logical(self) -> LogicalType: ...
+
+
+def chunk_batch(columns: Sequence[ChunkColumn], converted: Sequence[Converted]) -> pa.RecordBatch:
+    """Return a chunk's rows, an array for each of ``columns``; texts that did not fit follow in
+    `OVERFLOW`, if there are any."""
+    fields = [pa.field(column.name, arrow_type(column.logical)) for column in columns]
+    arrays = [one.values for one in converted]
+    pairs = zip(columns, converted, strict=True)
+    texts = {column.name: one.overflow for column, one in pairs if one.overflow is not None}
+    if texts:
+        fields.append(OVERFLOW_FIELD)
+        arrays.append(overflow_maps(len(arrays[0]), texts))
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def no_rows(columns: Sequence[ChunkColumn]) -> pa.RecordBatch:
+    """Return a chunk of ``columns`` without any row."""
+    empty = [Converted(pa.array([], arrow_type(one.logical))) for one in columns]
+    return chunk_batch(columns, empty)
