@@ -32,6 +32,7 @@ from tideline_capture.sources.postgres.checks.tables import parked_reason
 from tideline_capture.sources.postgres.connect import connect, querying
 from tideline_capture.sources.postgres.names import publication_name
 from tideline_capture.sources.postgres.publication import not_added
+from tideline_capture.sources.postgres.types import PINNED
 
 _LOCK_WAIT = {"lock_timeout": "2000"}
 _FOREIGN = "f"
@@ -53,8 +54,6 @@ FROM pg_catalog.pg_class c WHERE c.oid = ANY (%s) AND c.relkind = 'r'
 
 def assess(settings: Settings) -> list[AssessedTable]:
     """See `Administration.assess`."""
-    from tideline_capture.sources.postgres.types import PINNED
-
     name = f"tideline assess {settings.pipeline}"
     pinned = {**PINNED, **_LOCK_WAIT}
     connection = connect(settings.source, application_name=name, settings=pinned)
