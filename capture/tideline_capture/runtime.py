@@ -25,12 +25,7 @@ from tideline.contract.schema import TableSchema
 from tideline.settings import Capture
 from tideline.store.chain import Chain, Link
 from tideline_capture.assistants import Dumpers, Found, Watcher
-from tideline_capture.core.catalog_identity import CatalogIdentity
-from tideline_capture.core.events import (
-    CatalogRound,
-    Snapshot,
-    SourceLoad,
-)
+from tideline_capture.core.facts import CatalogIdentity, CatalogRound, Snapshot, SourceLoad
 from tideline_capture.core.limits import DumpPolicy
 from tideline_capture.core.segment import Segment
 from tideline_capture.core.worker import Worker

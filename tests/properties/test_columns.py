@@ -22,12 +22,9 @@ from tideline.contract.manifest import ColumnNumbers, TableCondition
 from tideline.contract.position import PostgresPosition
 from tideline.contract.schema import Column, TableSchema
 from tideline.contract.steps import ColumnStep, StepKind
+from tideline_capture.core.chunks import Chunk, ChunkOrder, ChunkRead
 from tideline_capture.core.events import (
     Boundary,
-    CatalogRound,
-    Chunk,
-    ChunkOrder,
-    ChunkRead,
     Control,
     LogBatch,
     Mark,
@@ -35,8 +32,8 @@ from tideline_capture.core.events import (
     Rows,
     SchemaSeen,
     StatementSeen,
-    TableFacts,
 )
+from tideline_capture.core.facts import CatalogRound, TableFacts
 from tideline_capture.core.segment import Segment
 from tideline_capture.core.worker import Worker
 

@@ -18,12 +18,11 @@ from tideline.contract.manifest import Manifest, OpenState
 from tideline.contract.request import Answer
 from tideline.contract.schema import TableSchema
 from tideline_capture.core import effects
+from tideline_capture.core.chunks import ChunkOrder, Told
 from tideline_capture.core.effects import Deciding, Decision, Effect, Effects
 from tideline_capture.core.events import (
     Arrival,
     CascadeSeen,
-    CatalogRound,
-    ChunkOrder,
     CommandArrived,
     Control,
     GapSeen,
@@ -33,14 +32,12 @@ from tideline_capture.core.events import (
     MarkKind,
     RequestArrived,
     SchemaSeen,
-    Snapshot,
-    SourceLoad,
     StatementSeen,
     StrangeMark,
-    Told,
     Truncated,
     Unreadable,
 )
+from tideline_capture.core.facts import CatalogRound, Snapshot, SourceLoad
 from tideline_capture.core.limits import CoreLimits, DumpPolicy
 from tideline_capture.core.requests.commands import Commands
 from tideline_capture.core.requests.intake import Intake

@@ -18,15 +18,9 @@ import pyarrow as pa
 
 from tideline.contract.schema import TableSchema
 from tideline_capture.arrow_types import overflowed_columns
-from tideline_capture.core.events import (
-    Chunk,
-    ChunkFailed,
-    ChunkOrder,
-    ChunkRead,
-    MarkKind,
-    Snapshot,
-    TableFacts,
-)
+from tideline_capture.core.chunks import Chunk, ChunkFailed, ChunkOrder, ChunkRead
+from tideline_capture.core.events import MarkKind
+from tideline_capture.core.facts import Snapshot, TableFacts
 from tideline_capture.points import OnPoint
 from tideline_capture.sources.decoded import no_rows
 from tideline_capture.sources.streams import Streams

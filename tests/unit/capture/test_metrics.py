@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 
 from tests.fixtures.core import LIMITS, limits_with
 from tideline.contract.request import Answer, RequestState, TableProgress
-from tideline_capture.core.events import SourceLoad
+from tideline_capture.core.facts import SourceLoad
 from tideline_capture.core.snapshots.governor import Governor
 from tideline_capture.core.worker import Worker
 from tideline_capture.metrics import TABLES_MAX, Metrics

@@ -31,20 +31,17 @@ from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline.control import WorkerStatus
 from tideline.settings import Capture
 from tideline.store.chain import Chain
+from tideline_capture.core.chunks import ChunkFailed, ChunkOrder
 from tideline_capture.core.events import (
     Arrival,
     Boundary,
-    CatalogRound,
-    ChunkFailed,
-    ChunkOrder,
     LogBatch,
     Mark,
     MarkKind,
     RequestArrived,
-    Snapshot,
-    SourceLoad,
     StrangeMark,
 )
+from tideline_capture.core.facts import CatalogRound, Snapshot, SourceLoad
 from tideline_capture.desk import Desk
 from tideline_capture.live import LiveSettings
 from tideline_capture.metrics import Metrics

@@ -20,7 +20,9 @@ import pyarrow.compute as pc
 
 from tideline.contract.part import BEFORE, OP, SEQ, TX, UNCHANGED, UPDATED
 from tideline.contract.schema import TableSchema
-from tideline_capture.core.events import ChunkOrder, Int64Array, Rows, TableFacts
+from tideline_capture.core.chunks import ChunkOrder
+from tideline_capture.core.events import Int64Array, Rows
+from tideline_capture.core.facts import TableFacts
 from tideline_capture.core.snapshots.copies import Pulse
 from tideline_capture.core.state import CoreState
 

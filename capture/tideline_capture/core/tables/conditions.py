@@ -20,7 +20,8 @@ from tideline_capture.core.effects import (
     SnapshotDone,
     SnapshotWanted,
 )
-from tideline_capture.core.events import WHOLE_ROW, TableFacts
+from tideline_capture.core.events import WHOLE_ROW
+from tideline_capture.core.facts import TableFacts
 from tideline_capture.core.state import VALUE, CoreState
 from tideline_capture.core.tables.blocks import Blocks, parted_by, unblocks
 from tideline_capture.core.tables.notes import LogNotes

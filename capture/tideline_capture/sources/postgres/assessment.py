@@ -11,7 +11,7 @@ import psycopg2
 from tideline.contract.patterns import matches
 from tideline.contract.schema import TableId
 from tideline.settings import Settings
-from tideline_capture.core.events import TableFacts
+from tideline_capture.core.facts import TableFacts
 from tideline_capture.sources.administration import AssessedTable
 from tideline_capture.sources.choices import choices_of
 from tideline_capture.sources.postgres.catalog.tables import (

@@ -26,14 +26,9 @@ from tests.fixtures.core import (
 from tideline.contract.manifest import TableCondition
 from tideline.contract.request import KeyRange, RequestState
 from tideline.contract.schema import Column, TableSchema
-from tideline_capture.core.events import (
-    ChunkFailed,
-    LogBatch,
-    MarkKind,
-    SchemaSeen,
-    Snapshot,
-    Truncated,
-)
+from tideline_capture.core.chunks import ChunkFailed
+from tideline_capture.core.events import LogBatch, MarkKind, SchemaSeen, Truncated
+from tideline_capture.core.facts import Snapshot
 
 RETYPED = TableSchema(TABLE, (SCHEMA.columns[0], Column("v", "int32", "integer")), ("id",))
 LATE = (1 << 20) + 5

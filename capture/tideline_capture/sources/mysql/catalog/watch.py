@@ -9,7 +9,8 @@ from tideline.contract.errors import InvariantBroken
 from tideline.contract.position import MysqlPosition, SourcePosition
 from tideline.contract.schema import TableId
 from tideline.settings import SourceSettings
-from tideline_capture.core.events import MarkKind, Snapshot, SourceLoad, TableFacts
+from tideline_capture.core.events import MarkKind
+from tideline_capture.core.facts import Snapshot, SourceLoad, TableFacts
 from tideline_capture.sources.choices import Choices, no_choice
 from tideline_capture.sources.mysql.catalog.tables import (
     Flavour,

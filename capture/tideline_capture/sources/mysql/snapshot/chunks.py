@@ -24,7 +24,9 @@ from pymysql.constants import ER
 
 from tideline.contract.errors import InvariantBroken, Misconfigured
 from tideline.contract.schema import TableSchema, parse_table
-from tideline_capture.core.events import ChunkFailed, ChunkOrder, MarkKind, Snapshot
+from tideline_capture.core.chunks import ChunkFailed, ChunkOrder
+from tideline_capture.core.events import MarkKind
+from tideline_capture.core.facts import Snapshot
 from tideline_capture.points import OnPoint, pass_by
 from tideline_capture.sources.choices import Choices, no_choice
 from tideline_capture.sources.chunks import GONE, MarkedChunkReader, SourceChunk, is_last

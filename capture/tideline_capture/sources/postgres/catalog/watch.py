@@ -7,7 +7,8 @@ from typing import Any
 
 from tideline.contract.errors import Unavailable
 from tideline.contract.position import SourcePosition
-from tideline_capture.core.events import MarkKind, Snapshot, SourceLoad, TableFacts
+from tideline_capture.core.events import MarkKind
+from tideline_capture.core.facts import Snapshot, SourceLoad, TableFacts
 from tideline_capture.sources.choices import Choices, no_choice
 from tideline_capture.sources.mark_key import MarkKey
 from tideline_capture.sources.postgres.catalog.tables import list_tables, read_tables

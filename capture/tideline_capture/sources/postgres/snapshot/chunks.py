@@ -20,7 +20,9 @@ import pyarrow.compute as pc
 
 from tideline.contract.errors import InvariantBroken, Unavailable
 from tideline.contract.schema import TableSchema, parse_table
-from tideline_capture.core.events import ChunkFailed, ChunkOrder, MarkKind, Snapshot
+from tideline_capture.core.chunks import ChunkFailed, ChunkOrder
+from tideline_capture.core.events import MarkKind
+from tideline_capture.core.facts import Snapshot
 from tideline_capture.points import OnPoint, pass_by
 from tideline_capture.sources.choices import Choices, no_choice
 from tideline_capture.sources.chunks import (

@@ -16,7 +16,8 @@ import psycopg2
 
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.schema import TableSchema
-from tideline_capture.core.events import ChunkOrder, Snapshot
+from tideline_capture.core.chunks import ChunkOrder
+from tideline_capture.core.facts import Snapshot
 from tideline_capture.sources.chunks import SourceChunk, TypedChunk, opened_copy
 from tideline_capture.sources.postgres.catalog.tables import PostgresCatalogTable
 from tideline_capture.sources.postgres.names import quoted

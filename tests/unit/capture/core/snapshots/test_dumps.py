@@ -29,17 +29,9 @@ from tideline.contract.manifest import TableCondition
 from tideline.contract.receipt import reread_request
 from tideline.contract.request import DumpRequest, RequestState
 from tideline.contract.schema import Column, TableSchema
-from tideline_capture.core.events import (
-    ChunkFailed,
-    ChunkOrder,
-    ChunkRead,
-    LogBatch,
-    MarkKind,
-    MarksWritten,
-    RequestArrived,
-    SchemaSeen,
-    Snapshot,
-)
+from tideline_capture.core.chunks import ChunkFailed, ChunkOrder, ChunkRead, MarksWritten
+from tideline_capture.core.events import LogBatch, MarkKind, RequestArrived, SchemaSeen
+from tideline_capture.core.facts import Snapshot
 
 KEYLESS = TableSchema(TABLE, SCHEMA.columns, ())
 

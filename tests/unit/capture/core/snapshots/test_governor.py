@@ -6,7 +6,8 @@ import pytest
 
 from tests.fixtures.core import FACTS, Driver, limits_with, make_core
 from tideline.contract.request import RequestState
-from tideline_capture.core.events import ChunkRead, SourceLoad
+from tideline_capture.core.chunks import ChunkRead
+from tideline_capture.core.facts import SourceLoad
 from tideline_capture.core.snapshots.governor import LOAD_VALID_S, ROWS_MIN, Governor
 
 T = "shop.t"

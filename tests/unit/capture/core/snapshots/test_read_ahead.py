@@ -22,7 +22,9 @@ from tests.fixtures.core import (
     started,
 )
 from tideline.contract.request import RequestState
-from tideline_capture.core.events import ChunkFailed, ChunkOrder, MarkKind, Snapshot
+from tideline_capture.core.chunks import ChunkFailed, ChunkOrder
+from tideline_capture.core.events import MarkKind
+from tideline_capture.core.facts import Snapshot
 
 AFTER_LATE = Snapshot(LATE + 1, LATE + 1, ())
 

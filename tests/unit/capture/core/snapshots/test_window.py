@@ -17,7 +17,8 @@ from tests.fixtures.core import CLOCK_US, TABLE, WIDER, make_rows
 from tideline.contract.part import PartCounts
 from tideline.contract.schema import Column, TableSchema
 from tideline_capture.arrow_types import part_schema
-from tideline_capture.core.events import ChunkOrder, Rows
+from tideline_capture.core.chunks import ChunkOrder
+from tideline_capture.core.events import Rows
 from tideline_capture.core.snapshots.emit import dump_rows, missing_rows
 from tideline_capture.core.snapshots.window import (
     ChunkWindow,
