@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
-from tideline.contract.errors import TidelineError
-from tideline_console.errors import EXIT_INTERRUPTED, exit_code, report
+from tideline_console.app import main
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -58,16 +56,5 @@ def demo(
     raise typer.Exit(run(source, stay=stay))
 
 
-def main() -> None:
-    """Run the command, and exit as ``tideline`` does."""
-    try:
-        app()
-    except TidelineError as error:
-        report(error)
-        sys.exit(exit_code(error))
-    except KeyboardInterrupt:
-        sys.exit(EXIT_INTERRUPTED)
-
-
 if __name__ == "__main__":
-    main()
+    main(app)

@@ -1,16 +1,19 @@
-"""The cache of files that were fetched or made once for this machine."""
+"""The cache of files that were fetched or made once for this machine; fetches them."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tideline.contract.errors import CorruptData, Misconfigured
+from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
 
 CACHE_VARIABLE = "TIDELINE_CACHE"
+FETCH_TIMEOUT_S = 900
 ORIGIN = "origin"
 """The name of a file in a folder that was made for another path; it holds that path."""
 
@@ -50,6 +53,30 @@ def rename_into_place(partial: Path, target: Path) -> None:
     except OSError:
         if not target.is_dir():
             raise
+
+
+def fetch(
+    what: str, command: Sequence[str], work: Path, environment: Mapping[str, str] | None = None
+) -> None:
+    """Run a program that fetches ``what``, in the folder ``work`` and with ``environment`` on top
+    of this process's; Unavailable, with the end of its output, when it fails, or takes too long."""
+    try:
+        subprocess.run(
+            list(command),
+            cwd=work,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=FETCH_TIMEOUT_S,
+        )
+    except subprocess.SubprocessError as error:
+        output = (getattr(error, "stdout", "") or "") + (getattr(error, "stderr", "") or "")
+        raise Unavailable(
+            f"{what} could not be fetched with {Path(command[0]).name}: "
+            f"{(output or str(error)).strip()[-400:]}"
+        ) from error
 
 
 def check_sha256(path: Path, expected: str, *, hint: str) -> None:

@@ -106,7 +106,6 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 def cost_of(traffic: Traffic, pace: Pace, prices: Prices) -> Cost:
-    """Return the cost of ``traffic`` at that ``pace``."""
     segments, heartbeats = _rhythm(traffic, pace)
     manifests = segments + heartbeats
     parts = segments * _tables_hit(traffic, traffic.changes_per_s * DAY_S / max(segments, 1e-9))

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from tideline.cache import cache_folder, check_sha256, rename_into_place
+from tideline.cache import cache_folder, check_sha256, fetch, rename_into_place
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.java import java_home
 from tideline.spark_versions import installed_spark, spark_line
@@ -47,7 +46,6 @@ SHARED: Mapping[str, str] = MappingProxyType(
 _NOT_WANTED = ("org.*", "com.*", "net.*", "jakarta.*", "javax.*", "io.unitycatalog")
 """Groups of what Delta depends on and Spark already has; Ivy's glob patterns."""
 
-_FETCH_TIMEOUT_S = 900
 _OTHER_FILE = (
     "nothing was run with it; where it was taken from the cache, remove its folder and run make "
     "setup, else ask whoever runs the mirror it came from"
@@ -150,7 +148,7 @@ def _with_maven(work: Path, fetched: Path, java: Path, artifact: str) -> None:
     # Maven only warns of a wrong checksum, and -q hides that; --strict-checksums ends it instead.
     command = ["mvn", "--strict-checksums", "-q", "-B", "-f", str(pom)]
     command += ["dependency:copy-dependencies"]
-    _run([*command, f"-DoutputDirectory={fetched}"], work, java)
+    _run([*command, f"-DoutputDirectory={fetched}"], work, java, {})
 
 
 def _with_ivy(work: Path, fetched: Path, java: Path, artifact: str) -> None:
@@ -174,30 +172,6 @@ def _with_ivy(work: Path, fetched: Path, java: Path, artifact: str) -> None:
         shutil.copyfile(path, fetched / path.name)
 
 
-def _run(
-    command: Sequence[str], work: Path, java: Path, extra: Mapping[str, str] = MappingProxyType({})
-) -> None:
-    folder = str(Path(sys.executable).parent)
-    environment = {
-        **os.environ,
-        **extra,
-        "JAVA_HOME": str(java),
-        "PATH": f"{folder}:{os.environ.get('PATH', '')}",
-    }
-    try:
-        subprocess.run(
-            list(command),
-            cwd=work,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=_FETCH_TIMEOUT_S,
-        )
-    except subprocess.SubprocessError as error:
-        output = (getattr(error, "stdout", "") or "") + (getattr(error, "stderr", "") or "")
-        raise Unavailable(
-            f"Delta's jars could not be fetched with {Path(command[0]).name}: "
-            f"{(output or str(error)).strip()[-400:]}"
-        ) from error
+def _run(command: list[str], work: Path, java: Path, extra: Mapping[str, str]) -> None:
+    path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
+    fetch("Delta's jars", command, work, {**extra, "JAVA_HOME": str(java), "PATH": path})

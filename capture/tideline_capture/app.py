@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import socket
 import sys
-import threading
-import time
-import uuid
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 import structlog
+from redis import Redis
 
 from tideline.contract.errors import Misconfigured, SourceLost, Unavailable
 from tideline.contract.schema import parse_table
 from tideline.contract.steps import StepKind
-from tideline.settings import Settings
+from tideline.redis_client import connect
+from tideline.settings import Control, Settings, Store
 from tideline.store.chain import Chain, Link
-from tideline.store.objects import open_store
-from tideline.store.probe import probe_store
-from tideline_capture.core.events import Applies, CoreLimits
+from tideline.store.objects import ObjectStore, open_store
+from tideline.store.probe import probe_clients
+from tideline.system import Event, RealSystem, System
+from tideline_capture.core.limits import Applies, DumpPolicy
 from tideline_capture.desk import Desk
 from tideline_capture.health import health_of, limit_of
 from tideline_capture.leadership import Candidate, Lead
-from tideline_capture.live import LiveSettings
-from tideline_capture.logs import keep_to_lines
+from tideline_capture.live import LiveSettings, SettingsFile
+from tideline_capture.logs import keep_to_lines, log_retries
 from tideline_capture.metrics import Metrics
 from tideline_capture.points import OnPoint, pass_by
-from tideline_capture.queue import RequestQueue
-from tideline_capture.retries import tell_retries
+from tideline_capture.queue import TIMEOUT_S, RequestQueue
 from tideline_capture.runtime import CaptureSession, Crew, Ended
 from tideline_capture.sources.base import Source
 from tideline_capture.sources.registry import source_of
@@ -44,10 +45,28 @@ _BACKOFF_S = (0.2, 5.0)
 log = structlog.get_logger("tideline.worker")
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a worker finds around it: this machine's own, or the simulator's.
+
+    ``open_store`` makes a separate client at each call; ``chain``, ``source`` and ``redis`` send
+    nothing yet. ``stopping`` is set to stop the worker.
+    """
+
+    system: System
+    host: str
+    stopping: Event
+    open_store: Callable[[Store], ObjectStore]
+    chain: Callable[[ObjectStore, str], Chain]
+    source: Callable[[Settings], Source]
+    redis: Callable[[Control], Redis]
+    metrics: Metrics
+
+
 def run_worker(
     settings: Settings,
     *,
-    live: LiveSettings | None = None,
+    file: SettingsFile | None = None,
     until_idle_s: float | None = None,
     on_point: OnPoint = pass_by,
 ) -> None:
@@ -55,38 +74,53 @@ def run_worker(
     durable.
 
     Raises Fenced when another worker took over, and whatever stops a pipeline: SourceLost,
-    Misconfigured, CorruptData. ``live`` holds the settings as they change while the worker runs.
-    ``on_point`` is called at named points, for fault tests.
+    Misconfigured, CorruptData. ``file`` is followed while the worker runs. ``on_point`` is called
+    at named points, for fault tests.
     """
     sys.setswitchinterval(_SWITCH_S)
     keep_to_lines()
-    stopping = threading.Event()
+    system = RealSystem()
+    log_retries(system.monotonic)
+    stopping = system.event()
     stop_on_signals(stopping)
-    tell_retries()
-    health = health_of(settings, stopping)
-    metrics = Metrics(settings.pipeline)
+    around = Surroundings(
+        system,
+        socket.gethostname(),
+        stopping,
+        open_store,
+        lambda store, pipeline: Chain(store, pipeline, system),
+        lambda current: source_of(current, on_point=on_point),
+        lambda control: connect(control, timeout_s=TIMEOUT_S),
+        Metrics(settings.pipeline, system),
+    )
+    run_within(around, settings, file=file, until_idle_s=until_idle_s, on_point=on_point)
+
+
+def run_within(
+    around: Surroundings,
+    settings: Settings,
+    *,
+    file: SettingsFile | None = None,
+    until_idle_s: float | None = None,
+    on_point: OnPoint = pass_by,
+) -> None:
+    """Capture like `run_worker`, with nothing outside the process but what ``around`` has."""
+    system, stopping, metrics = around.system, around.stopping, around.metrics
+    health = health_of(settings, stopping, system.monotonic)
     address, port = settings.capture.metrics_address, settings.capture.metrics_port
     serve(address, port, metrics.registry, health)
-    unless_stopped(stopping, lambda: probe_store(settings.store, settings.pipeline))
+    unless_stopped(stopping, lambda: _probe(around, settings), system)
     if stopping.is_set():
         log.info("stopped before it began")
         return
-    store = open_store(settings.store)
-    chain = Chain(store, settings.pipeline)
-    writer = f"{socket.gethostname()}-{uuid.uuid4().hex[:12]}"
-    desk = Desk(
-        RequestQueue(
-            settings.control,
-            settings.pipeline,
-            writer,
-            claim_idle_s=settings.capture.request_claim_s,
-        ),
-        on_point=on_point,
-    )
+    store = around.open_store(settings.store)
+    chain = around.chain(store, settings.pipeline)
+    writer = f"{around.host}-{system.new_id()[:12]}"
+    desk = Desk(_requests(around, settings, writer), system, on_point=on_point)
     desk.start()
     try:
-        live = live or LiveSettings(settings)
-        source = source_of(settings, on_point=on_point)
+        live = LiveSettings(settings, file, clock=system.monotonic)
+        source = around.source(settings)
 
         def tell_passive(link: Link) -> None:
             live.changed()  # The first session begins with the settings in force then.
@@ -98,22 +132,23 @@ def run_worker(
             writer=writer,
             takeover_after_s=settings.capture.takeover_after_s,
             stopping=stopping,
+            system=system,
             on_passive=tell_passive,
             health=health,
         )
         lead = unless_stopped(
-            stopping, lambda: candidate.acquire(lambda: (source.identity(), source.begin()))
+            stopping, lambda: candidate.acquire(lambda: (source.identity(), source.begin())), system
         )
         if lead is None:
             return
         on_point("after-takeover")
         if live.current is not settings:
-            source = source_of(live.current, on_point=on_point)  # They changed while it waited.
+            source = around.source(live.current)  # They changed while it waited.
         uploader = Uploader(
             store,
             chain,
-            lead.link,
-            lead.state,
+            lead,
+            system,
             heartbeat_s=settings.capture.heartbeat_s,
             on_point=on_point,
             health=health,
@@ -121,33 +156,60 @@ def run_worker(
         patience_s = settings.capture.takeover_after_s
         desk.owns = lambda: uploader.failure is None and uploader.silent_s < patience_s
         health.active(desk.owns)
-        crew = Crew(chain, uploader, desk, metrics, writer, stopping, on_point, live, health)
+        crew = Crew(
+            chain, uploader, desk, metrics, writer, stopping, on_point, live, health, system
+        )
         upkeep = StoreUpkeep(
-            lambda: live.current, store, lambda: uploader.last.manifest.manifest_number
+            lambda: live.current,
+            store,
+            chain,
+            lambda: uploader.last.manifest.manifest_number,
+            system,
         )
         upkeep.start()
         try:
-            _lead(live, source, crew, lead, until_idle_s)
+            _lead(around.source, source, crew, lead, until_idle_s)
         finally:
             upkeep.stop()
     finally:
         desk.stop(writer)
 
 
+def _probe(around: Surroundings, settings: Settings) -> None:
+    first, second = around.open_store(settings.store), around.open_store(settings.store)
+    probe_clients(first, second, settings.pipeline, around.system)
+
+
+def _requests(around: Surroundings, settings: Settings, writer: str) -> RequestQueue:
+    return RequestQueue(
+        around.redis(settings.control),
+        settings.control,
+        settings.pipeline,
+        writer,
+        clock=around.system.monotonic,
+        claim_idle_s=settings.capture.request_claim_s,
+    )
+
+
 def _lead(
-    live: LiveSettings, source: Source, crew: Crew, lead: Lead, until_idle_s: float | None
+    source_of: Callable[[Settings], Source],
+    source: Source,
+    crew: Crew,
+    lead: Lead,
+    until_idle_s: float | None,
 ) -> None:
     """Run session after session until one ends by itself; release the chain at the end."""
+    live, clock = crew.live, crew.system.monotonic
     crew.uploader.start()
     link, state, pause = lead.link, lead.state, _BACKOFF_S[0]
     try:
-        if time.monotonic() - lead.since > live.current.capture.heartbeat_s:
+        if clock() - lead.since > live.current.capture.heartbeat_s:
             # This process was suspended. If there is another worker, the source is its to touch.
             _prove_ownership(crew)
             link, state = crew.uploader.last, crew.uploader.state
         crew.desk.claiming = True
         while True:
-            begun = time.monotonic()
+            begun = clock()
             session: CaptureSession | None = None
             try:
                 session = CaptureSession(
@@ -156,13 +218,13 @@ def _lead(
                     link,
                     state,
                     settings=live.current.capture,
-                    limits=_limits(live.current),
+                    policy=_policy(live.current),
                     until_idle_s=until_idle_s,
                 )
                 if session.run() is not Ended.CHANGED:
                     break
                 log.info("the settings changed: the session begins anew with them")
-                source, pause = source_of(live.current, on_point=crew.on_point), 0.0
+                source, pause = source_of(live.current), 0.0
                 crew.health.limit_s = limit_of(live.current)
             except Unavailable as error:
                 log.warning(
@@ -173,7 +235,7 @@ def _lead(
                 with suppress(Unavailable):
                     _prove_ownership(crew, live.current.capture.stop_timeout_s)
                 raise
-            if time.monotonic() - begun > 30:
+            if clock() - begun > 30:
                 pause = _BACKOFF_S[0]
             if crew.stopping.wait(pause):
                 break
@@ -196,35 +258,19 @@ def _prove_ownership(crew: Crew, timeout_s: float | None = None) -> None:
     crew.uploader.drain(timeout_s)
 
 
-def _limits(settings: Settings) -> CoreLimits:
-    capture = settings.capture
-    return CoreLimits(
-        flush_interval_s=capture.flush_interval_s,
-        heartbeat_s=capture.heartbeat_s,
-        segment_bytes_max=capture.segment_bytes_max,
-        chunk_rows=capture.chunk_rows,
-        chunk_bytes_max=capture.chunk_bytes_max,
-        delay_ms=capture.delay_ms,
-        chunk_redo_max=capture.chunk_redo_max,
-        unseen_transactions_max=capture.unseen_transactions_max,
-        open_requests_max=capture.open_requests_max,
-        parallel_dumps_max=capture.parallel_dumps_max,
-        chunks_ahead_max=capture.chunks_ahead_max,
-        chunk_target_ms=capture.chunk_target_ms,
-        replica_lag_max_s=capture.replica_lag_max_s,
-        running_queries_max=capture.running_queries_max,
-        log_backlog_max_bytes=capture.log_backlog_max_bytes,
-        initial_dump=settings.source.initial == "dump",
-        dump_unproven=settings.source.schema_policy == "auto",
+def _policy(settings: Settings) -> DumpPolicy:
+    return DumpPolicy(
+        initial=settings.source.initial == "dump",
+        unproven=settings.source.schema_policy == "auto",
         applies=_applies(settings),
     )
 
 
-def _applies(settings: Settings) -> Applies:
+def _applies(current: Settings) -> Applies:
     """Return whether a dump by the worker follows a change that no target can take."""
 
     def applies(table: str, kind: StepKind) -> bool:
-        chosen = settings.of_table(parse_table(table)).on_change
+        chosen = current.of_table(parse_table(table)).on_change
         reaction = {StepKind.RETYPE: chosen.retype, StepKind.KEY: chosen.key}.get(kind, "park")
         return reaction == "apply"
 

@@ -6,9 +6,6 @@ leaving its error in ``failure``.
 
 from __future__ import annotations
 
-import queue
-import threading
-import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -16,16 +13,9 @@ from functools import partial
 from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.position import SourcePosition
 from tideline.settings import Capture
-from tideline_capture.core.events import (
-    CatalogRound,
-    ChunkFailed,
-    ChunkOrder,
-    MarksWritten,
-    Snapshot,
-    SourceLoad,
-    Told,
-    Waiting,
-)
+from tideline.system import Empty, Queue, System
+from tideline_capture.core.chunks import ChunkFailed, ChunkOrder, MarksWritten, Told, Waiting
+from tideline_capture.core.facts import CatalogRound, Snapshot, SourceLoad
 from tideline_capture.points import OnPoint
 from tideline_capture.sources.base import ChunkReader, FetchedChunk, Source
 from tideline_capture.sources.mark_key import MarkKey
@@ -35,16 +25,25 @@ _LOOK_S = 0.2
 _JOIN_S = 5.0
 
 
-class Assistant(threading.Thread):
+class Assistant:
     """A thread that works until it is stopped or fails; ``found`` goes to the core."""
 
-    def __init__(self, name: str, found: queue.SimpleQueue[Found]) -> None:
-        super().__init__(name=name, daemon=True)
+    def __init__(self, name: str, found: Queue[Found], system: System) -> None:
         self.failure: BaseException | None = None
         self.found = found
-        self.stopping = threading.Event()
+        self.system = system
+        self.stopping = system.event()
+        self._thread = system.thread(self._run, name=name)
 
-    def run(self) -> None:
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for its end, for ``timeout_s`` at most; return at once where it was not started."""
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
         try:
             self.work()
         except TidelineError as error:
@@ -67,8 +66,9 @@ class Dumpers:
         self,
         source: Source,
         key: MarkKey,
-        found: queue.SimpleQueue[Found],
+        found: Queue[Found],
         on_point: OnPoint,
+        system: System,
         *,
         lanes: int,
     ) -> None:
@@ -76,8 +76,9 @@ class Dumpers:
         self._key = key
         self._found = found
         self._on_point = on_point
+        self._system = system
         self._lanes = lanes
-        self._orders: queue.SimpleQueue[ChunkOrder | None] = queue.SimpleQueue()
+        self._orders: Queue[ChunkOrder | None] = system.queue()
         self._dumpers: list[Dumper] = []
 
     @property
@@ -89,7 +90,9 @@ class Dumpers:
         """Have the chunk read as soon as a dumper is free."""
         idle = sum(one.idle for one in self._dumpers)
         if self._orders.qsize() >= idle and len(self._dumpers) < self._lanes:
-            dumper = Dumper(self._source, self._key, self._found, self._on_point, self._orders)
+            dumper = Dumper(
+                self._source, self._key, self._found, self._on_point, self._orders, self._system
+            )
             self._dumpers.append(dumper)
             dumper.start()
         self._orders.put(order)
@@ -117,11 +120,12 @@ class Dumper(Assistant):
         self,
         source: Source,
         key: MarkKey,
-        found: queue.SimpleQueue[Found],
+        found: Queue[Found],
         on_point: OnPoint,
-        orders: queue.SimpleQueue[ChunkOrder | None],
+        orders: Queue[ChunkOrder | None],
+        system: System,
     ) -> None:
-        super().__init__("dumper", found)
+        super().__init__("dumper", found, system)
         self.idle = False
         self._source = source
         self._key = key
@@ -130,16 +134,16 @@ class Dumper(Assistant):
 
     def work(self) -> None:
         reader = self._source.chunk_reader(self._key)
-        finisher = _Finisher(reader, self.found, self._on_point)
+        finisher = _Finisher(reader, self.found, self._on_point, self.system)
         finisher.start()
         try:
             while (order := self._next(finisher)) is not None:
-                begun = time.monotonic()
+                begun = self.system.monotonic()
                 fetched = reader.fetch(order, partial(self._tell_waiting, order.token))
                 if isinstance(fetched, ChunkFailed):
                     self.found.put(fetched)
                     continue
-                took_s = 0.0 if order.fence else time.monotonic() - begun
+                took_s = 0.0 if order.fence else self.system.monotonic() - begun
                 self._on_point("after-select")
                 self.found.put(replace(fetched.read, took_s=took_s))
                 finisher.fetched.put((order, fetched))
@@ -155,7 +159,7 @@ class Dumper(Assistant):
             while not self.stopping.is_set():
                 if finisher.failure is not None:
                     raise finisher.failure
-                with suppress(queue.Empty):
+                with suppress(Empty):
                     return self._orders.get(timeout=_LOOK_S)
         finally:
             self.idle = False
@@ -171,12 +175,10 @@ class _Finisher(Assistant):
     """Decodes what the dumper has read, hands it over, and writes the high watermark after it."""
 
     def __init__(
-        self, reader: ChunkReader, found: queue.SimpleQueue[Found], on_point: OnPoint
+        self, reader: ChunkReader, found: Queue[Found], on_point: OnPoint, system: System
     ) -> None:
-        super().__init__("chunk-finisher", found)
-        self.fetched: queue.SimpleQueue[tuple[ChunkOrder, FetchedChunk] | None] = (
-            queue.SimpleQueue()
-        )
+        super().__init__("chunk-finisher", found, system)
+        self.fetched: Queue[tuple[ChunkOrder, FetchedChunk] | None] = system.queue()
         self._reader = reader
         self._on_point = on_point
 
@@ -204,21 +206,22 @@ class Watcher(Assistant):
         self,
         source: Source,
         key: MarkKey,
-        found: queue.SimpleQueue[Found],
+        found: Queue[Found],
+        system: System,
         *,
         settings: Capture,
         catalog_interval_s: float,
     ) -> None:
-        super().__init__("watcher", found)
+        super().__init__("watcher", found, system)
         self.started: dict[str, float] = {}
-        self.answered_at = time.monotonic()
+        self.answered_at = system.monotonic()
         self.durable: tuple[SourcePosition, int | None] | None = None
         self._source = source
         self._key = key
         self._catalog_interval_s = catalog_interval_s
         self._snapshot_interval_s = settings.snapshot_interval_s
         self._load_interval_s = settings.load_interval_s
-        self._asked = threading.Event()
+        self._asked = system.event()
 
     def stop(self) -> None:
         self.stopping.set()
@@ -230,9 +233,9 @@ class Watcher(Assistant):
     def work(self) -> None:
         watch = self._source.watch(self._key)
         try:
-            next_round = next_load = time.monotonic()
+            next_round = next_load = self.system.monotonic()
             while not self.stopping.is_set():
-                begun = time.monotonic()
+                begun = self.system.monotonic()
                 if begun >= next_load and self.durable is not None:
                     self.found.put(watch.load(*self.durable))
                     next_load = begun + self._load_interval_s
@@ -241,7 +244,7 @@ class Watcher(Assistant):
                     watch.round(partial(self._register, begun))
                     next_round = begun + self._catalog_interval_s
                 self.found.put(watch.snapshot())
-                self.answered_at = time.monotonic()
+                self.answered_at = self.system.monotonic()
                 self.stopping.wait(min(self._snapshot_interval_s, self._catalog_interval_s))
         finally:
             watch.close()
@@ -250,4 +253,4 @@ class Watcher(Assistant):
         self.started[observed.token] = begun
         while len(self.started) > 100:
             del self.started[next(iter(self.started))]
-        self.found.put(replace(observed, at_us=time.time_ns() // 1000))
+        self.found.put(replace(observed, at_us=self.system.wall_us()))

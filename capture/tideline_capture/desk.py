@@ -7,8 +7,6 @@ began.
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable
 
 import structlog
@@ -16,6 +14,7 @@ import structlog
 from tideline.contract.errors import Unavailable
 from tideline.contract.request import Answer
 from tideline.control import WorkerStatus
+from tideline.system import Queue, System
 from tideline_capture.core.events import Arrival
 from tideline_capture.points import OnPoint, pass_by
 from tideline_capture.queue import MESSAGES_MAX, RequestQueue
@@ -25,7 +24,7 @@ _POLL_S = 0.1
 log = structlog.get_logger("tideline.desk")
 
 
-class Desk(threading.Thread):
+class Desk:
     """The control thread; ``arrivals`` holds what it claimed.
 
     Only an active worker claims; a passive one publishes. ``owns`` says whether the chain is surely
@@ -34,9 +33,10 @@ class Desk(threading.Thread):
     the thread, if not `stop`.
     """
 
-    def __init__(self, requests: RequestQueue, *, on_point: OnPoint = pass_by) -> None:
-        super().__init__(name="desk", daemon=True)
-        self.arrivals: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
+    def __init__(
+        self, requests: RequestQueue, system: System, *, on_point: OnPoint = pass_by
+    ) -> None:
+        self.arrivals: Queue[Arrival] = system.queue()
         self.claiming = False
         self.owns: Callable[[], bool] = lambda: True
         self.failure: BaseException | None = None
@@ -45,9 +45,13 @@ class Desk(threading.Thread):
         self._acknowledged: list[str] = []
         self._answers: dict[str, Answer] = {}
         self._status: WorkerStatus | None = None
-        self._lock = threading.Lock()
-        self._stopping = threading.Event()
+        self._lock = system.lock()
+        self._stopping = system.event()
+        self._thread = system.thread(self._run, name="desk")
         self._away = False
+
+    def start(self) -> None:
+        self._thread.start()
 
     def acknowledge(self, ids: tuple[str, ...]) -> None:
         with self._lock:
@@ -64,12 +68,12 @@ class Desk(threading.Thread):
     def stop(self, writer: str) -> None:
         """Send what is left, once, and end."""
         self._stopping.set()
-        self.join()
+        self._thread.join()
         self._try(self._send)
         self._try(lambda: self._withdraw(writer))
         self._queue.close()
 
-    def run(self) -> None:
+    def _run(self) -> None:
         try:
             while not self._stopping.wait(_POLL_S):
                 self._try(self._send)

@@ -6,12 +6,11 @@ cannot hide it. ``docs/METRICS.md`` says what the answers mean.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tideline.settings import Settings
+from tideline.system import Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +50,10 @@ class Health:
     def __init__(
         self,
         *,
+        clock: Callable[[], float],
         limit_s: float = 150.0,
         patience_s: float = 15.0,
         stopping: Callable[[], bool] = lambda: False,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limit_s = limit_s
         self.main = Loop("main loop", clock)
@@ -125,9 +124,10 @@ class Health:
         return HealthVerdict(True, f"passive, saw the chain {age:.1f} s ago")
 
 
-def health_of(settings: Settings, stopping: threading.Event) -> Health:
+def health_of(settings: Settings, stopping: Event, clock: Callable[[], float]) -> Health:
     """Build the health of a worker with ``settings``, until ``stopping``."""
     return Health(
+        clock=clock,
         limit_s=limit_of(settings),
         patience_s=settings.capture.takeover_after_s,
         stopping=stopping.is_set,

@@ -10,10 +10,8 @@ takes over in haste when a store comes back.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import structlog
 
@@ -21,6 +19,7 @@ from tideline.contract.errors import Fenced, Unavailable
 from tideline.contract.manifest import Manifest, OpenState
 from tideline.contract.position import SourceIdentity, SourcePosition
 from tideline.store.chain import Chain, Link
+from tideline.system import Event, System
 from tideline_capture.health import Health
 from tideline_capture.manifests import first_manifest, takeover
 
@@ -36,7 +35,7 @@ class Lead:
 
     link: Link
     state: OpenState
-    since: float = field(default_factory=time.monotonic)
+    since: float
 
 
 class Candidate:
@@ -52,18 +51,18 @@ class Candidate:
         *,
         writer: str,
         takeover_after_s: float,
-        stopping: threading.Event,
+        stopping: Event,
+        system: System,
         on_passive: Callable[[Link], None] = lambda link: None,
         health: Health | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._chain = chain
         self._writer = writer
         self._takeover_after_s = takeover_after_s
         self._stopping = stopping
         self._on_passive = on_passive
-        self._health = health or Health()
-        self._clock = clock
+        self._health = health or Health(clock=system.monotonic)
+        self._system = system
         self._pause_s = min(1.0, takeover_after_s / 5)
         self._waiting = False
 
@@ -95,20 +94,19 @@ class Candidate:
         """Take over behind ``tail``, if its writer has stopped."""
         if tail.manifest.writer == self._writer:
             # Our own takeover, which the store took without an answer.
-            return Lead(tail, self._chain.open_state(tail))
+            return Lead(tail, self._chain.open_state(tail), self._system.monotonic())
         if tail.manifest.released or self._abandoned(tail):
             return self._take_over(tail)
         return None
 
     def _found(self, identity: SourceIdentity, begin: SourcePosition) -> Lead | None:
         """Write manifest 1, unless another worker does first."""
-        return self._append(
-            first_manifest(self._chain.pipeline, self._writer, identity, begin), OpenState()
-        )
+        first = first_manifest(self._chain.pipeline, self._writer, identity, begin, self._system)
+        return self._append(first, OpenState())
 
     def _take_over(self, tail: Link) -> Lead | None:
         state = self._chain.open_state(tail)
-        manifest = takeover(tail, self._writer, state)
+        manifest = takeover(tail, self._writer, state, self._system)
         lead = self._append(manifest, state)
         if lead is not None:
             log.info("took over", term=manifest.term, manifest_number=manifest.manifest_number)
@@ -117,7 +115,7 @@ class Candidate:
     def _append(self, manifest: Manifest, state: OpenState) -> Lead | None:
         """Append a manifest; None when another worker was first: then read on, and judge again."""
         try:
-            return Lead(self._chain.append(manifest), state)
+            return Lead(self._chain.append(manifest), state, self._system.monotonic())
         except Fenced:
             return None
 
@@ -125,7 +123,7 @@ class Candidate:
         """Return whether the chain did not grow behind ``tail`` for as long as a takeover
         requires."""
         number = tail.manifest.manifest_number + 1
-        since = self._clock()
+        since = self._system.monotonic()
         if not self._waiting:
             self._waiting = True
             log.info(
@@ -136,14 +134,14 @@ class Candidate:
         while not self._stopping.is_set():
             self._health.main.turn()
             self._on_passive(tail)
-            asked = self._clock()
+            asked = self._system.monotonic()
             try:
                 if self._chain.read(number) is not None:
                     return False
                 self._health.saw_chain()
             except Unavailable as error:
                 log.warning("the store is unavailable; the wait starts anew", reason=str(error))
-                since = self._clock()
+                since = self._system.monotonic()
             # A probe shows the chain at the time it was sent, however late the answer came.
             if asked - since >= self._takeover_after_s:
                 return True

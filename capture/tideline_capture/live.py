@@ -8,8 +8,8 @@ restart is only named. `tideline.settings.effects` says which settings are which
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
 
@@ -24,25 +24,32 @@ _OF_A_SESSION = ("source", "capture", "tables")
 log = structlog.get_logger("tideline.settings")
 
 
+@dataclass(frozen=True, slots=True)
+class SettingsFile:
+    """The settings' file: ``modified`` returns when it was last changed (None: there is none),
+    ``load`` reads it."""
+
+    modified: Callable[[], float | None]
+    load: Callable[[], Settings]
+
+
 class LiveSettings:
     """The settings in force (``current``), and the changed keys that need a restart
     (``restart_for``).
 
-    ``modified`` returns when the file was last changed (None: there is none), ``load`` reads it.
+    Without a ``file`` they never change.
     """
 
     def __init__(
         self,
         settings: Settings,
+        file: SettingsFile | None = None,
         *,
-        modified: Callable[[], float | None] = lambda: None,
-        load: Callable[[], Settings] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
     ) -> None:
         self.current = settings
         self.restart_for: tuple[str, ...] = ()
-        self._modified = modified
-        self._load = load
+        self._file = file
         self._clock = clock
         # Not checked yet: it may have changed since ``settings`` were read.
         self._seen: float | None = None
@@ -53,15 +60,15 @@ class LiveSettings:
 
         Checks the file every `LOOK_S` at most.
         """
-        if self._load is None or self._clock() - self._looked_at < LOOK_S:
+        if self._file is None or self._clock() - self._looked_at < LOOK_S:
             return False
         self._looked_at = self._clock()
-        modified = self._modified()
+        modified = self._file.modified()
         if modified is None or modified == self._seen:
             return False
         self._seen = modified
         try:
-            read = self._load()
+            read = self._file.load()
         except Misconfigured as error:
             log.warning("the settings file has mistakes: nothing of it is used", reason=str(error))
             return False

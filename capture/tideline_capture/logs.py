@@ -1,13 +1,23 @@
-"""Makes text from outside (names, reasons, a server's messages) printable in the worker's log."""
+"""Sets the worker's log up: printable lines, and requests to the store that are retried for long.
+
+Both are settings of libraries (structlog, stamina) for the whole process.
+"""
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+import threading
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import structlog
+from stamina.instrumentation import RetryDetails, set_on_retry_hooks
 
 from tideline.contract.printable import printable
+
+LOGGED_AFTER_S = 1.0
+"""A request that is answered sooner is not logged."""
+
+log = structlog.get_logger("tideline.store")
 
 
 def keep_to_lines() -> None:
@@ -46,3 +56,22 @@ def _shown(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(map(_shown, value)) if type(value) in (list, tuple) else value
     return value
+
+
+def log_retries(clock: Callable[[], float]) -> None:
+    """Log each request that waits for longer than `LOGGED_AFTER_S`, at each of its retries."""
+    # By thread, the time of its request's first failure: time-outs count, not only pauses.
+    series = threading.local()
+
+    def on_retry(details: RetryDetails) -> None:
+        if details.retry_num == 1:
+            series.failed_at = clock()
+        waited_s = clock() - series.failed_at + details.wait_for
+        if waited_s >= LOGGED_AFTER_S:
+            log.warning(
+                "the store does not answer; it is asked again",
+                reason=str(details.caused_by),
+                waited_s=round(waited_s, 1),
+            )
+
+    set_on_retry_hooks([on_retry])

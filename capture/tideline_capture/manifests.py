@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
@@ -22,14 +20,14 @@ from tideline.contract.manifest import (
 from tideline.contract.position import SourceIdentity, SourcePosition
 from tideline.contract.request import Answer
 from tideline.store.chain import Link
+from tideline.system import System
 from tideline_capture.core.segment import Segment
-from tideline_capture.segments import EncodedPart
 
 _BODY = {one.name for one in fields(Segment)} & set(Manifest.__struct_fields__) - {"state"}
 """The fields that a closed segment and its manifest share."""
 
 
-def make_manifest(after: Link | None, **body: Any) -> Manifest:
+def make_manifest(after: Link | None, system: System, **body: Any) -> Manifest:
     """Make a manifest: a heartbeat, but for what ``body`` says.
 
     It repeats the source's log position and clock, and nothing else that ``after`` holds. The first
@@ -37,7 +35,7 @@ def make_manifest(after: Link | None, **body: Any) -> Manifest:
     """
     if after is None:
         made = {
-            "incarnation": uuid.uuid4().hex,
+            "incarnation": system.new_id(),
             "manifest_number": 1,
             "term": 1,
             "previous_digest": "",
@@ -59,16 +57,21 @@ def make_manifest(after: Link | None, **body: Any) -> Manifest:
             "identity": last.identity,
             "source_time_us": last.through_us,
         }
-    common = {"kind": ManifestKind.HEARTBEAT, "written_at_us": time.time_ns() // 1000}
+    common = {"kind": ManifestKind.HEARTBEAT, "written_at_us": system.wall_us()}
     return Manifest(**{**common, **made, **body})
 
 
 def first_manifest(
-    pipeline: str, writer: str, identity: SourceIdentity, begin: SourcePosition
+    pipeline: str,
+    writer: str,
+    identity: SourceIdentity,
+    begin: SourcePosition,
+    system: System,
 ) -> Manifest:
     """Make the first manifest of a chain."""
     return make_manifest(
         None,
+        system,
         pipeline=pipeline,
         writer=writer,
         identity=identity,
@@ -77,10 +80,11 @@ def first_manifest(
     )
 
 
-def takeover(tail: Link, writer: str, state: OpenState) -> Manifest:
+def takeover(tail: Link, writer: str, state: OpenState, system: System) -> Manifest:
     """Make the manifest by which ``writer`` takes the chain over, with its open state in full."""
     return make_manifest(
         tail,
+        system,
         writer=writer,
         kind=ManifestKind.TAKEOVER,
         term=tail.manifest.term + 1,
@@ -91,12 +95,13 @@ def takeover(tail: Link, writer: str, state: OpenState) -> Manifest:
 class Manifests:
     """Makes one manifest after the other; ``last`` is the tail, moved on by `appended`."""
 
-    def __init__(self, tail: Link, state: OpenState) -> None:
+    def __init__(self, tail: Link, state: OpenState, system: System) -> None:
         manifest = tail.manifest
         self.last = tail
         self._state_at = manifest.state_at or manifest.manifest_number
         self._data = {name: table.last_data_manifest for name, table in state.tables.items()}
         self._state = state
+        self._system = system
 
     @property
     def next_number(self) -> int:
@@ -125,10 +130,10 @@ class Manifests:
             "finished": self._ended_here(sealed.finished),
             "refused": self._ended_here(sealed.refused),
         }
-        manifest = make_manifest(self.last, **body)
+        manifest = make_manifest(self.last, self._system, **body)
         for table in tables_in(manifest):
             self._data[table] = manifest.manifest_number
-        self._state = _numbered(sealed.state, manifest.manifest_number)
+        self._state = _numbered(sealed.state, self._state.recent, manifest.finished)
         return self._with_state(manifest, changed=sealed.state_changed)
 
     def heartbeat(self, uploading: Iterable[int], *, released: bool = False) -> Manifest:
@@ -137,7 +142,7 @@ class Manifests:
         ``uploading``: the prefixes of parts that no manifest names yet. ``released``: this writer
         stops.
         """
-        beat = make_manifest(self.last, uploading=tuple(uploading), released=released)
+        beat = make_manifest(self.last, self._system, uploading=tuple(uploading), released=released)
         return self._with_state(beat, changed=False)
 
     def _ended_here(self, answers: Iterable[Answer]) -> tuple[Answer, ...]:
@@ -159,32 +164,15 @@ class Manifests:
         return replace(manifest, state=self.state)
 
 
-def _numbered(state: OpenState, number: int) -> OpenState:
-    """Return ``state`` of manifest ``number``, in which the answers that have none yet become
-    durable."""
+def _numbered(state: OpenState, *durable: Iterable[Answer]) -> OpenState:
+    """Return ``state`` with the numbers that its answers have in ``durable``.
+
+    A segment may be sealed before those ahead of it are uploaded; its state then has their answers
+    without a number, too.
+    """
+    numbered = {answer.request_id: answer for answers in durable for answer in answers}
     recent = tuple(
-        one if one.manifest_number is not None else replace(one, manifest_number=number)
+        one if one.manifest_number is not None else numbered.get(one.request_id, one)
         for one in state.recent
     )
     return replace(state, recent=recent)
-
-
-def named_part(key: str, part: EncodedPart) -> Part:
-    """Describe ``part``, which lies under ``key``, for its manifest."""
-    return Part(
-        key=key,
-        table=part.schema.table,
-        schema=part.schema.fingerprint,
-        rows=part.rows,
-        operations=part.operations,
-        bytes=len(part.data),
-        digest=part.digest,
-        first_seq=part.first_seq,
-        last_seq=part.last_seq,
-        key_min=part.key_min,
-        key_max=part.key_max,
-        unchanged_rows=part.unchanged_rows,
-        before_rows=part.before_rows,
-        overflow_rows=part.overflow_rows,
-        before_image_rows=part.image_rows,
-    )

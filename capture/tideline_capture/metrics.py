@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -18,7 +17,8 @@ from tideline.contract.manifest import Manifest
 from tideline.contract.request import Answer, TableProgress
 from tideline.control import WorkerStatus
 from tideline.store.chain import Link
-from tideline_capture.core.events import SourceLoad
+from tideline.system import System
+from tideline_capture.core.facts import SourceLoad
 from tideline_capture.core.worker import Worker
 from tideline_capture.uploader import Uploader
 
@@ -83,9 +83,10 @@ def _tables(answers: Sequence[Answer]) -> Iterator[tuple[str, TableProgress]]:
 class Metrics:
     """The metrics of one worker, in ``registry``; `tideline_capture.web` serves them."""
 
-    def __init__(self, pipeline: str) -> None:
+    def __init__(self, pipeline: str, system: System) -> None:
         self.registry = registry = CollectorRegistry()
         self._pipeline = pipeline
+        self._system = system
         self._progress = Progress()
         registry.register(self._progress)
         self._ended = Counter(
@@ -204,7 +205,7 @@ class Metrics:
             term=manifest.term,
             manifest_number=manifest.manifest_number,
             last_seq=manifest.last_seq,
-            updated_at_us=time.time_ns() // 1000,
+            updated_at_us=self._system.wall_us(),
             position=str(manifest.position),
             source_time_us=manifest.through_us,
             note=note,

@@ -11,13 +11,12 @@ Redis is not trusted. Entries are measured inside Redis, and one that is too big
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
-from redis import RedisError
+from redis import Redis, RedisError
 
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.request import (
@@ -37,7 +36,7 @@ from tideline.control import (
     worker_key,
     workers_key,
 )
-from tideline.redis_client import connect, translate
+from tideline.redis_client import translate
 from tideline.settings import Control
 from tideline_capture.core.events import Arrival, CommandArrived, RequestArrived, RequestRefused
 
@@ -95,26 +94,26 @@ One round trip that never waits."""
 class RequestQueue:
     """The queue of one pipeline, for the worker named ``consumer``; used by one thread.
 
-    No method waits for messages. When Redis is away they raise Unavailable, after at most
-    ``timeout_s``, and for `RETRY_AFTER_S` from then on at once.
+    No method waits for messages. When Redis is away they raise Unavailable, after the time-out of
+    ``redis`` at most, and for `RETRY_AFTER_S` from then on at once. `close` closes ``redis``.
     """
 
     def __init__(
         self,
+        redis: Redis,
         control: Control,
         pipeline: str,
         consumer: str,
         *,
+        clock: Callable[[], float],
         claim_idle_s: float = CLAIM_IDLE_S,
-        timeout_s: float = TIMEOUT_S,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._control = control
         self._pipeline = pipeline
         self._consumer = consumer
         self._claim_idle_s = claim_idle_s
         self._clock = clock
-        self._redis = connect(control, timeout_s=timeout_s)
+        self._redis = redis
         self._cursor = "0-0"
         self._inheriting = True
         self._retry_at = float("-inf")

@@ -12,20 +12,21 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tideline.contract import layout
 from tideline.contract.block import Block, make_block, manifests_of
 from tideline.contract.errors import CorruptData, Unavailable
 from tideline.contract.manifest import Manifest, Part, digest
+from tideline.contract.part import total
 from tideline.contract.planning.bounds import key_bounds
 from tideline.contract.schema import TableSchema, parse_table
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore
+from tideline.system import Future, Pool, System
 from tideline_capture.rollup_file import RollUpFile
 
 _READS_AT_ONCE = 8
@@ -51,11 +52,13 @@ class RollUps:
         store: ObjectStore,
         chain: Chain,
         limits: RollUpLimits,
+        system: System,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
         self._chain = chain
         self._limits = limits
+        self._system = system
         self._stopping = stopping
         self._newest: int | None = None
 
@@ -85,7 +88,7 @@ class RollUps:
     def _files(self, number: int, manifests: Sequence[Manifest]) -> list[Part]:
         found: list[Part] = []
         schemas: dict[str, TableSchema] = {}
-        with ThreadPoolExecutor(_READS_AT_ONCE, thread_name_prefix="roll-up") as pool:
+        with self._system.pool(_READS_AT_ONCE, name="roll-up") as pool:
             for group in grouped((p for m in manifests for p in m.parts), self._limits):
                 if len(group) > 1:
                     name = group[0].schema
@@ -97,7 +100,7 @@ class RollUps:
 
     def _roll(
         self,
-        pool: ThreadPoolExecutor,
+        pool: Pool,
         pipeline: str,
         number: int,
         group: Sequence[Part],
@@ -121,9 +124,7 @@ class RollUps:
             raise CorruptData(f"{key} holds other bytes than its name says")
         return [*gone, rolled_part(file.parts, schema, key, data)]
 
-    def _read(
-        self, pool: ThreadPoolExecutor, group: Iterable[Part]
-    ) -> Iterator[tuple[Part, bytes | None]]:
+    def _read(self, pool: Pool, group: Iterable[Part]) -> Iterator[tuple[Part, bytes | None]]:
         """Read each part's bytes, a few parts ahead; None when the object is gone."""
         left = iter(group)
         ahead: list[tuple[Part, Future[bytes | None]]] = []
@@ -182,8 +183,5 @@ def rolled_part(parts: Sequence[Part], schema: TableSchema, key: str, data: byte
         last_seq=parts[-1].last_seq,
         key_min=key_min,
         key_max=key_max,
-        unchanged_rows=sum(part.unchanged_rows for part in parts),
-        before_rows=sum(part.before_rows for part in parts),
-        overflow_rows=sum(part.overflow_rows for part in parts),
-        before_image_rows=sum(part.before_image_rows for part in parts),
+        **asdict(total(parts)),
     )

@@ -7,11 +7,7 @@ nothing: whatever goes wrong with the source, the next one begins again from the
 
 from __future__ import annotations
 
-import queue
-import threading
-import time
-import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 import structlog
@@ -24,14 +20,10 @@ from tideline.contract.position import SourcePosition
 from tideline.contract.schema import TableSchema
 from tideline.settings import Capture
 from tideline.store.chain import Chain, Link
+from tideline.system import Event, Queue, System
 from tideline_capture.assistants import Dumpers, Found, Watcher
-from tideline_capture.core.catalog_identity import CatalogIdentity
-from tideline_capture.core.events import (
-    CatalogRound,
-    CoreLimits,
-    Snapshot,
-    SourceLoad,
-)
+from tideline_capture.core.facts import CatalogIdentity, CatalogRound, Snapshot, SourceLoad
+from tideline_capture.core.limits import DumpPolicy
 from tideline_capture.core.segment import Segment
 from tideline_capture.core.worker import Worker
 from tideline_capture.desk import Desk
@@ -80,10 +72,11 @@ class Crew:
     desk: Desk
     metrics: Metrics
     writer: str
-    stopping: threading.Event
+    stopping: Event
     on_point: OnPoint
     live: LiveSettings
-    health: Health = field(default_factory=Health)
+    health: Health
+    system: System
 
 
 class CaptureSession:
@@ -97,29 +90,35 @@ class CaptureSession:
         state: OpenState,
         *,
         settings: Capture,
-        limits: CoreLimits,
+        policy: DumpPolicy,
         until_idle_s: float | None,
     ) -> None:
         self._source = source
         self._crew = crew
+        self._system = crew.system
         self._settings = settings
         self._until_idle_s = until_idle_s
         self._key = MarkKey(link.manifest.incarnation)
         self._tail = link
         schemas = _schemas(crew, state)
         self.core = Worker(
-            link.manifest, state, schemas, limits=limits, token=lambda: uuid.uuid4().hex
+            link.manifest,
+            state,
+            schemas,
+            limits=settings,
+            policy=policy,
+            token=crew.system.new_id,
         )
-        self._found: queue.SimpleQueue[Found] = queue.SimpleQueue()
-        self._durable: queue.SimpleQueue[tuple[Link, Segment | None]] = queue.SimpleQueue()
+        self._found: Queue[Found] = crew.system.queue()
+        self._durable: Queue[tuple[Link, Segment | None]] = crew.system.queue()
         self._table_log = TableLog(state)
         self._accepted = {item.request.request_id for item in state.requests}
         self._buffered_since: float | None = None
         self._buffered = 0
-        self._received_at = self._waited_for_at = time.monotonic()
+        self._received_at = self._waited_for_at = crew.system.monotonic()
         self._confirmed_at = 0.0
         self._reported_at = 0.0
-        self._quiet_since = time.monotonic()
+        self._quiet_since = self._system.monotonic()
         self._position: SourcePosition | None = None
         self._throttled = False
         self._log_warning: str | None = None
@@ -139,6 +138,7 @@ class CaptureSession:
             self._key,
             self._found,
             self._crew.on_point,
+            self._system,
             lanes=self._settings.parallel_dumps_max,
         )
         interval = self._settings.catalog_interval_s
@@ -148,6 +148,7 @@ class CaptureSession:
             self._source,
             self._key,
             self._found,
+            self._system,
             settings=self._settings,
             catalog_interval_s=interval,
         )
@@ -157,7 +158,7 @@ class CaptureSession:
             watcher.start()
             log.info("reading the log", position=str(position))
             self._crew.on_point("reading")
-            self._received_at = time.monotonic()
+            self._received_at = self._system.monotonic()
             self._crew.health.reading(True)
             ended = None
             while ended is None:
@@ -171,8 +172,7 @@ class CaptureSession:
             watcher.stop()
             reader.close()
             dumpers.join(_JOIN_S)
-            if watcher.is_alive():
-                watcher.join(_JOIN_S)
+            watcher.join(_JOIN_S)
 
     def _begin(self) -> SourcePosition:
         """Return where to read the log from.
@@ -196,7 +196,7 @@ class CaptureSession:
             if position == state.position:
                 return position
             state.resume(position)
-            sealed = self.core.seal(now=time.monotonic(), force=True)
+            sealed = self.core.seal(now=self._system.monotonic(), force=True)
             if sealed is not None:
                 self._crew.uploader.submit(sealed)
                 self._crew.uploader.drain()
@@ -216,7 +216,7 @@ class CaptureSession:
     # -- one turn ------------------------------------------------------------------------------
 
     def _turn(self, reader: LogReader, dumpers: Dumpers, watcher: Watcher) -> None:
-        now = time.monotonic()
+        now = self._system.monotonic()
         self._crew.health.main.turn()
         for thread in (self._crew.uploader, self._crew.desk, dumpers, watcher):
             if thread.failure is not None:
@@ -240,14 +240,14 @@ class CaptureSession:
         elif self._throttled:
             # Not `wait`: what is not read now lies in the socket, which is ready all the time.
             self._received_at = now
-            time.sleep(_WAIT_S)
+            self._system.pause(_WAIT_S)
         elif now - self._received_at > self._silence_max_s:
             raise Unavailable(
                 f"nothing came from the log for {self._silence_max_s:g} s, although marks were"
                 " written to it"
             )
         elif now - self._received_at < _BUSY_S:
-            time.sleep(_PAUSE_S)
+            self._system.pause(_PAUSE_S)
         else:
             reader.wait(_WAIT_S)
 
@@ -324,7 +324,7 @@ class CaptureSession:
             log.warning("the source will remove its log soon", reason=load.log_warning)
         self._log_warning = load.log_warning
         clock_us = load.clock_us
-        words = None if clock_us is None else apart(clock_us, time.time_ns() // 1000)
+        words = None if clock_us is None else apart(clock_us, self._system.wall_us())
         if words is not None and self._clocks_apart is None:
             log.warning("two clocks differ: set both right", reason=words)
         self._clocks_apart = words
@@ -358,7 +358,7 @@ class CaptureSession:
                 self._crew.desk.acknowledge(sealed.messages)
                 self._crew.metrics.committed(manifest)
                 if sealed.state_changed:
-                    initial_dump = self.core.state.limits.initial_dump
+                    initial_dump = self.core.state.policy.initial
                     self._table_log.durable(sealed.state, initial_dump=initial_dump)
         return committed
 
@@ -417,7 +417,7 @@ class CaptureSession:
         """
         if self._until_idle_s is None:
             return False
-        now = time.monotonic()
+        now = self._system.monotonic()
         changed = self.core.last_change_at or 0.0
         busy = not self.core.idle() or self._crew.uploader.pending_bytes > 0
         if busy or not self._crew.desk.arrivals.empty():
@@ -428,7 +428,7 @@ class CaptureSession:
 
     def _finish(self) -> None:
         """Hand over what is whole; a transaction that was not read to its end comes again."""
-        sealed = self.core.seal(now=time.monotonic(), force=True)
+        sealed = self.core.seal(now=self._system.monotonic(), force=True)
         if sealed is not None:
             self._crew.uploader.submit(sealed)
         stopping = self._crew.stopping.is_set()

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import io
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -20,9 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec.structs import asdict
 
 from tideline.contract.errors import InvariantBroken
-from tideline.contract.manifest import digest
+from tideline.contract.manifest import Part, digest
 from tideline.contract.part import (
     BEFORE,
     IMAGE,
@@ -31,6 +31,7 @@ from tideline.contract.part import (
     OVERFLOW,
     SEQ,
     UNCHANGED,
+    total,
 )
 from tideline.contract.schema import TableSchema
 from tideline.contract.types import Kind
@@ -44,57 +45,42 @@ _BOUNDED = (Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.DATE, Kind.TIMES
 ROW_GROUP_ROWS = 1 << 17
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedPart:
-    """A part's bytes with what its manifest says of it, but for its key and digest."""
+def encode_parts(
+    rows: Iterable[Rows], key_of: Callable[[TableSchema], str]
+) -> list[tuple[Part, bytes]]:
+    """Encode one part per table and schema version among ``rows``, which are in seq order.
 
-    schema: TableSchema
-    data: bytes
-    rows: int
-    operations: dict[str, int]
-    first_seq: int
-    last_seq: int
-    key_min: str | None
-    key_max: str | None
-    unchanged_rows: int
-    before_rows: int
-    overflow_rows: int
-    image_rows: int = 0
-
-    @property
-    def digest(self) -> str:
-        return digest(self.data)
-
-
-def encode_parts(rows: Iterable[Rows]) -> list[EncodedPart]:
-    """Encode one part per table and schema version among ``rows``, which are in seq order."""
+    Returns each part's entry for the manifest, under the key that ``key_of`` makes, and its bytes.
+    """
     groups: dict[tuple[str, str], list[Rows]] = defaultdict(list)
     for item in rows:
         groups[item.schema.table, item.schema.fingerprint].append(item)
-    return [_encode(group) for group in groups.values()]
+    return [_encode(group, key_of(group[0].schema)) for group in groups.values()]
 
 
-def _encode(group: list[Rows]) -> EncodedPart:
+def _encode(group: list[Rows], key: str) -> tuple[Part, bytes]:
     schema = group[0].schema
     table = _one_table(group)
     sequences = table.column(SEQ)
     if np.any(np.diff(sequences.to_numpy()) <= 0):
         raise InvariantBroken(f"rows of {schema.table} are not in the order of their sequences")
+    data = write_part(table)
     key_min, key_max = _key_bounds(table, schema)
-    return EncodedPart(
-        schema,
-        write_part(table),
-        table.num_rows,
-        _count_operations(table),
-        sequences[0].as_py(),
-        sequences[-1].as_py(),
-        key_min,
-        key_max,
-        sum(item.unchanged_rows for item in group),
-        sum(item.before_rows for item in group),
-        sum(item.overflow_rows for item in group),
-        sum(item.image_rows for item in group),
+    part = Part(
+        key=key,
+        table=schema.table,
+        schema=schema.fingerprint,
+        rows=table.num_rows,
+        operations=_count_operations(table),
+        bytes=len(data),
+        digest=digest(data),
+        first_seq=sequences[0].as_py(),
+        last_seq=sequences[-1].as_py(),
+        key_min=key_min,
+        key_max=key_max,
+        **asdict(total(item.counts for item in group)),
     )
+    return part, data
 
 
 def write_part(table: pa.Table) -> bytes:

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from tideline.system import Event, System
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LOOK_S = 0.1
 GRACE_S = 2.0
@@ -15,7 +17,7 @@ GRACE_S = 2.0
 T = TypeVar("T")
 
 
-def stop_on_signals(stopping: threading.Event) -> None:
+def stop_on_signals(stopping: Event) -> None:
     """Set ``stopping`` on SIGTERM, SIGINT, and SIGHUP (sent when a terminal is closed).
 
     A signal that `nohup` or a shell ignores stays ignored. Does nothing in any thread but the main
@@ -28,7 +30,7 @@ def stop_on_signals(stopping: threading.Event) -> None:
             signal.signal(number, lambda *_: stopping.set())
 
 
-def unless_stopped(stopping: threading.Event, call: Callable[[], T]) -> T | None:
+def unless_stopped(stopping: Event, call: Callable[[], T], system: System) -> T | None:
     """Return or raise the result of ``call``; None once ``stopping`` was set for `GRACE_S` before
     that.
 
@@ -38,7 +40,7 @@ def unless_stopped(stopping: threading.Event, call: Callable[[], T]) -> T | None
     """
     done: list[T] = []
     failed: list[BaseException] = []
-    over = threading.Event()
+    over = system.event()
 
     def run() -> None:
         try:
@@ -48,7 +50,7 @@ def unless_stopped(stopping: threading.Event, call: Callable[[], T]) -> T | None
         finally:
             over.set()
 
-    threading.Thread(target=run, name="start", daemon=True).start()
+    system.thread(run, name="start").start()
     while not over.wait(_LOOK_S):
         if stopping.is_set() and not over.wait(GRACE_S):
             return None

@@ -7,8 +7,6 @@ writes what the next one would write, and removes what the next one would remove
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -19,6 +17,7 @@ from tideline.contract.errors import TidelineError, Unavailable
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore
+from tideline.system import System
 from tideline_capture.rollup import RollUpLimits, RollUps
 
 _LOOK_S = 5.0
@@ -33,51 +32,63 @@ _Collect = Callable[[], dict[str, tuple[int, int]]]
 log = structlog.get_logger("tideline.upkeep")
 
 
-class StoreUpkeep(threading.Thread):
+class StoreUpkeep:
     """Runs until `stop`, by the settings in force (``current``).
 
     ``tail`` returns the newest durable manifest's number.
     """
 
     def __init__(
-        self, current: Callable[[], Settings], store: ObjectStore, tail: Callable[[], int]
+        self,
+        current: Callable[[], Settings],
+        store: ObjectStore,
+        chain: Chain,
+        tail: Callable[[], int],
+        system: System,
     ) -> None:
         settings = current()
-        super().__init__(name="upkeep", daemon=True)
-        self._stopping = threading.Event()
+        self._stopping = system.event()
         self._tail = tail
         self._rollups = RollUps(
             store,
-            Chain(store, settings.pipeline),
+            chain,
             RollUpLimits(
                 settings.capture.rollup_part_bytes_max, settings.capture.rollup_file_bytes_max
             ),
+            system,
             self._stopping.is_set,
         )
         self._collect: _Collect | None = None
         self._current = current
         self._collects = settings
         self._store = store
-        now = time.monotonic()
+        self._system = system
+        self._thread = system.thread(self._run, name="upkeep")
+        now = system.monotonic()
         self._rollups_at = now
         self._garbage_at = now + min(_FIRST_GARBAGE_S, settings.retention.interval_s)
+
+    def start(self) -> None:
+        self._thread.start()
 
     def stop(self) -> None:
         """End it between two requests, and wait a little for that."""
         self._stopping.set()
-        if self.is_alive():
-            self.join(_JOIN_S)
+        if self._thread.is_alive():
+            self._thread.join(_JOIN_S)
 
-    def run(self) -> None:
+    def _run(self) -> None:
         while not self._stopping.wait(_LOOK_S):
             self._rollups_at = self._when_due(self._rollups_at, self._roll_up, _LOOK_S)
             interval_s = self._current().retention.interval_s
-            due = min(self._garbage_at, time.monotonic() + interval_s)  # it may be another one now
+            due = min(
+                self._garbage_at, self._system.monotonic() + interval_s
+            )  # it may be another one now
             self._garbage_at = self._when_due(due, self._remove, interval_s)
 
     def _when_due(self, due: float, work: Callable[[], None], interval_s: float) -> float:
         """Do ``work`` if it is time; return when it is due next."""
-        if time.monotonic() < due:
+        if self._system.monotonic() < due:
             return due
         try:
             work()
@@ -86,8 +97,8 @@ class StoreUpkeep(threading.Thread):
                 log.warning("upkeep waits for a server", reason=str(error))
         except (TidelineError, pa.ArrowException) as error:
             log.error("upkeep cannot go on; capture does", reason=_words(error))
-            return time.monotonic() + max(interval_s, _AFTER_TROUBLE_S)
-        return time.monotonic() + interval_s
+            return self._system.monotonic() + max(interval_s, _AFTER_TROUBLE_S)
+        return self._system.monotonic() + interval_s
 
     def _roll_up(self) -> None:
         while not self._stopping.is_set():
@@ -99,7 +110,7 @@ class StoreUpkeep(threading.Thread):
     def _remove(self) -> None:
         settings = self._current()
         if self._collect is None or settings is not self._collects:
-            self._collect = _collector(settings, self._store, self._stopping.is_set)
+            self._collect = _collector(settings, self._store, self._stopping.is_set, self._system)
             self._collects = settings
         for fate, (objects, size) in self._collect().items():
             log.info("looked for garbage", fate=fate, objects=objects, bytes=size)
@@ -110,7 +121,9 @@ def _words(error: Exception) -> str:
     return str(error) if isinstance(error, TidelineError) else type(error).__name__
 
 
-def _collector(settings: Settings, store: ObjectStore, stopping: Callable[[], bool]) -> _Collect:
+def _collector(
+    settings: Settings, store: ObjectStore, stopping: Callable[[], bool], system: System
+) -> _Collect:
     """Return a function that searches for garbage once: objects and bytes by fate.
 
     It does not search where settings say so, or where the warehouse's logs cannot be read because
@@ -126,7 +139,8 @@ def _collector(settings: Settings, store: ObjectStore, stopping: Callable[[], bo
     garbage = Garbage(settings, store, stopping=stopping)
 
     def collect() -> dict[str, tuple[int, int]]:
-        found = garbage.collect(datetime.now(UTC), blocks_max=_BLOCKS_AT_ONCE)
+        now = datetime.fromtimestamp(system.wall_us() / 1e6, UTC)
+        found = garbage.collect(now, blocks_max=_BLOCKS_AT_ONCE)
         return {fate.value: (found.objects[fate], found.bytes[fate]) for fate in found.objects}
 
     return collect

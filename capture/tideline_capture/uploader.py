@@ -9,12 +9,7 @@ its parts.
 
 from __future__ import annotations
 
-import queue
-import threading
-import time
-import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -29,11 +24,13 @@ from tideline.contract.manifest import Check, Manifest, OpenState, Part, digest
 from tideline.contract.schema import TableId, TableSchema, parse_table
 from tideline.store.chain import Chain, Link
 from tideline.store.objects import ObjectStore
+from tideline.system import Empty, Queue, System
 from tideline_capture.check_parts import encode_check
 from tideline_capture.core.events import Rows
 from tideline_capture.core.segment import CheckRows, Segment, Spill
 from tideline_capture.health import Health
-from tideline_capture.manifests import Manifests, named_part
+from tideline_capture.leadership import Lead
+from tideline_capture.manifests import Manifests
 from tideline_capture.points import OnPoint, pass_by
 from tideline_capture.segments import encode_parts
 
@@ -62,8 +59,8 @@ class _Spilled:
     prefixes: list[int]
 
 
-class Uploader(threading.Thread):
-    """Makes what it is handed durable, in order.
+class Uploader:
+    """Makes what it is handed durable, in order, behind the chain's end ``lead``.
 
     ``on_durable(link, sealed)`` is called in this thread after each manifest; ``sealed`` is None
     for the uploader's own heartbeats. ``failure`` holds the error that ended the thread, if not
@@ -74,34 +71,38 @@ class Uploader(threading.Thread):
         self,
         store: ObjectStore,
         chain: Chain,
-        tail: Link,
-        state: OpenState,
+        lead: Lead,
+        system: System,
         *,
         heartbeat_s: float,
         on_point: OnPoint = pass_by,
         health: Health | None = None,
     ) -> None:
-        super().__init__(name="uploader", daemon=True)
         self.failure: BaseException | None = None
         self.unavailable_since: float | None = None
         self.on_durable: Callable[[Link, Segment | None], None] = lambda link, sealed: None
         self._store = store
         self._chain = chain
-        self._manifests = Manifests(tail, state)
+        self._manifests = Manifests(lead.link, lead.state, system)
         self._heartbeat_s = heartbeat_s
         self._on_point = on_point
-        self._health = health or Health()
-        self._queue: queue.SimpleQueue[Segment | Spill | Restart] = queue.SimpleQueue()
+        self._health = health or Health(clock=system.monotonic)
+        self._queue: Queue[Segment | Spill | Restart] = system.queue()
         self._bytes = 0
         self._unfinished = 0
-        self._changed = threading.Condition()
-        self._stopping = threading.Event()
-        self._pool = ThreadPoolExecutor(_PUTS_AT_ONCE, thread_name_prefix="put")
+        self._changed = system.condition()
+        self._stopping = system.event()
+        self._pool = system.pool(_PUTS_AT_ONCE, name="put")
         self._spilled = _Spilled([], [])
         self._written_schemas: set[str] = set()
-        self._appended_at = self._owned_at = time.monotonic()
+        self._system = system
+        self._thread = system.thread(self._run, name="uploader")
+        self._appended_at = self._owned_at = system.monotonic()
 
     # -- other threads -------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
 
     @property
     def pending_bytes(self) -> int:
@@ -119,7 +120,7 @@ class Uploader(threading.Thread):
         Above ``takeover_after_s`` another worker may own the chain, however lately the store's
         answer came.
         """
-        return time.monotonic() - self._owned_at
+        return self._system.monotonic() - self._owned_at
 
     def submit(self, item: Segment | Spill | Restart) -> None:
         with self._changed:
@@ -142,12 +143,12 @@ class Uploader(threading.Thread):
 
         Raises the error that ended the uploader, and Unavailable after ``timeout_s``.
         """
-        end = None if timeout_s is None else time.monotonic() + timeout_s
+        end = None if timeout_s is None else self._system.monotonic() + timeout_s
         with self._changed:
             while self._unfinished and self.failure is None:
                 self._health.main.turn()
                 self._changed.wait(0.5)
-                if end is not None and time.monotonic() > end:
+                if end is not None and self._system.monotonic() > end:
                     raise Unavailable(
                         f"the store did not take all that was read within {timeout_s:g} s; the"
                         " rest is read again at the next start"
@@ -166,7 +167,7 @@ class Uploader(threading.Thread):
         """
         self.drain(timeout_s)
         self.stop()
-        self.join()
+        self._thread.join()
         self.check()
         self._on_point("before-release")
         self._append(self._heartbeat(released=True), None)
@@ -177,7 +178,7 @@ class Uploader(threading.Thread):
 
     # -- the thread ----------------------------------------------------------------------------
 
-    def run(self) -> None:
+    def _run(self) -> None:
         try:
             while not self._stopping.is_set():
                 self._step()
@@ -187,7 +188,7 @@ class Uploader(threading.Thread):
             self._fail(error)
             raise
         finally:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool.abandon()
 
     def _fail(self, error: BaseException) -> None:
         with self._changed:
@@ -198,7 +199,7 @@ class Uploader(threading.Thread):
         self._health.uploader.turn()
         try:
             item = self._queue.get(timeout=min(0.2, self._heartbeat_s / 4))
-        except queue.Empty:
+        except Empty:
             self._beat_if_due()
             return
         self._handle(item)
@@ -220,7 +221,7 @@ class Uploader(threading.Thread):
                 if self._stopping.is_set():
                     raise
                 if self.unavailable_since is None:
-                    self.unavailable_since = time.monotonic()
+                    self.unavailable_since = self._system.monotonic()
                 log.warning(
                     "the store is unavailable; reading stops when the buffer is full",
                     reason=str(error),
@@ -253,7 +254,7 @@ class Uploader(threading.Thread):
         self._append(self._manifests.segment(sealed, parts, checks), sealed)
 
     def _beat_if_due(self) -> None:
-        if time.monotonic() - self._appended_at >= self._heartbeat_s:
+        if self._system.monotonic() - self._appended_at >= self._heartbeat_s:
             self._append(self._heartbeat(), None)
 
     def _heartbeat(self, *, released: bool = False) -> Manifest:
@@ -261,12 +262,12 @@ class Uploader(threading.Thread):
 
     def _append(self, manifest: Manifest, sealed: Segment | None) -> None:
         def attempt() -> tuple[float, Link]:
-            return time.monotonic(), self._chain.append(manifest)
+            return self._system.monotonic(), self._chain.append(manifest)
 
         sent_at, link = self._until_available(attempt)
         self._on_point("after-manifest")
         self._manifests.appended(link)
-        self._appended_at, self._owned_at = time.monotonic(), sent_at
+        self._appended_at, self._owned_at = self._system.monotonic(), sent_at
         self.on_durable(link, sealed)
 
     def _write_schemas(self, schemas: tuple[TableSchema, ...]) -> None:
@@ -287,16 +288,16 @@ class Uploader(threading.Thread):
         if self._manifests.next_number not in self._spilled.prefixes:
             self._spilled.prefixes.append(self._manifests.next_number)
         self._on_point("before-encode")
-        parts = [(self._part_key(part.schema), part) for part in encode_parts(rows)]
-        dumped = any(part.operations.get("r") for _, part in parts)
+        parts = encode_parts(rows, self._part_key)
+        dumped = any(part.operations.get("r") for part, _ in parts)
         self._on_point("before-part-put")
         if dumped:
             self._on_point("before-chunk-put")
-        puts = [partial(self._store.put, key, part.data) for key, part in parts]
+        puts = [partial(self._store.put, part.key, data) for part, data in parts]
         self._until_available(lambda: self._do_all(puts))
         if dumped:
             self._on_point("after-chunk-put")
-        return [named_part(key, part) for key, part in parts]
+        return [part for part, _ in parts]
 
     def _put_checks(self, chunks: Sequence[CheckRows]) -> list[Check]:
         """Upload the verification chunks; return their entries for the manifest."""
@@ -320,7 +321,7 @@ class Uploader(threading.Thread):
         lives."""
         under_way = [self._pool.submit(request) for request in requests]
         try:
-            while wait(under_way, timeout=self._heartbeat_s / 4).not_done:
+            while not self._pool.ended(under_way, timeout_s=self._heartbeat_s / 4):
                 self._health.uploader.turn()
                 self._beat_if_due()
             for one in under_way:
@@ -338,7 +339,7 @@ class Uploader(threading.Thread):
             self._manifests.next_number,
             parse_table(schema.table),
             schema.fingerprint,
-            uuid.uuid4().hex[:12],
+            self._system.new_id()[:12],
         )
 
 

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from tideline.contract.errors import TidelineError
-from tideline_console.commands import pipeline, requests, setup, tools, warehouse
+from tideline_console.commands import pipeline, requests, setup, warehouse
 from tideline_console.commands.inspect import inspect_app
 from tideline_console.errors import (
     EXIT_INTERRUPTED,
@@ -47,7 +47,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     warehouse.rebuild,
     warehouse.garbage,
     pipeline.status,
-    tools.cost,
+    setup.cost,
     setup.delete_pipeline,
 )
 for _command in _COMMANDS:
@@ -74,10 +74,10 @@ def _of_all(
     """Keep warehouse tables equal to their source database, and prove it."""
 
 
-def main() -> None:
-    """Run as the entry point of the installed program."""
+def main(program: Callable[[], object] = app) -> None:
+    """Run as the entry point of the installed program, or another ``program`` in the same way."""
     try:
-        app()
+        program()
     except TidelineError as error:
         report(error)
         sys.exit(exit_code(error))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tideline.settings import Settings, load_settings, settings_path
 
 if TYPE_CHECKING:
-    from tideline_capture.live import LiveSettings
+    from tideline_capture.live import SettingsFile
 
 
 def run(settings: Settings, config: Path | None, *, until_idle_s: float | None) -> None:
@@ -19,12 +19,12 @@ def run(settings: Settings, config: Path | None, *, until_idle_s: float | None) 
     """
     from tideline_capture.app import run_worker
 
-    run_worker(settings, live=followed(settings, settings_path(config)), until_idle_s=until_idle_s)
+    run_worker(settings, file=followed(settings_path(config)), until_idle_s=until_idle_s)
 
 
-def followed(settings: Settings, path: Path) -> LiveSettings:
-    """Return ``settings`` that follow changes of their file at ``path``."""
-    from tideline_capture.live import LiveSettings
+def followed(path: Path) -> SettingsFile:
+    """Return the settings' file at ``path``, as a worker follows it."""
+    from tideline_capture.live import SettingsFile
 
     def modified() -> float | None:
         try:
@@ -32,4 +32,4 @@ def followed(settings: Settings, path: Path) -> LiveSettings:
         except OSError:
             return None
 
-    return LiveSettings(settings, modified=modified, load=lambda: load_settings(path))
+    return SettingsFile(modified, lambda: load_settings(path))

@@ -1,21 +1,30 @@
-"""Makes requests from command lines."""
+"""Makes requests from command lines, and from files of keys.
+
+Such a file is CSV with one key per line, or JSON lines; ``-`` is standard input, as CSV. A key is
+one text per key column, in key order, as the database prints it. In CSV an empty field is the empty
+text. In JSON lines a line is a list of texts and numbers, or one alone. Errors name the line, never
+its content: keys are row values.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
+import sys
 import uuid
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from tideline.contract.errors import Misconfigured
 from tideline.contract.options import Option, Purpose, options_of
 from tideline.contract.patterns import check_patterns
 from tideline.contract.request import DumpRequest, KeyRange, TimeRange, check_request
-from tideline.keys import parse_csv
-from tideline_console.keys import read_keys
+from tideline.keys import Key, parse_csv, parse_json_lines
 
 EVERY_TABLE = "*.*"
+JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+STDIN = Path("-")
 
 
 def make_request(
@@ -66,7 +75,7 @@ def _value(option: Option, given: Any) -> Any:
     return given if option.kind is int else read_keys(given)
 
 
-def _bound(text: str | None) -> tuple[str, ...] | None:
+def _bound(text: str | None) -> Key | None:
     """Read a key, or the first columns of one, from a line of CSV."""
     if text is None:
         return None
@@ -74,3 +83,24 @@ def _bound(text: str | None) -> tuple[str, ...] | None:
     if len(keys) != 1:
         raise Misconfigured("a bound of keys is one line of CSV: a field per key column")
     return keys[0]
+
+
+def read_keys(path: Path) -> tuple[Key, ...]:
+    """Read the keys in the file; Misconfigured when there are none or a line is not a key."""
+    try:
+        text = (
+            sys.stdin.buffer.read().decode("utf-8-sig")
+            if path == STDIN
+            else path.read_text(encoding="utf-8-sig")
+        )
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise Misconfigured(f"the keys file {path} cannot be read: {reason}") from None
+    parse = parse_json_lines if path.suffix in JSON_SUFFIXES else parse_csv
+    keys = parse(text)
+    if not keys:
+        raise Misconfigured(f"the keys file {path} holds no key")
+    lengths = {len(key) for key in keys}
+    if len(lengths) > 1:
+        raise Misconfigured(f"the keys file {path} holds keys of {sorted(lengths)} columns")
+    return keys

@@ -9,7 +9,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from contextlib import closing
-from typing import Literal
 
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.request import (
@@ -18,6 +17,7 @@ from tideline.contract.request import (
     Command,
     RequestState,
     check_command,
+    parse_pace,
 )
 from tideline.control import Asker
 from tideline.control.client import RequestClient
@@ -46,8 +46,8 @@ def make_command(
         command_id=f"cli-{uuid.uuid4().hex}",
         action=action,
         requests=None if every else tuple(requests),
-        chunk_rows=_pace("--chunk-rows", chunk_rows),
-        delay_ms=_pace("--delay-ms", delay_ms),
+        chunk_rows=parse_pace("--chunk-rows", chunk_rows),
+        delay_ms=parse_pace("--delay-ms", delay_ms),
         requested_by=requester(),
     )
     check_command(command)
@@ -77,13 +77,3 @@ def _answer(client: RequestClient) -> Answer:
         f"no worker answered within {WAITS.timeout_s:g} s; the command waits for one",
         hint="`tideline status` shows whether one runs",
     )
-
-
-def _pace(option: str, text: str | None) -> int | Literal["default"] | None:
-    if text is None:
-        return None
-    if text == "default":
-        return "default"
-    if not text.isdecimal():
-        raise Misconfigured(f"{option} must be a number, or default")
-    return int(text)

@@ -16,13 +16,11 @@ from typing import Any
 from devtools.benchmarks import orders
 from devtools.benchmarks.clocks import clocks, since
 from devtools.benchmarks.result import Result, result
-from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle
+from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle, spark_application
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import TableReceipt
-from tideline.delta_jars import delta_jars
 from tideline.planner import plan_merge
 from tideline_spark.merge import run_plan
-from tideline_spark.session import make_session
 
 NAME = "ladder"
 RUNGS = (2, 6, 20)
@@ -67,16 +65,8 @@ class _Taken:
 
 def run(rows: int) -> Iterator[Result]:
     """Run in a separate Spark application."""
-    spark = make_session(
-        master="local[2]",
-        driver_memory="3g",
-        jars=[str(jar) for jar in delta_jars()],
-        app_name="ladder",
-    )
-    try:
+    with spark_application("ladder") as spark:
         yield from climb(spark, Ladder(tuple(rows * times for times in RUNGS)))
-    finally:
-        spark.stop()
 
 
 def climb(spark: Any, ladder: Ladder) -> Iterator[Result]:

@@ -10,12 +10,10 @@ from typing import Any
 
 from devtools.benchmarks import orders
 from devtools.benchmarks.result import Result, result
-from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle
-from tideline.delta_jars import delta_jars
+from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle, spark_application
 from tideline.planner import plan_merge
 from tideline.settings import Settings
 from tideline_spark.merge import run_plan
-from tideline_spark.session import make_session
 
 NAME = "merge"
 CHANGES = 10_000
@@ -34,17 +32,9 @@ def run(rows: int) -> Iterator[Result]:
         orders.fill(server.cursor, table_rows)
         settings = server.settings(initial="dump", chunk_rows=50_000)
         run_until_idle(settings, server)
-        spark = make_session(
-            master="local[2]",
-            driver_memory="3g",
-            jars=[str(jar) for jar in delta_jars()],
-            app_name="benchmark",
-        )
-        try:
+        with spark_application() as spark:
             run_plan(spark, plan_merge(settings, plan_id="initial"))
             ours, bare = _rounds(spark, server, settings, table_rows)
-        finally:
-            spark.stop()
         yield result(
             NAME,
             f"{CHANGES} changes into {table_rows} rows",

@@ -6,10 +6,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import psycopg2
@@ -20,6 +20,9 @@ from tideline.settings import Settings, make_settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
 from tideline_capture.app import run_worker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _SERVER = {
     "fsync": "off",
@@ -60,6 +63,25 @@ class CaptureRig:
 
 
 @contextmanager
+def spark_application(name: str = "benchmark", **settings: str) -> Iterator[SparkSession]:
+    """Run a Spark application of two cores, with Delta."""
+    from tideline.delta_jars import delta_jars  # not for captures alone
+    from tideline_spark.session import make_session
+
+    spark = make_session(
+        master="local[2]",
+        driver_memory="3g",
+        jars=[str(jar) for jar in delta_jars()],
+        app_name=name,
+        others=settings,
+    )
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
 def rig(**server: str) -> Iterator[CaptureRig]:
     """Start a separate PostgreSQL and Valkey, removed at the end."""
     with TemporaryDirectory(prefix="tideline-bench-") as name:
@@ -87,7 +109,6 @@ class CpuCost:
     cpu_s: float = 0.0
     sender_cpu_s: float = 0.0
     rows: int = 0
-    latencies_s: list[float] = field(default_factory=list)
 
 
 def run_until_idle(

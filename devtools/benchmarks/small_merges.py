@@ -13,13 +13,11 @@ from typing import Any
 
 from devtools.benchmarks.clocks import clocks, since
 from devtools.benchmarks.result import Result, result
-from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle
+from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle, spark_application
 from tideline.contract.receipt import Outcome
-from tideline.delta_jars import delta_jars
 from tideline.planner import plan_merge
 from tideline.settings import Settings
 from tideline_spark.merge import run_plan
-from tideline_spark.session import make_session
 
 NAME = "small_merges"
 TABLES = 100
@@ -43,19 +41,11 @@ def run(rows: int) -> Iterator[Result]:
             )
         settings = server.settings(initial="dump")
         run_until_idle(settings, server)
-        spark = make_session(
-            master="local[2]",
-            driver_memory="3g",
-            jars=[str(jar) for jar in delta_jars()],
-            app_name="small merges",
-            # By default Spark forgets all but the last thousand.
-            others={"spark.ui.retainedJobs": "100000"},
-        )
-        try:
+        # By default Spark forgets all but the last thousand.
+        kept = {"spark.ui.retainedJobs": "100000"}
+        with spark_application("small merges", **kept) as spark:
             _merged(spark, settings, "initial")
             yield from _lines(each, *_rounds(spark, server, settings, each))
-        finally:
-            spark.stop()
 
 
 def _rounds(

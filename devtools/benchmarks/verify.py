@@ -10,18 +10,16 @@ import psutil
 
 from devtools.benchmarks import orders
 from devtools.benchmarks.result import Result, result
-from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle
+from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle, spark_application
 from tideline.contract.request import DumpRequest
 from tideline.contract.verification import Proof
 from tideline.control import Asker
-from tideline.delta_jars import delta_jars
 from tideline.planner import plan_merge
 from tideline.planner.verifying import plan_verification
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
 from tideline_spark.merge import run_plan
-from tideline_spark.session import make_session
 from tideline_spark.verify import run_verification
 
 NAME = "verify"
@@ -37,17 +35,9 @@ def run(rows: int) -> Iterator[Result]:
         server.cursor.execute("VACUUM ANALYZE orders")
         settings = server.settings(initial="dump", chunk_rows=50_000)
         run_until_idle(settings, server)
-        spark = make_session(
-            master="local[2]",
-            driver_memory="3g",
-            jars=[str(jar) for jar in delta_jars()],
-            app_name="benchmark",
-        )
-        try:
+        with spark_application() as spark:
             run_plan(spark, plan_merge(settings, plan_id="initial"))
             rounds = [_round(spark, server, settings, rows, number) for number in range(ROUNDS)]
-        finally:
-            spark.stop()
     dumped, merged, read, compared = (min(figures) for figures in zip(*rounds, strict=True))
     for metric, value, baseline in (
         ("CPU of the worker", read, dumped),

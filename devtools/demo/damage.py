@@ -45,14 +45,6 @@ def damage_warehouse(warehouse_url: str, schema: str) -> Damage:
     return Damage(int(changed), int(deleted), _invent(coupons))
 
 
-def damage_one_value(warehouse_url: str, schema: str = "public") -> None:
-    """Change one value of one row: the least that the comparison must find."""
-    orders = delta_table(_path(warehouse_url, f"{schema}.orders"))
-    query = QueryBuilder().register("orders", orders).execute("SELECT max(id) AS id FROM orders")
-    (row,) = pa.table(query.read_all()).to_pylist()
-    orders.update(predicate=f"id = {int(row['id'])}", updates={"total": "total + 0.01"})
-
-
 def _invent(coupons: DeltaTable) -> int:
     """Add a row that the source never had: a copy of another, under a new key."""
     query = QueryBuilder().register("coupons", coupons).execute("SELECT * FROM coupons LIMIT 1")

@@ -31,7 +31,6 @@ class Screen:
         return time.monotonic() - self._began
 
     def scene(self, title: str) -> None:
-        """Begin a scene."""
         self._write(f"\n[{self.elapsed_s:6.1f} s] {title}")
 
     def say(self, text: str) -> None:

@@ -51,25 +51,13 @@ NOT_DURABLE: Mapping[str, str] = {"sync_binlog": "0", "innodb_flush_log_at_trx_c
 
 
 class BinlogServer(DataServer):
-    """One server. ``settings`` win over `SETTINGS` and `OWN_SETTINGS`."""
+    """One server; its kind's `SETTINGS` begin with those of all."""
 
     READY_TIMEOUT_S = 180.0
     MADE: ClassVar[str] = "made"
     SCHEME: ClassVar[str]
-    OWN_SETTINGS: ClassVar[Mapping[str, str]]
     CLEARED: ClassVar[str] = ""
     """Statements that remove the accounts without a password that a new data folder comes with."""
-
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        port: int | None = None,
-        settings: Mapping[str, str] | None = None,
-        name: str,
-    ) -> None:
-        settings = {**SETTINGS, **self.OWN_SETTINGS, **(settings or {})}
-        super().__init__(directory, port=port, settings=settings, name=name)
 
     @property
     def server_id(self) -> int:

@@ -16,10 +16,9 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tideline.cache import cache_folder, rename_into_place
+from tideline.cache import cache_folder, fetch, rename_into_place
 from tideline.contract.errors import Unavailable
 
-_TIMEOUT_S = 900
 _SOURCES = (Path("/etc/apt/sources.list.d"), Path("/etc/apt/sources.list"))
 _NEEDLESS = ("perl", "libperl")
 """Beginnings of packages that only maintainer scripts use."""
@@ -219,19 +218,5 @@ def _codename() -> str:
 
 def _run(command: list[str], work: Path) -> None:
     program, *words = command
-    try:
-        subprocess.run(
-            [program, *SIGNED, *words],
-            cwd=work,
-            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=_TIMEOUT_S,
-        )
-    except subprocess.SubprocessError as error:
-        reason = getattr(error, "stderr", "") or str(error)
-        raise Unavailable(
-            f"packages could not be fetched with apt-get: {reason.strip()[-400:]}"
-        ) from error
+    quiet = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+    fetch("packages", [program, *SIGNED, *words], work, quiet)

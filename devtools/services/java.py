@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
-from devtools.services.debian import SIGNED
+from devtools.services.debian import SIGNED, install
 from devtools.services.truststore import authorities, keystore
-from tideline.cache import cache_folder, rename_into_place
-from tideline.contract.errors import Misconfigured
+from tideline.cache import cache_folder, fetch, rename_into_place
+from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.java import HINT, JAVA_VERSION_MIN, PACKAGE, find_java, java_home, unpacked_folder
-
-_APT_TIMEOUT_S = 900
 
 
 def ensure_java() -> Path:
@@ -30,11 +27,13 @@ def ensure_java() -> Path:
         raise Misconfigured(
             f"no Java {JAVA_VERSION_MIN} or newer, and no apt-get to fetch it with", hint=HINT
         )
-    if os.geteuid() == 0:
-        _run(["apt-get", *SIGNED, "update", "-q"])
-        _run(["apt-get", *SIGNED, "install", "-q", "-y", "--no-install-recommends", PACKAGE])
-    else:
-        _unpack()
+    try:
+        if os.geteuid() == 0:
+            install(PACKAGE)
+        else:
+            _unpack()
+    except Unavailable as error:
+        raise Misconfigured(error.message, hint=HINT) from error
     return java_home()
 
 
@@ -47,9 +46,9 @@ def _unpack() -> None:
     target = unpacked_folder()
     partial = Path(tempfile.mkdtemp(prefix="java.", dir=cache_folder()))
     try:
-        _run(["apt-get", *SIGNED, "download", "-q", PACKAGE], cwd=partial)
+        fetch("Java", ["apt-get", *SIGNED, "download", "-q", PACKAGE], partial)
         for package in partial.glob("*.deb"):
-            _run(["dpkg", "-x", str(package), str(partial)])
+            fetch("Java", ["dpkg", "-x", str(package), str(partial)], partial)
             package.unlink()
         turn_links_inwards(partial)
         give_authorities(partial)
@@ -80,24 +79,3 @@ def give_authorities(root: Path) -> None:
         target = security / "cacerts"
         target.unlink(missing_ok=True)
         target.write_bytes(keystore(certificates))
-
-
-def _run(command: list[str], cwd: Path | None = None) -> None:
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    try:
-        subprocess.run(
-            command,
-            cwd=cwd,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=_APT_TIMEOUT_S,
-        )
-    except subprocess.SubprocessError as error:
-        reason = getattr(error, "stderr", "") or str(error)
-        raise Misconfigured(
-            f"Java could not be fetched: {command[0]}: {reason.strip()[-300:]}",
-            hint=HINT,
-        ) from error

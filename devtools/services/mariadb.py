@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from devtools.services.binlog_server import BinlogServer, libraries_below
+from devtools.services.binlog_server import SETTINGS, BinlogServer, libraries_below
 from devtools.services.debian import packages_folder
 from tideline.cache import cache_folder
 
@@ -23,7 +23,9 @@ class MariadbServer(BinlogServer):
     """One MariaDB (10.6 or newer)."""
 
     SCHEME = "mariadb"
-    OWN_SETTINGS: ClassVar[Mapping[str, str]] = {
+    NAME = "mariadb"
+    SETTINGS: ClassVar[Mapping[str, str]] = {
+        **SETTINGS,
         "gtid_strict_mode": "ON",
         "log_slave_updates": "ON",
     }
@@ -31,16 +33,6 @@ class MariadbServer(BinlogServer):
         "DELETE FROM mysql.global_priv WHERE Host <> 'localhost' "
         "OR User NOT IN ('root', 'mariadb.sys');\n"
     )
-
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        port: int | None = None,
-        settings: Mapping[str, str] | None = None,
-        name: str = "mariadb",
-    ) -> None:
-        super().__init__(directory, port=port, settings=settings, name=name)
 
     def _programs(self) -> Path:
         return mariadb_root()

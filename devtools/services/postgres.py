@@ -49,18 +49,9 @@ class PostgresServer(DataServer):
 
     READY_TIMEOUT_S = 30.0
     STOP_SIGNAL = signal.SIGINT
+    NAME = "postgres"
+    SETTINGS = SETTINGS
     MADE: ClassVar[str] = "data/PG_VERSION"
-
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        port: int | None = None,
-        settings: Mapping[str, str] | None = None,
-        name: str = "postgres",
-    ) -> None:
-        settings = {**SETTINGS, **(settings or {})}
-        super().__init__(directory, port=port, settings=settings, name=name)
 
     def dsn(
         self, database: str = "postgres", *, user: str = SUPERUSER, password: str | None = None

@@ -126,18 +126,26 @@ class DataServer(LoopbackServer):
 
     Databases refuse root, so root starts them as ``nobody``: the data lies in ``directory`` unless
     that user cannot reach it. Clients connect with a password, made with the data folder.
-    ``settings`` are the server's variables.
+    ``settings`` are the server's variables; they win over `SETTINGS`.
     """
 
+    NAME: ClassVar[str]
+    SETTINGS: ClassVar[Mapping[str, str]]
     MADE: ClassVar[str]
     """A file in the home folder that is there once the data folder is complete."""
 
     def __init__(
-        self, directory: Path, *, port: int | None, settings: Mapping[str, str], name: str
+        self,
+        directory: Path,
+        *,
+        port: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        name: str = "",
     ) -> None:
+        name = name or self.NAME
         super().__init__(directory, port=port, name=name)
         self._account = unprivileged_account()
-        self._settings = dict(settings)
+        self._settings = {**self.SETTINGS, **(settings or {})}
         self._home = reachable_folder(directory, self._account) / f"{name}-home"
 
     @property

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from unittest.mock import patch
+from typing import cast
 
-import tideline.control.queue
+from redis import Redis
+
 from devtools.simulation.redis import SimulatedRedis
 from devtools.simulation.scenario import PlannedDump
 from devtools.simulation.scene import Scene
@@ -34,12 +35,8 @@ class Askers:
         self._requests: dict[str, DumpRequest] = {}
         self._asked_at: dict[str, float] = {}
         self._ended: dict[str, str] = {}
-        self._asker = self._make()
-
-    def _make(self) -> Asker:
-        settings = self._scene.settings
-        with patch.object(tideline.control.queue, "connect", lambda *_, **__: self._client):
-            return Asker(settings.control, settings.pipeline)
+        settings = scene.settings
+        self._asker = Asker(settings.control, settings.pipeline, client=cast(Redis, self._client))
 
     def start(self) -> None:
         world = self._scene.world

@@ -84,12 +84,11 @@ class FaultBoard:
     def trouble(self, process: Process) -> _Trouble:
         return _Trouble(self, process)
 
-    def on_claim(self) -> None:
-        """Note that messages were claimed from the queue."""
+    def on_claim(self, process: Process) -> None:
+        """Note that ``process`` has claimed messages from the queue."""
         if self.windows.pop(Fault.REDIS_LOST_AFTER_POP, 0.0) > self._scene.world.now:
             self.hit(Fault.REDIS_LOST_AFTER_POP)
             self._scene.redis.flush()
-            process = self._scene.shims.process
             self._scene.world.kill(process)
 
     def pause_s(self) -> float:

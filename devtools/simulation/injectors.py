@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from devtools.simulation.columns import draw_addition
 from devtools.simulation.faults import Fault
@@ -77,10 +76,9 @@ def stop_worker(rig: SimulatedStage, own: random.Random) -> None:
 def stop_cleanly(rig: SimulatedStage, own: random.Random) -> None:
     """Send SIGTERM."""
     process = rig.active()
-    stopping: Any = getattr(process, "stopping", None)
-    if stopping is not None:
+    if process is not None and process.terminate is not None:
         rig.board.hit(Fault.CLEAN_STOP)
-        stopping.set()
+        process.terminate()
 
 
 def jump(seconds: float, fault: Fault) -> Injector:

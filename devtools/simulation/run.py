@@ -1,24 +1,24 @@
 """One run: two workers, a source, a store, Redis and a warehouse, on virtual time.
 
-The workers are the product's own `run_worker`, with its threads as tasks. `simulate` runs a
-scenario, heals what is broken, waits until everything has arrived, and returns the history for the
-oracle to judge.
+The workers are the product's own, in simulated surroundings, with their threads as tasks.
+`simulate` runs a scenario, heals what is broken, waits until everything has arrived, and returns
+the history for the oracle to judge.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
-from types import SimpleNamespace
-from typing import Any
-from unittest.mock import patch
+from typing import Any, NoReturn, cast
 
-import tideline_capture.app
-import tideline_capture.queue
+import structlog
+from redis import Redis
+
 from devtools.simulation.adversary import Adversary
 from devtools.simulation.board import FaultBoard
 from devtools.simulation.gather import gather
@@ -30,6 +30,7 @@ from devtools.simulation.scheduler import Process
 from devtools.simulation.source import SimulatedSource
 from devtools.simulation.stage import SimulatedStage
 from devtools.simulation.storage import SimulatedClient
+from devtools.simulation.system import SequentialSystem, SimulatedSystem
 from devtools.simulation.workload import load, spawn
 from tideline.contract.errors import Fenced, TidelineError
 from tideline.contract.manifest import Manifest
@@ -37,8 +38,11 @@ from tideline.contract.schema import Verdict
 from tideline.settings import Store
 from tideline.store.chain import Chain, Link
 from tideline.store.objects import ObjectStore
-from tideline.store.probe import probe_clients
-from tideline_capture.app import run_worker
+from tideline.system import System
+from tideline_capture.app import Surroundings, run_within
+from tideline_capture.metrics import Metrics
+
+_Record = Callable[[Manifest, Callable[[], Link]], Link]
 
 BOUND_S = 150.0
 """The time limit for everything to arrive, after the last fault has ended."""
@@ -65,7 +69,7 @@ def simulate(scenario: Scenario, flaws: frozenset[str] = frozenset()) -> Simulat
     """Run ``scenario``, with the seeded bugs ``flaws``, and judge it."""
     rig = Rig(scenario, flaws)
     try:
-        with rig.installed():
+        with _listening(rig.board):
             history = rig.play()
     finally:
         rig.world.close()
@@ -91,39 +95,6 @@ class Rig(SimulatedStage):
         self._ended: str | None = None
 
     # -- the run -------------------------------------------------------------------------------
-
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        """Install this run's world in the product's modules."""
-        rig = self
-
-        class RecordedChain(Chain):
-            def append(self, manifest: Manifest) -> Link:
-                return rig.record(lambda: super(RecordedChain, self).append(manifest), manifest)
-
-        names = {
-            "open_store": lambda _: self.store(),
-            "probe_store": lambda _, pipeline: self._probe(pipeline),
-            "Chain": RecordedChain,
-            "source_of": lambda *_, **__: self.source(),
-            "stop_on_signals": lambda event: setattr(self.shims.process, "stopping", event),
-            "unless_stopped": lambda _, call: call(),
-            "tell_retries": lambda: None,
-            "socket": SimpleNamespace(gethostname=lambda: self.shims.process.name),
-            "sys": SimpleNamespace(setswitchinterval=lambda _: None),
-            "Metrics": lambda *_: _NoMetrics(),
-            "log": _Listener(self.board),
-        }
-        with ExitStack() as stack:
-            stack.enter_context(self.shims.installed())
-            for name, value in names.items():
-                stack.enter_context(patch.object(tideline_capture.app, name, value))
-            stack.enter_context(
-                patch.object(
-                    tideline_capture.queue, "connect", lambda *_, **__: self.redis_client()
-                )
-            )
-            yield
 
     def play(self) -> RunHistory:
         load(self.database, random.Random(f"load {self.scenario.seed}"))
@@ -187,31 +158,42 @@ class Rig(SimulatedStage):
 
     # -- parts ---------------------------------------------------------------------------------
 
-    def store(self) -> ObjectStore:
-        """Return a client of the calling process."""
-        process = self.shims.process
-        client = SimulatedClient(
-            self.world, self.bucket, lambda kind, key: self.board.fate(process, kind, key)
+    def surroundings(self, process: Process) -> Surroundings:
+        """Return what a worker in ``process`` finds around it."""
+        system = self.system(process)
+        stopping = system.event()
+        process.terminate = stopping.set
+        redis = SimulatedRedis(self.redis, lambda: self.board.on_claim(process))
+        return Surroundings(
+            system=system,
+            host=process.name,
+            stopping=stopping,
+            open_store=lambda _: self._store(system),
+            chain=lambda store, pipeline: _RecordedChain(
+                store, pipeline, SequentialSystem(self.world, process, self._ids), self.record
+            ),
+            source=lambda _: self._source(system),
+            redis=lambda _: cast(Redis, redis),
+            metrics=cast(Metrics, _NoMetrics()),
         )
-        return ObjectStore(_STORE, client)
 
-    def _probe(self, pipeline: str) -> None:
-        if "unprobed" not in self.flaws:
-            probe_clients(self.store(), self.store(), pipeline)
+    def _store(self, system: SimulatedSystem) -> ObjectStore:
+        client = SimulatedClient(
+            self.world,
+            self.bucket,
+            lambda kind, key: self.board.fate(system.process, kind, key),
+        )
+        return ObjectStore(_STORE, client, tries=system.tries)
 
-    def source(self) -> SimulatedSource:
-        process = self.shims.process
+    def _source(self, system: SimulatedSystem) -> SimulatedSource:
         return SimulatedSource(
             self.world,
             self.database,
-            process=process,
-            trouble=self.board.trouble(process),
-            nap=self.shims.nap,
+            process=system.process,
+            trouble=self.board.trouble(system.process),
+            nap=lambda: system.pause(0.0),
             flaws=self.flaws,
         )
-
-    def redis_client(self) -> SimulatedRedis:
-        return SimulatedRedis(self.redis, self.board.on_claim)
 
     def start_worker(self, slot: int, *, after_s: float) -> None:
         """Start a worker's process, and another one whenever it is gone."""
@@ -224,8 +206,9 @@ class Rig(SimulatedStage):
         def begin() -> None:
             nonlocal task
             point = self.board.on_point_of(process)
+            around = self.surroundings(process)
             task = self.world.spawn(
-                process, "main", lambda: run_worker(self.settings, on_point=point)
+                process, "main", lambda: run_within(around, self.settings, on_point=point)
             )
             look()
 
@@ -241,7 +224,7 @@ class Rig(SimulatedStage):
 
         self.world.later(after_s, begin)
 
-    def record(self, append: Any, manifest: Manifest) -> Link:
+    def record(self, manifest: Manifest, append: Callable[[], Link]) -> Link:
         """Append, and record the outcome that the writer learned."""
         at = len(self.attempts)
         told = Attempt(
@@ -249,7 +232,7 @@ class Rig(SimulatedStage):
         )
         self.attempts.append(told)
         try:
-            link: Link = append()
+            link = append()
         except Fenced:
             self.attempts[at] = _told(told, AppendOutcome.FENCED, manifest)
             raise
@@ -305,30 +288,45 @@ def _told(attempt: Attempt, outcome: AppendOutcome, manifest: Manifest) -> Attem
     return Attempt(attempt.number, attempt.term, attempt.writer, made, outcome)
 
 
+class _RecordedChain(Chain):
+    """A chain that records what each append was answered."""
+
+    def __init__(self, store: ObjectStore, pipeline: str, system: System, record: _Record) -> None:
+        super().__init__(store, pipeline, system)
+        self._record = record
+
+    def append(self, manifest: Manifest) -> Link:
+        return self._record(manifest, partial(super().append, manifest))
+
+
 class _NoMetrics:
     """Metrics that are never read."""
+
+    registry = None
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_, **__: None
 
 
-class _Listener:
-    """Checks the workers' log of their sessions.
+@contextmanager
+def _listening(board: FaultBoard) -> Iterator[None]:
+    """Check the workers' log of their sessions, and show nothing of it.
 
+    structlog's configuration is one for the process: the only thing here that is not passed in.
     No fault takes a watermark away from a session that continues: one that misses some is wrong.
     """
 
-    def __init__(self, board: FaultBoard) -> None:
-        self._board = board
+    def listen(_: object, method: str, event: MutableMapping[str, Any]) -> NoReturn:
+        if method == "warning" and "did not come through its log" in event.get("reason", ""):
+            board.complain("E", "a session ended for want of marks that were there")
+        raise structlog.DropEvent
 
-    def warning(self, event: str, *, reason: str = "", **_: object) -> None:
-        if "did not come through its log" in reason:
-            self._board.complain("E", "a session ended for want of marks that were there")
-
-    def info(self, *_: object, **__: object) -> None:
-        return None
-
-    error = debug = info
+    before = structlog.get_config()
+    structlog.configure(processors=[listen])
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
 
 
 _STORE = Store(url="memory://simulation", retry_s=2.0)

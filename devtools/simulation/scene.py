@@ -10,8 +10,8 @@ from devtools.simulation.log import DatabaseKind
 from devtools.simulation.redis import Server
 from devtools.simulation.scenario import Scenario
 from devtools.simulation.scheduler import Process, World
-from devtools.simulation.shims import Shims
 from devtools.simulation.storage import Bucket
+from devtools.simulation.system import SimulatedSystem
 from devtools.simulation.workload import Workload
 from tideline.contract.manifest import decode_manifest
 from tideline.settings import Settings, make_settings
@@ -27,7 +27,7 @@ class Scene:
         self.scenario = scenario
         self.flaws = flaws
         self.world = World(f"world {seed}")
-        self.shims = Shims(self.world, random.Random(f"ids {seed}"))
+        self._ids = random.Random(f"ids {seed}")
         self.bucket = Bucket()
         self.redis = Server(self.world)
         lags = random.Random(f"lags {seed}")
@@ -40,6 +40,10 @@ class Scene:
         self.stops: list[str] = []
         self.workers: dict[int, Process] = {}
         self.worker_was_ahead = False
+
+    def system(self, process: Process) -> SimulatedSystem:
+        """Return the clocks, threads and ids of ``process``."""
+        return SimulatedSystem(self.world, process, self._ids)
 
     @property
     def settings(self) -> Settings:

@@ -26,7 +26,7 @@ class Endless(Exception):
 
 
 class Process:
-    """A program on some host, with its own wall clock."""
+    """A program on some host, with its own wall clock. ``terminate`` is what SIGTERM does."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -34,6 +34,7 @@ class Process:
         self.frozen = False
         self.wall_offset_s = 0.0
         self.stirred = Signal()
+        self.terminate: Callable[[], None] | None = None
         self.tasks: list[Task] = []
         self.deferred: list[tuple[Task, int, bool]] = []
 

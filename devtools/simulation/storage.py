@@ -16,9 +16,6 @@ from obstore.exceptions import AlreadyExistsError, GenericError
 
 from devtools.simulation.scheduler import Signal, World
 
-_TIMEOUT_S = 1.5
-
-
 _OLD = {"last_modified": datetime(2020, 1, 1, tzinfo=UTC)}
 
 

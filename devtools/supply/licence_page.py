@@ -123,7 +123,6 @@ def _counted(licences: Iterable[str]) -> Iterator[tuple[str, ...]]:
 
 
 def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table."""
     rule = ["---"] * len(head)
     return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, rule, *lines))
 

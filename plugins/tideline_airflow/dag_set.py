@@ -23,13 +23,12 @@ from typing import Any
 from airflow.sdk import DAG, get_parsing_context
 
 from tideline_airflow import descriptions, forms
-from tideline_airflow.compat import CronDataIntervalTimetable
+from tideline_airflow.compat import CronDataIntervalTimetable, failing_at_once
 from tideline_airflow.dump import DumpOperator
 from tideline_airflow.maintain import MaintainOperator
 from tideline_airflow.merge import MergeOperator
 from tideline_airflow.pools import SPARK_POOL
 from tideline_airflow.rebuild import RebuildOperator
-from tideline_airflow.retries import NOT_BY_RETRYING
 from tideline_airflow.running import described, running
 from tideline_airflow.spark_job import CONNECTION, CONNECTION_VARIABLE
 from tideline_airflow.steer import SteerOperator
@@ -42,6 +41,13 @@ from tideline_airflow.verify import (
 )
 
 PREFIX = "tideline"
+NOT_BY_RETRYING = failing_at_once(
+    "tideline.contract.errors.Misconfigured",
+    "tideline.contract.errors.CorruptData",
+    "tideline.contract.errors.InvariantBroken",
+)
+"""Arguments of tasks, for errors that stay until an operator acts; every other one is worth another
+try."""
 
 
 def tideline_dags(

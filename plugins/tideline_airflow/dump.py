@@ -35,7 +35,7 @@ from tideline_airflow.compat import (
 )
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
-from tideline_airflow.plainly import plainly
+from tideline_airflow.log_lines import plainly
 from tideline_airflow.progress import describe, reasons
 from tideline_airflow.request_options import takes, templates, value_of
 from tideline_airflow.scope import checked, flag_of, is_typed

@@ -8,13 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from tideline.contract import layout
-from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.maintenance import MaintenanceReceipt, Upkeep
-from tideline_airflow.compat import AirflowException, AirflowFailException
+from tideline_airflow.compat import AirflowException
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
-from tideline_airflow.log_lines import log_line
-from tideline_airflow.plainly import plainly
+from tideline_airflow.log_lines import log_line, plainly
+from tideline_airflow.receipts import failure
 from tideline_airflow.spark_job import SparkJobOperator, application
 
 APPLICATION_VARIABLE = "TIDELINE_MAINTAIN_APPLICATION"
@@ -46,27 +45,18 @@ class MaintainOperator(SparkJobOperator):
         order = order_maintenance(hook.settings, maintenance_id=name, tables=tables)
         if not order.tables:
             return {}
-        receipt = read_maintenance(hook.settings, name)
+
+        def read() -> MaintenanceReceipt | None:
+            return read_maintenance(hook.settings, name)
+
+        receipt = read()
         if receipt is None or any(one.outcome is Upkeep.FAILED for one in receipt.tables):
-            self._submit(hook, name, context)
-            receipt = read_maintenance(hook.settings, name)
+            program = self.application or application(APPLICATION_VARIABLE, "maintain.py")
+            merge = hook.settings.merge
+            receipt = self.left_by(read, program, _arguments(hook, name), merge, context)
         if receipt is None:
             raise AirflowException(f"the Spark job left no receipt of maintenance {name}")
         return self._result(receipt)
-
-    def _submit(self, hook: TidelineHook, name: str, context: Any) -> None:
-        from tideline.planner.maintaining import read_maintenance
-
-        pipeline = hook.settings.pipeline
-        order = hook.url(layout.maintenance_key(pipeline, name))
-        receipt = hook.url(layout.maintenance_receipt_key(pipeline, name))
-        arguments = ["--order", order, "--receipt", receipt]
-        program = self.application or application(APPLICATION_VARIABLE, "maintain.py")
-        try:
-            self.submit(program, arguments, hook.settings.merge, context)
-        except (AirflowException, TidelineError):
-            if read_maintenance(hook.settings, name) is None:
-                raise
 
     def _result(self, receipt: MaintenanceReceipt) -> dict[str, Any]:
         for one in receipt.tables:
@@ -74,12 +64,8 @@ class MaintainOperator(SparkJobOperator):
             self.log.info("%s", log_line(said))
         failed = [one for one in receipt.tables if one.outcome is Upkeep.FAILED]
         if failed:
-            # Tried again only where that may help: under the same order, all tables are looked at.
-            mendable = all(one.error_kind == Unavailable.__name__ for one in failed)
-            raise (AirflowException if mendable else AirflowFailException)(
-                f"{len(failed)} of {len(receipt.tables)} tables were not maintained: "
-                + log_line("; ".join(f"{one.table} ({one.error})" for one in failed))
-            )
+            # Under the same order another try looks at all tables.
+            raise failure(failed, len(receipt.tables), "were not maintained")
         return {
             one.table: {
                 "outcome": one.outcome.value,
@@ -89,3 +75,10 @@ class MaintainOperator(SparkJobOperator):
             }
             for one in receipt.tables
         }
+
+
+def _arguments(hook: TidelineHook, name: str) -> list[str]:
+    pipeline = hook.settings.pipeline
+    order = hook.url(layout.maintenance_key(pipeline, name))
+    receipt = hook.url(layout.maintenance_receipt_key(pipeline, name))
+    return ["--order", order, "--receipt", receipt]

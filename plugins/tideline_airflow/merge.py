@@ -17,17 +17,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from tideline.contract import layout
-from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.plan import Plan
-from tideline.contract.receipt import Outcome, Receipt, TableReceipt, reread_requests
+from tideline.contract.receipt import Outcome, Receipt, reread_requests
 from tideline.settings import SourceSettings
 from tideline_airflow.assets import MERGED, event_extra, table_asset
 from tideline_airflow.compat import AirflowException, AirflowFailException, AirflowSkipException
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
-from tideline_airflow.log_lines import log_line
-from tideline_airflow.plainly import plainly
-from tideline_airflow.receipts import bad, format_receipts, newest, summary
+from tideline_airflow.log_lines import log_line, plainly
+from tideline_airflow.receipts import bad, failure, format_receipts, newest, summary
 from tideline_airflow.spark_job import SparkJobOperator, application, at_once
 
 APPLICATION_VARIABLE = "TIDELINE_MERGE_APPLICATION"
@@ -97,12 +95,10 @@ class PlanJobOperator(SparkJobOperator):
         arguments = [*limits, "--plan", plan_url, "--receipt", receipt_url]
         program = self.application or application(APPLICATION_VARIABLE, "merge.py")
         began = time.monotonic()
-        try:
-            self.submit(program, arguments, merge, context)
-        except (AirflowException, TidelineError):
-            if read_receipt(hook.settings, plan_id) is None:
-                raise
-        whole, receipt = time.monotonic() - began, read_receipt(hook.settings, plan_id)
+        receipt = self.left_by(
+            lambda: read_receipt(hook.settings, plan_id), program, arguments, merge, context
+        )
+        whole = time.monotonic() - began
         if receipt is not None:
             self.log.info(
                 "start and end of Spark took %.1f s, the merge %.1f s",
@@ -165,7 +161,7 @@ class MergeOperator(PlanJobOperator):
         ]
         self.log.info("%s", format_receipts(tables))
         if failed := bad(tables):
-            raise _failure(failed, len(tables))
+            raise failure(failed, len(tables), "are not merged")
         if plan.strayed:
             if not receipts:
                 record_held(hook.settings, plan)
@@ -203,14 +199,6 @@ class MergeOperator(PlanJobOperator):
         record_held(hook.settings, plan)
         ask_for_pending(hook.settings, pending_requests(hook.settings, scope), self.report)
         raise AirflowSkipException("nothing to merge: every table is up to date or held back")
-
-
-def _failure(failed: Sequence[TableReceipt], among: int) -> AirflowException:
-    """Return the error that names what failed; it is tried again only where that may help."""
-    mendable = all(one.error_kind == Unavailable.__name__ for one in failed)
-    kind = AirflowException if mendable else AirflowFailException
-    said = "; ".join(f"{one.table} ({one.error or one.outcome.value})" for one in failed)
-    return kind(f"{len(failed)} of {among} tables are not merged: {log_line(said)}")
 
 
 def _strayed(plan: Plan) -> str:

@@ -15,9 +15,8 @@ from tideline_airflow.compat import AirflowException, AirflowFailException
 from tideline_airflow.forms import AS_SET
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
-from tideline_airflow.log_lines import log_line
+from tideline_airflow.log_lines import log_line, plainly
 from tideline_airflow.merge import PlanJobOperator
-from tideline_airflow.plainly import plainly
 from tideline_airflow.scope import flag_of
 
 STEPS_MAX = 1_000

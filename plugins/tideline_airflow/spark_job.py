@@ -7,11 +7,11 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -34,6 +34,7 @@ _SAMPLE = ("yarn", {"queue": "root.default"})
 """Host and extra of the `spark_default` among the samples that Airflow makes on request."""
 _SAID = "tideline: "
 """The beginning of the last line of our jobs; the kind of error follows."""
+Left = TypeVar("Left")
 _KINDS = {kind.__name__: kind for kind in TidelineError.__subclasses__()}
 
 
@@ -66,6 +67,23 @@ class SparkJobOperator(SparkSubmitOperator):
         finally:
             # The next job of this task may be another program.
             self.application, self._hook = named, None
+
+    def left_by(
+        self,
+        read: Callable[[], Left | None],
+        program: str,
+        arguments: Sequence[str],
+        merge: Merge,
+        context: Any,
+    ) -> Left | None:
+        """Run ``program``, and ``read`` the document that it leaves; None where it left none. The
+        document decides, not the exit code: without one the job's error is raised."""
+        try:
+            self.submit(program, arguments, merge, context)
+        except (AirflowException, TidelineError):
+            if read() is None:
+                raise
+        return read()
 
     def _settled_hook(self, merge: Merge, *, here: bool) -> Any:
         """Return the provider's hook, on our own master or on the connection's. Without a

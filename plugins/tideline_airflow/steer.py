@@ -9,13 +9,20 @@ from airflow.sdk import BaseOperator
 from msgspec.structs import replace
 
 from tideline.contract.errors import Misconfigured
-from tideline.contract.request import Action, Answer, Command, RequestState, check_command
+from tideline.contract.request import (
+    Action,
+    Answer,
+    Command,
+    RequestState,
+    check_command,
+    parse_pace,
+)
 from tideline.control.client import RequestClient
 from tideline.control.exchange import Waits
 from tideline_airflow.compat import AirflowException, AirflowFailException
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
-from tideline_airflow.plainly import plainly
+from tideline_airflow.log_lines import plainly
 from tideline_airflow.progress import reasons
 
 WAITS = Waits(timeout_s=60.0, poll_interval_s=0.5)
@@ -81,17 +88,15 @@ class SteerOperator(BaseOperator):
                 command_id=identity.name,
                 action=Action(self.action or given["action"]),
                 requests=None if every else tuple(requests),
-                chunk_rows=_pace(rows),
-                delay_ms=_pace(delay),
+                chunk_rows=parse_pace("chunk_rows", rows),
+                delay_ms=parse_pace("delay_ms", delay),
                 requested_by=f"airflow {identity.dag_id}",
             )
             check_command(command)
         except Misconfigured as error:
             raise AirflowFailException(f"{error}; correct it and trigger again") from None
         except ValueError:
-            raise AirflowFailException(
-                "action must be pause, resume, cancel or tune, and a pace a number or default"
-            ) from None
+            raise AirflowFailException("action must be pause, resume, cancel or tune") from None
         return command
 
     def _answer(self, command: Command) -> Answer:
@@ -110,14 +115,4 @@ class SteerOperator(BaseOperator):
         )
 
 
-_NOTHING = {
-    "action": None,
-    "requests": None,
-    "all": None,
-    "chunk_rows": None,
-    "delay_ms": None,
-}
-
-
-def _pace(given: int | str | None) -> Any:
-    return given if given is None or given == "default" else int(given)
+_NOTHING = dict.fromkeys(("action", "requests", "all", "chunk_rows", "delay_ms"))

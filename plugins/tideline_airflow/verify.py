@@ -15,7 +15,6 @@ from airflow.sdk import BaseOperator
 from msgspec.structs import replace
 
 from tideline.contract import layout
-from tideline.contract.errors import TidelineError
 from tideline.contract.options import options_of
 from tideline.contract.plan import Plan
 from tideline.contract.proofs import keys_to_read, with_passes
@@ -26,9 +25,8 @@ from tideline_airflow.compat import AirflowException, AirflowFailException
 from tideline_airflow.dump import DumpOperator
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
-from tideline_airflow.log_lines import log_line
+from tideline_airflow.log_lines import log_line, plainly
 from tideline_airflow.merge import PlanJobOperator
-from tideline_airflow.plainly import plainly
 from tideline_airflow.request_options import takes, templates
 from tideline_airflow.spark_job import application, at_once
 
@@ -124,11 +122,13 @@ class CompareOperator(PlanJobOperator):
         program = application(APPLICATION_VARIABLE, "verify.py")
         merge = hook.settings.merge
         arguments = [*at_once(merge), "--plan", places[0], "--result", places[1]]
-        try:
-            self.submit(program, arguments, merge, context)
-        except (AirflowException, TidelineError):
-            if read_verification(hook.settings, plan.verify_id) is None:
-                raise
+        self.left_by(
+            lambda: read_verification(hook.settings, plan.verify_id),
+            program,
+            arguments,
+            merge,
+            context,
+        )
 
 
 @dataclass(frozen=True, slots=True)

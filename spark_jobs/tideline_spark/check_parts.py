@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from tideline.contract.errors import CorruptData
 from tideline.contract.layout import object_url
+from tideline.contract.modes import Mode
 from tideline.contract.part import BEFORE, CREATED, DELETED, DUMPED, LOW, OP, OVERFLOW, SEQ, UPDATED
 from tideline.contract.plan import TablePlan
 from tideline.contract.verification import TableCheck
@@ -92,18 +93,7 @@ def read_touched(session: SparkSession, store_url: str, check: TableCheck) -> Da
     each with the last such sequence; None without any. Raises CorruptData as a merge does."""
     if not check.touched:
         return None
-    plan = TablePlan(
-        table=check.table,
-        target=check.target,
-        schema=check.schema,
-        schemas=check.schemas,
-        parts=check.touched,
-        a=0,
-        a_seq=0,
-        b=check.applied,
-        b_seq=check.applied_seq,
-        app_id=check.app_id,
-    )
+    plan = as_planned(check)
     parts.check_parts(session, store_url, plan)
     frames = []
     for fingerprint, schema in check.schemas.items():
@@ -125,6 +115,24 @@ def read_touched(session: SparkSession, store_url: str, check: TableCheck) -> Da
     together = reduce(DataFrame.unionByName, frames)
     return together.groupBy(*(col(name) for name in check.schema.key)).agg(
         F.max(col(SEQ)).alias(SEQ)
+    )
+
+
+def as_planned(check: TableCheck, mode: Mode = Mode.CURRENT) -> TablePlan:
+    """Return the table as a merge plan names it, with the touched parts, for code that reads parts
+    or depends on a table's ``mode``."""
+    return TablePlan(
+        table=check.table,
+        target=check.target,
+        schema=check.schema,
+        schemas=check.schemas,
+        parts=check.touched,
+        a=0,
+        a_seq=0,
+        b=check.applied,
+        b_seq=check.applied_seq,
+        app_id=check.app_id,
+        mode=mode,
     )
 
 

@@ -1,4 +1,5 @@
-"""Reads and writes small documents through Spark's file system: jobs need no other store client."""
+"""Reads and writes small documents through Spark's file system, with Spark's credentials: jobs need
+no other store client."""
 
 from __future__ import annotations
 
@@ -10,9 +11,18 @@ from pyspark.sql import SparkSession
 
 from tideline.contract.errors import CorruptData
 from tideline_spark.failures import explain
-from tideline_spark.java_names import java_names
 
 DOCUMENT_BYTES_MAX = 256 * 1024 * 1024
+
+
+def java_names(session: SparkSession) -> Any:
+    """Return Py4J's view of Java's names, one for all sessions of a process: PySpark lacks Hadoop's
+    file systems, and `binaryFile` would run a job for each document.
+
+    Java interfaces that a table format needs are in the format's own folder.
+    """
+    gateway: Any = session.sparkContext._gateway
+    return gateway.jvm
 
 
 def spark_path(url: str) -> str:

@@ -27,16 +27,20 @@ from tideline.contract.maintenance import (
     decode_order,
 )
 from tideline.contract.modes import Mode
+from tideline.contract.plan import STANDING_PROPERTY
 from tideline.contract.target_properties import mode_of_properties
 from tideline_spark.attempts import Patience, try_until
 from tideline_spark.entry import run_job
 from tideline_spark.failures import unexpected
 from tideline_spark.files import read_document, write_document
+from tideline_spark.formats.base import Target
 from tideline_spark.formats.registry import open_target
-from tideline_spark.remembered import remember
+from tideline_spark.formats.state import TargetVersion
 from tideline_spark.standing import check_owner
 
 _NOT_OURS = "nothing was done to it; name another warehouse.url, or move it"
+WEEK_US = 7 * 24 * 3600 * 1_000_000
+"""Age up to which commits are left to the log, which keeps them for a month by default."""
 _LOG = "a log of changes: its batches are written once, in order"
 
 
@@ -76,7 +80,7 @@ def _rewritten(spark: SparkSession, order: MaintenanceOrder, table: MaintainedTa
     properties = seen.properties
     owner = (order.pipeline, order.incarnation, table.table)
     check_owner(properties, owner, table.target, _NOT_OURS)
-    remember(target, seen, order.incarnation)
+    remember(target, seen, order.incarnation, now_us=time.time_ns() // 1_000)
     before = files.measure(thresholds)
     if mode_of_properties(properties) is Mode.APPEND:
         # Combined files would lose the order of changes that each of them has.
@@ -100,6 +104,24 @@ def _rewritten(spark: SparkSession, order: MaintenanceOrder, table: MaintainedTa
     if tried.error is not None:
         return _failed(done, tried.error)
     return msgspec.structs.replace(done, after=files.measure(thresholds))
+
+
+def remember(table: Target, seen: TargetVersion, incarnation: str, *, now_us: int) -> None:
+    """Repeat in the table's properties the position that our last commit of this ``incarnation``
+    recorded, where that is old at ``now_us`` and they differ; nothing where the log has none.
+
+    A format removes old commits from a table's log once there are newer ones. A table that is
+    maintained but not merged into would then no longer record which manifest it has applied.
+    """
+    for commit in seen.commits():
+        stamp = commit.stamp
+        if stamp is None or stamp.incarnation != incarnation:
+            continue
+        said = stamp.text()
+        old = commit.at_us < now_us - WEEK_US
+        if old and seen.properties.get(STANDING_PROPERTY) != said:
+            table.set_property(STANDING_PROPERTY, said)
+        return
 
 
 def _failed(done: TableUpkeep, error: TidelineError) -> TableUpkeep:

@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from tideline.contract.errors import Misconfigured
 from tideline.local_spark import LOCAL
 from tideline.spark_versions import spark_line
+from tideline_spark.files import java_names
 from tideline_spark.formats.registry import FORMATS
-from tideline_spark.java_names import java_names
 
 _SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",

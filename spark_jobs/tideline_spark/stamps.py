@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tideline.contract.external_commits import SinceOurs
+from tideline.contract.external_commits import UNPROVEN_PROPERTY, SinceOurs, Unproven
 from tideline.contract.plan import Plan, Stamp, TablePlan
-from tideline.contract.unproven import UNPROVEN_PROPERTY, Unproven
 from tideline_spark import parts
 from tideline_spark.formats.base import Target
 from tideline_spark.formats.state import TargetSnapshot

@@ -11,22 +11,24 @@ commit causes a conflict and a retry. One that slips in between is found afterwa
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from tideline.contract.change_log import BATCH, SEQUENCE
 from tideline.contract.description import DESCRIPTION_PROPERTY
-from tideline.contract.errors import CorruptData, InvariantBroken, Unavailable
+from tideline.contract.errors import CorruptData, Unavailable
 from tideline.contract.evolution import COLUMNS_PROPERTY, TargetColumns
 from tideline.contract.external_commits import SinceOurs, is_external
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Plan, PlannedSwap, Stamp, newest_generation
 from tideline.contract.receipt import Outcome, TableReceipt
-from tideline_spark.attempts import Overtaken, Patience, try_until
+from tideline_spark.attempts import Overtaken, Patience
 from tideline_spark.comparable import SET_ASIDE, Side, differences
+from tideline_spark.describe import carry_over
+from tideline_spark.failures import unexpected
 from tideline_spark.files import remove_folder
 from tideline_spark.formats.base import Target
 from tideline_spark.formats.registry import open_target
@@ -36,8 +38,7 @@ from tideline_spark.modes import mode_named
 from tideline_spark.pending import pending_rows
 from tideline_spark.schemas import column as col
 from tideline_spark.standing import check_owner
-from tideline_spark.swapped import settle
-from tideline_spark.table_receipts import failed_swap
+from tideline_spark.table_receipts import failed_swap, receipt_of
 
 BEFORE_SWAP = "before-swap"
 AFTER_SWAP = "after-swap"
@@ -54,6 +55,18 @@ def _our_properties(beside: TargetSnapshot) -> dict[str, str]:
         stands = TargetColumns.parse(found[COLUMNS_PROPERTY])
         found[COLUMNS_PROPERTY] = replace(stands, refill=type(stands.refill)()).text()
     return found
+
+
+def _tried(do: Callable[[], object], doing: str, again: str) -> Iterator[str]:
+    """Do what completes the live table; a failure is a warning, because the swap is committed.
+
+    A run killed before this leaves a table that the next merge describes, and whose deletion
+    vectors `tideline status` reports.
+    """
+    try:
+        do()
+    except Exception as error:  # noqa: BLE001
+        yield f"{unexpected(error, doing).message}; the next {again} of the table does it"
 
 
 class SwapRun:
@@ -76,14 +89,10 @@ class SwapRun:
         self._on_point = on_point
 
     def run(self, patience: Patience) -> TableReceipt:
-        """Swap and return the receipt in every case; a lost race is retried from the start."""
-        began = time.monotonic()
-        tried = try_until(self._attempt, patience, f"swapping {self._swap.table}")
-        receipt = tried.result
-        if receipt is None:
-            error = tried.error or InvariantBroken("neither a receipt nor an error")
-            receipt = failed_swap(self._swap, error)
-        return replace(receipt, seconds=round(time.monotonic() - began, 3))
+        """Swap and return the receipt: see `receipt_of`."""
+        swap = self._swap
+        failure = partial(failed_swap, swap)
+        return receipt_of(self._attempt, failure, patience, f"swapping {swap.table}")
 
     def _attempt(self) -> TableReceipt:
         swap = self._swap
@@ -110,7 +119,12 @@ class SwapRun:
         version = self._replace(live, beside)
         self._on_point(AFTER_SWAP)
         overwritten = self._overwritten(live.version, version)
-        warnings = settle(self._live, swap.table, words)
+        warnings = (
+            *_tried(lambda: carry_over(self._live, *words), f"describing {swap.table}", "merge"),
+            *_tried(
+                self._live.admit_readers, f"dropping reader features of {swap.table}", "rebuild"
+            ),
+        )
         self._clear()
         receipt = self._counted(self._receipt(Outcome.APPLIED, version), version)
         foreign = (*since.external, *overwritten)

@@ -17,7 +17,6 @@ from pyspark.sql import functions as F
 from tideline.contract.errors import CorruptData, Misconfigured, TidelineError
 from tideline.contract.modes import Mode
 from tideline.contract.part import PENDING, SEQ
-from tideline.contract.plan import TablePlan
 from tideline.contract.verification import (
     KEYS_MAX,
     MOVING_MAX,
@@ -28,7 +27,7 @@ from tideline.contract.verification import (
     TableProof,
     VerifyPlan,
 )
-from tideline_spark.check_parts import SourceRows, read_checks, read_touched
+from tideline_spark.check_parts import SourceRows, as_planned, read_checks, read_touched
 from tideline_spark.checked_target import how_kept
 from tideline_spark.comparison import (
     COLUMNS,
@@ -154,7 +153,7 @@ class TableComparison:
         check = self._check
         source = read_checks(self._session, self._plan.store_url, check)
         touched = read_touched(self._session, self._plan.store_url, check)
-        live = mode_of(_merged(check, mode)).live()
+        live = mode_of(as_planned(check, mode)).live()
         target = self._target.rows(check.target_version).where(live)
         held = set(target.columns)
         lacking = [name for name in check.schema.column_names if name not in held]
@@ -246,20 +245,3 @@ class TableComparison:
             doubts=check.doubts,
         )
         return msgspec.structs.replace(about, **found)
-
-
-def _merged(check: TableCheck, mode: Mode) -> TablePlan:
-    """Return the table as a merge plan names it, for code that depends on its mode."""
-    return TablePlan(
-        table=check.table,
-        target=check.target,
-        schema=check.schema,
-        schemas=check.schemas,
-        parts=(),
-        a=check.applied,
-        a_seq=check.applied_seq,
-        b=check.applied,
-        b_seq=check.applied_seq,
-        app_id=check.app_id,
-        mode=mode,
-    )

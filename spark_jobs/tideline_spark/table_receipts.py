@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from tideline.contract.errors import TidelineError, Unavailable
+from msgspec.structs import replace
+
+from tideline.contract.errors import InvariantBroken, TidelineError, Unavailable
 from tideline.contract.plan import PlannedSwap, TablePlan, newest_generation
 from tideline.contract.receipt import Outcome, TableReceipt
+from tideline_spark.attempts import Patience, try_until
 from tideline_spark.formats.state import TargetSnapshot
 from tideline_spark.pending import Keys
 
@@ -21,6 +26,27 @@ class RowFigures:
     deleted: int = 0
     pending: int = 0
     pending_keys: Keys = ()
+
+
+def receipt_of(
+    attempt: Callable[[], TableReceipt],
+    failure: Callable[[TidelineError], TableReceipt],
+    patience: Patience,
+    doing: str,
+) -> TableReceipt:
+    """Return the receipt of ``attempt``, or the ``failure`` that stopped it, in every case. A lost
+    race is retried from the start, a transient failure for as long as ``patience`` allows."""
+    began = time.monotonic()
+    tried = try_until(attempt, patience, doing)
+    receipt = tried.result
+    if receipt is None:
+        receipt = failure(tried.error or InvariantBroken("neither a receipt nor an error"))
+    return replace(
+        receipt,
+        attempts=tried.attempts,
+        conflicts=tried.conflicts,
+        seconds=round(time.monotonic() - began, 3),
+    )
 
 
 def applied_by_us(table: TablePlan, version: int, rows: RowFigures) -> TableReceipt:

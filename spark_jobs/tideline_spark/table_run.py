@@ -10,8 +10,8 @@ once even when runs are killed or raced; an error names no row's value.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +23,7 @@ from tideline.contract.lineage import column_lineage
 from tideline.contract.plan import Plan, Stamp, TablePlan
 from tideline.contract.receipt import ColumnLineage, Outcome, TableReceipt
 from tideline_spark import parts
-from tideline_spark.attempts import Overtaken, Patience, try_until
+from tideline_spark.attempts import Overtaken, Patience
 from tideline_spark.describe import declare_again, describe, give_way, loosen
 from tideline_spark.failures import SparkFailure, is_null_refused, unexpected
 from tideline_spark.formats.registry import open_target
@@ -42,7 +42,7 @@ from tideline_spark.standing import (
     check_owner,
     standing_stamp,
 )
-from tideline_spark.table_receipts import RowFigures, applied_by_us, failed, refused
+from tideline_spark.table_receipts import RowFigures, applied_by_us, failed, receipt_of, refused
 from tideline_spark.target_columns import Ready, bring_along, ready_to_create
 from tideline_spark.timeliness import measure
 
@@ -73,20 +73,10 @@ class TableRun:
         self._lineage: tuple[ColumnLineage, ...] = ()
 
     def run(self, patience: Patience) -> TableReceipt:
-        """Merge and return the table's receipt in every case. A lost race is retried from the
-        start, a transient failure for as long as ``patience`` allows."""
-        began = time.monotonic()
-        tried = try_until(self._attempt, patience, f"merging {self._table.table}")
-        receipt = tried.result
-        if receipt is None:
-            error = tried.error or InvariantBroken("neither a receipt nor an error")
-            receipt = failed(self._table, error)
-        return msgspec.structs.replace(
-            receipt,
-            attempts=tried.attempts,
-            conflicts=tried.conflicts,
-            seconds=round(time.monotonic() - began, 3),
-        )
+        """Merge and return the table's receipt: see `receipt_of`."""
+        table = self._table
+        failure = partial(failed, table)
+        return receipt_of(self._attempt, failure, patience, f"merging {table.table}")
 
     def _attempt(self) -> TableReceipt:
         table = self._table

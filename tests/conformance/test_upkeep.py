@@ -13,6 +13,7 @@ import pytest
 from tests.conformance.test_store import directory, memory, s3
 from tests.fixtures.blocks import LIMITS, PLAIN, PLAIN_SCHEMA
 from tests.fixtures.parts import History, Row, Shaped
+from tests.fixtures.systems import REAL
 from tests.unit.planner.test_planner import apply
 from tideline.contract import layout
 from tideline.planner.consumers import register_warehouse
@@ -55,9 +56,9 @@ def test_blocks_are_written_read_and_cleaned_up(
     register_warehouse(settings, store)
 
     expected = list(history.chain.links(1, 25))
-    rollups = RollUps(store, Chain(store, "shop"), LIMITS)
+    rollups = RollUps(store, Chain(store, "shop"), LIMITS, REAL)
     assert [b.block_number for b in iter(lambda: rollups.advance(25), None)] == [1, 2]
-    again = RollUps(open_store(store_settings), Chain(store, "shop"), LIMITS)
+    again = RollUps(open_store(store_settings), Chain(store, "shop"), LIMITS, REAL)
     assert again.advance(25) is None
     assert list(Chain(store, "shop").links(1, 25)) == expected
 
@@ -85,7 +86,7 @@ def test_two_workers_roll_up_at_once(tmp_path: Path, store_settings: Store) -> N
         history.commit(Row(PLAIN, "c", {"id": number, "v": uuid.uuid4().hex}))
     copied(history, open_store(store_settings))
     rolling = [
-        RollUps(store, Chain(store, "shop"), LIMITS)
+        RollUps(store, Chain(store, "shop"), LIMITS, REAL)
         for store in (open_store(store_settings) for _ in range(4))
     ]
     with ThreadPoolExecutor(4) as pool:

@@ -13,12 +13,14 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import QueryBuilder
 
-from devtools.demo.damage import damage_one_value
 from devtools.demo.databases.base import NAMES
 from devtools.demo.traffic import read_report
 from tests.fixtures.terminal import DEMO, Terminal, ended_by_ctrl_c
+from tideline.warehouse.delta.reader import delta_table
 
 PLAY_TIMEOUT_S = 2_400
 
@@ -81,7 +83,7 @@ def test_one_damaged_value_is_found(played: Terminal, folder: Path) -> None:
     again = [sys.executable, "-m", "devtools.demo.compare"]
     equal = _compare(again, folder)
     assert equal.returncode == 0 and "demo: ok" in equal.stdout, equal.stdout + equal.stderr
-    damage_one_value((folder / "warehouse").as_uri())
+    _damage_one_value(folder)
     damaged = _compare(again, folder)
     assert damaged.returncode == 1, damaged.stdout + damaged.stderr
     assert "demo: FAILED, 1 differences in 1 tables" in damaged.stdout
@@ -91,6 +93,14 @@ def test_one_damaged_value_is_found(played: Terminal, folder: Path) -> None:
 @pytest.mark.timeout(3_000)
 def test_ctrl_c_ends_it_with_0_and_leaves_no_process(played: Terminal, folder: Path) -> None:
     assert ended_by_ctrl_c(played, folder) == 0, played.text
+
+
+def _damage_one_value(folder: Path) -> None:
+    """Change one value of one row: the least that the comparison must find."""
+    orders = delta_table((folder / "warehouse/public/orders").as_uri())
+    query = QueryBuilder().register("orders", orders).execute("SELECT max(id) AS id FROM orders")
+    (row,) = pa.table(query.read_all()).to_pylist()
+    orders.update(predicate=f"id = {int(row['id'])}", updates={"total": "total + 0.01"})
 
 
 def _compare(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:

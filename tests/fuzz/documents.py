@@ -20,7 +20,7 @@ from tideline.contract.block import (
 from tideline.contract.description import Described, decode_description, encode_description
 from tideline.contract.errors import CorruptData, Misconfigured
 from tideline.contract.evolution import TargetColumns
-from tideline.contract.external_commits import since_ours
+from tideline.contract.external_commits import Unproven, since_ours
 from tideline.contract.maintenance import decode_maintenance_receipt, decode_order
 from tideline.contract.manifest import decode_manifest, encode_manifest
 from tideline.contract.plan import decode_plan, encode_plan
@@ -36,7 +36,6 @@ from tideline.contract.request import (
 )
 from tideline.contract.schema import decode_schema, encode_schema
 from tideline.contract.timeliness import decode_run, encode_run
-from tideline.contract.unproven import Unproven
 from tideline.contract.verification import (
     decode_verification,
     decode_verified,

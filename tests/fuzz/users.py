@@ -110,7 +110,6 @@ def read_names(data: bytes) -> None:
         layout.parse_part_key,
         layout.parse_rollup_key,
         layout.parse_check_key,
-        layout.parse_manifest_key,
         parse_type,
     ):
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -18,7 +19,6 @@ from tests.fixtures.tls_front import TlsFront
 from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 from tideline.control import (
-    STREAM_ENTRIES_MAX,
     WORKER_TTL_S,
     Asker,
     WorkerStatus,
@@ -26,7 +26,8 @@ from tideline.control import (
     stream_key,
     worker_key,
 )
-from tideline.redis_client import COMMANDS, translate
+from tideline.control.queue import STREAM_ENTRIES_MAX
+from tideline.redis_client import COMMANDS, connect, translate
 from tideline.settings import Control
 from tideline_capture.core.events import Arrival, RequestArrived, RequestRefused
 from tideline_capture.queue import RequestQueue
@@ -56,10 +57,20 @@ def asker(control: Control, pipeline: str) -> Asker:
 def make_queue(control: Control, pipeline: str) -> MakeQueue:
     def make(consumer: str = "w1", *, claim_idle_s: float = 30.0) -> RequestQueue:
         return RequestQueue(
-            control, pipeline, consumer, claim_idle_s=claim_idle_s, timeout_s=PATIENCE_S
+            connect(control, timeout_s=PATIENCE_S),
+            control,
+            pipeline,
+            consumer,
+            clock=time.monotonic,
+            claim_idle_s=claim_idle_s,
         )
 
     return make
+
+
+def queue_of(control: Control, pipeline: str) -> RequestQueue:
+    client = connect(control, timeout_s=PATIENCE_S)
+    return RequestQueue(client, control, pipeline, "w1", clock=time.monotonic)
 
 
 def request(request_id: str = "r1", *tables: str) -> DumpRequest:
@@ -279,7 +290,9 @@ def test_a_key_of_another_kind_in_the_streams_place(
 
 def test_redis_away_then_back(pipeline: str, valkey: ValkeyServer, control: Control) -> None:
     now = [100.0]
-    queue = RequestQueue(control, pipeline, "w1", timeout_s=PATIENCE_S, clock=lambda: now[0])
+    queue = RequestQueue(
+        connect(control, timeout_s=PATIENCE_S), control, pipeline, "w1", clock=lambda: now[0]
+    )
     asker = Asker(control, pipeline, timeout_s=PATIENCE_S)
     assert queue.claim() == []
     valkey.stop()
@@ -300,7 +313,9 @@ def test_a_hung_redis_is_waited_for_once(pipeline: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         control = Control.model_validate({"url": f"redis://:{CANARY}@127.0.0.1:{port}/0"})
-        queue = RequestQueue(control, pipeline, "w1", timeout_s=0.2, clock=lambda: 0.0)
+        queue = RequestQueue(
+            connect(control, timeout_s=0.2), control, pipeline, "w1", clock=lambda: 0.0
+        )
         with pytest.raises(Unavailable, match="did not answer in time") as caught:
             queue.claim()
         assert CANARY not in repr(caught.value)
@@ -331,7 +346,7 @@ def test_a_wrong_password(valkey: ValkeyServer, pipeline: str) -> None:
     with pytest.raises(Misconfigured, match="refuses the login") as refused:
         Asker(control, pipeline, timeout_s=PATIENCE_S).ping()
     with pytest.raises(Unavailable, match="refuses the login") as unavailable:
-        RequestQueue(control, pipeline, "w1", timeout_s=PATIENCE_S).claim()
+        queue_of(control, pipeline).claim()
     assert CANARY not in repr(refused.value) + repr(unavailable.value)
 
 
@@ -348,7 +363,7 @@ def test_the_password_can_be_in_a_file(valkey: ValkeyServer, pipeline: str, tmp_
     url = parts._replace(netloc=f"{parts.hostname}:{parts.port}").geturl()
     control = Control.model_validate({"url": url, "password_file": file})
     Asker(control, pipeline, timeout_s=PATIENCE_S).ask(request())
-    queue = RequestQueue(control, pipeline, "w1", timeout_s=PATIENCE_S)
+    queue = queue_of(control, pipeline)
     assert ids(queue.claim()) == ["r1"]
     file.write_text("wrong")
     with pytest.raises(Misconfigured, match="refuses the login"):
@@ -369,7 +384,7 @@ def test_the_grants_that_docs_name_suffice(
     )
     control = Control.model_validate({"url": f"redis://tl:secret@127.0.0.1:{valkey.port}/0"})
     asker = Asker(control, pipeline, timeout_s=PATIENCE_S)
-    queue = RequestQueue(control, pipeline, "w1", timeout_s=PATIENCE_S)
+    queue = queue_of(control, pipeline)
     asker.ask(request())
     (message,) = queue.claim()
     queue.answer(Answer("r1", RequestState.DONE))

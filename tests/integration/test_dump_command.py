@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -16,6 +17,7 @@ from tests.fixtures.services import Database
 from tests.fixtures.settings import SettingsFactory
 from tideline.contract.manifest import OpenState
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
+from tideline.redis_client import connect
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
@@ -32,9 +34,14 @@ def settings(settings_for: SettingsFactory) -> Settings:
     return settings_for(Database("none", "postgresql://u@127.0.0.1:1/none"))
 
 
+def queue_of(settings: Settings, consumer: str) -> RequestQueue:
+    client = connect(settings.control, timeout_s=PATIENCE_S)
+    return RequestQueue(client, settings.control, settings.pipeline, consumer, clock=time.monotonic)
+
+
 @pytest.fixture
 def queue(settings: Settings) -> Iterator[RequestQueue]:
-    queue = RequestQueue(settings.control, settings.pipeline, "w1", timeout_s=PATIENCE_S)
+    queue = queue_of(settings, "w1")
     yield queue
     queue.close()
 
@@ -159,11 +166,11 @@ def test_a_redis_that_goes_away_meanwhile(
     settings: Settings, valkey: ValkeyServer, start: Start
 ) -> None:
     request = make_request(["public.a"])
-    first = RequestQueue(settings.control, settings.pipeline, "w1", timeout_s=PATIENCE_S)
+    first = queue_of(settings, "w1")
     waiting = start(settings, request)
     next_message(first)
     valkey.restart()
-    second = RequestQueue(settings.control, settings.pipeline, "w2", timeout_s=PATIENCE_S)
+    second = queue_of(settings, "w2")
     second.answer(Ends(settings).record(Answer(request.request_id, RequestState.DONE)))
     assert waiting.result(PATIENCE_S) == 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -18,6 +18,7 @@ from tideline.contract.schema import TableId
 from tideline_capture.sources.mysql.catalog.tables import (
     Flavour,
     MysqlCatalogTable,
+    is_refused,
     list_tables,
     natives,
     read_tables,
@@ -448,3 +449,49 @@ def test_keys_whose_characters_have_several_codes_are_refused(
     assert f"id ({charset})" in (facts.problem or "")
     assert "utf8mb4" in (facts.hint or "")
     assert one(mysql_database, "u").facts.problem is None
+
+
+class BetweenStatements:
+    """A cursor that lets ``happen`` run once, right after the first statement on tables."""
+
+    def __init__(self, cursor: Any, happen: Callable[[], None]) -> None:
+        self._cursor = cursor
+        self._happen: Callable[[], None] | None = happen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+    def execute(self, query: str, *args: Any) -> Any:
+        done = self._cursor.execute(query, *args)
+        happen = self._happen
+        if happen is not None and "FROM information_schema.TABLES" in query:
+            self._happen = None
+            happen()
+        return done
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "refused"),
+    [
+        (("DROP TABLE t",), False),
+        (("DROP TABLE t", "CREATE TABLE t (id INT PRIMARY KEY)"), False),
+        (("ALTER TABLE t DROP FOREIGN KEY up",), False),
+        (("ALTER TABLE t DROP PRIMARY KEY",), True),
+    ],
+    ids=["dropped", "another", "alone", "without its key"],
+)
+def test_a_look_at_a_table_that_moves_refuses_none(
+    mysql_database: MysqlDatabase, meanwhile: Sequence[str], refused: bool
+) -> None:
+    """A table that is dropped between the statements of a look shows neither columns nor a key: its
+    rows are in the log all the same, and are not to be left out for that."""
+    mysql_database.run(
+        "CREATE TABLE parent (id INT PRIMARY KEY)",
+        "CREATE TABLE t (id INT PRIMARY KEY, p INT,"
+        " CONSTRAINT up FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE)",
+    )
+    with cursor_of(mysql_database) as cursor:
+        torn = BetweenStatements(cursor, lambda: mysql_database.run(*meanwhile))
+        table = TableId(mysql_database.name, "t")
+        found = is_refused(torn, table, flavour=kind(mysql_database), cascades="redump")
+    assert found is refused

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from tests.fixtures.blocks import TEN
 from tests.fixtures.core import SCHEMA
+from tests.fixtures.systems import REAL, Clocked
 from tests.fixtures.troubled_store import TroubledStore
 from tests.fixtures.virtual_worker import PIPELINE, VirtualWorker
 from tests.unit.contract.documents import ORDERS, first_manifest, following
@@ -87,9 +88,7 @@ def test_the_writers_requests(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
         segment_bytes_max=case.segment_bytes_max,
         batch_bytes_max=case.segment_bytes_max // 10,
     )
-    worker = VirtualWorker(
-        monkeypatch, settings, tables=case.tables, busy=case.busy, value=case.value
-    )
+    worker = VirtualWorker(settings, tables=case.tables, busy=case.busy, value=case.value)
     worker.source.changes_per_s = case.changes_per_s
     worker.run(30)
     worker.store.writes.clear()
@@ -148,7 +147,7 @@ def test_a_passive_workers_requests(every_s: float) -> None:
         writer="writer-b",
         takeover_after_s=15.0,
         stopping=stopping,
-        clock=lambda: stopping.now,
+        system=Clocked(lambda: stopping.now),
     ).acquire(lambda: (last.identity, PostgresPosition(0)))
     pace = Pace(flush_s=every_s, heartbeat_s=60.0, passive=1)
     cost = cost_of(Traffic(changes_per_s=1e6, row_bytes=1e-9), pace, FREE)
@@ -162,12 +161,12 @@ def test_a_blocks_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """So many manifests of two tables become a block and two files."""
     monkeypatch.setattr("tideline.cost.BLOCK_MANIFESTS", TEN)
     settings = Capture(flush_interval_s=0.3)
-    worker = VirtualWorker(monkeypatch, settings, tables=2, busy=2, value="v")
+    worker = VirtualWorker(settings, tables=2, busy=2, value="v")
     worker.source.changes_per_s = 10.0
     while worker.uploader.last.manifest.manifest_number < 2 * TEN:
         worker.run(1)
     limits = RollUpLimits(settings.rollup_part_bytes_max, settings.rollup_file_bytes_max)
-    roll_ups = RollUps(worker.store, Chain(worker.store, PIPELINE), limits)
+    roll_ups = RollUps(worker.store, Chain(worker.store, PIPELINE), limits, REAL)
     assert roll_ups.advance(TEN) is not None
     before = len(worker.store.writes)
     asked: list[str] = []

@@ -70,7 +70,7 @@ def outage_of(worker: VirtualWorker, seconds: float) -> Outage:
 
 @pytest.fixture
 def worker(monkeypatch: pytest.MonkeyPatch) -> VirtualWorker:
-    worker = VirtualWorker(monkeypatch, SETTINGS, tables=3, busy=3, value="v" * 200)
+    worker = VirtualWorker(SETTINGS, tables=3, busy=3, value="v" * 200)
     worker.source.changes_per_s = CHANGES_PER_S
     worker.run(20)
     return worker

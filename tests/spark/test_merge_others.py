@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,14 +103,14 @@ def forget(spark: SparkSession, history: History, *, maintained: bool = True) ->
     """Leave of the log what Delta does when all but a commit that is not ours are old; `tideline
     maintain` has run while they were a week old."""
     from tideline_spark.formats.registry import open_target
-    from tideline_spark.remembered import remember
+    from tideline_spark.maintain import remember
 
     log = Path(history.target(ORDERS).removeprefix("file://"), "_delta_log")
     for file in log.glob("*.json"):
         os.utime(file, (0, 0))
     if maintained:
         target = open_target(spark.newSession(), history.target(ORDERS))
-        remember(target, target.look(), history.incarnation)
+        remember(target, target.look(), history.incarnation, now_us=time.time_ns() // 1_000)
     every = "ALTER TABLE {} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')"
     spark.newSession().sql(every.format(table(history)))
     path = history.target(ORDERS).removeprefix("file://")

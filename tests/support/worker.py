@@ -112,7 +112,7 @@ def work(errand: Errand) -> None:
         settings = load_settings(errand.config)
         run_worker(
             settings,
-            live=followed(settings, errand.config),
+            file=followed(errand.config),
             until_idle_s=errand.until_idle_s,
             on_point=points,
         )

@@ -8,6 +8,10 @@ a rename. A commit that only moves rows between files, or sets a property, may n
 A commit's stamp says which version its run had read. So the log shows for every external commit
 whether a run of ours has judged it: those up to that version are judged, those between it and the
 commit itself are not.
+
+Every commit of ours names the unproven ones in its `Stamp`. A format removes the log's old entries:
+of a table without merges for so long our newest commit is then gone. Its properties stay:
+`UNPROVEN_PROPERTY` is set once anything is unproven, and removed once nothing is.
 """
 
 from __future__ import annotations
@@ -16,10 +20,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
+import msgspec
+
+from tideline.contract.errors import CorruptData
 from tideline.contract.plan import Stamp
 
 COMMITS_MAX = 1_000
 """Maximum number of commits that are searched for our last one."""
+UNPROVEN_PROPERTY = "tideline.unproven"
 RESTORE = "RESTORE"
 """The `TableCommit.operation` by which a table's content is set back to an earlier version's."""
 
@@ -131,3 +139,28 @@ def _looked_at(commit: TableCommit) -> int:
     """Return the version up to which the run of a commit of ours has judged external commits."""
     known = None if commit.stamp is None else commit.stamp.looked_at
     return commit.version - 1 if known is None else known
+
+
+class Unproven(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``changes`` as in `Stamp.unproven`, found when everything up to ``seq`` was applied."""
+
+    changes: tuple[str, ...] = ()
+    seq: int = 0
+
+    @classmethod
+    def parse(cls, text: str | None) -> Unproven:
+        """Parse a target's property; empty where it has none."""
+        try:
+            return cls() if text is None else _DECODER.decode(text)
+        except msgspec.MsgspecError:
+            raise CorruptData(
+                "the warehouse's table does not say what others have changed in it",
+                hint="somebody changed its property tideline.unproven: remove it, dump the table"
+                " and merge again",
+            ) from None
+
+    def text(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+_DECODER = msgspec.json.Decoder(Unproven)

@@ -29,7 +29,6 @@ from __future__ import annotations
 import hashlib
 import re
 
-from tideline.contract.errors import CorruptData
 from tideline.contract.schema import TableId
 
 _NAME_BYTES_MAX = 100
@@ -38,7 +37,6 @@ _SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
 _PART = re.compile(r"[^/]+/data/(?P<number>[0-9]{20})/t-[^/]+\.parquet")
 _ROLLUP = re.compile(r"[^/]+/blocks/(?P<number>[0-9]{12})/t-[^/]+\.parquet")
 _CHECK = re.compile(r"[^/]+/checks/(?P<number>[0-9]{20})/t-[^/]+\.parquet")
-_MANIFEST = re.compile(r"(?P<pipeline>[^/]+)/log/(?P<number>[0-9]{20})\.json")
 
 
 def encode_name(name: str) -> str:
@@ -63,14 +61,6 @@ def manifest_key(pipeline: str, manifest_number: int) -> str:
     return f"{encode_name(pipeline)}/log/{manifest_number:020d}.json"
 
 
-def parse_manifest_key(key: str) -> int:
-    """Parse the manifest number in ``key``; CorruptData when it is not a manifest's key."""
-    match = _MANIFEST.fullmatch(key)
-    if match is None:
-        raise CorruptData(f"not a manifest's key: {key}")
-    return int(match["number"])
-
-
 def part_prefix(pipeline: str, manifest_number: int) -> str:
     """Return the prefix of parts whose upload began while ``manifest_number`` was the next
     number."""
@@ -86,7 +76,6 @@ def part_key(
 
 
 def parts_prefix(pipeline: str) -> str:
-    """Return the folder of all parts."""
     return f"{encode_name(pipeline)}/data"
 
 
@@ -186,7 +175,6 @@ def consumers_prefix(pipeline: str) -> str:
 
 
 def rebuild_key(pipeline: str, table: TableId, build: int) -> str:
-    """Return the key of the record of a table's rebuild."""
     return f"{rebuilds_prefix(pipeline, table)}/{build:06d}.json"
 
 

@@ -193,6 +193,9 @@ class Action(StrEnum):
     TUNE = "tune"
 
 
+Pace = int | Literal["default"] | None
+
+
 class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A command for open requests: those named, or (``requests`` absent) all, including later ones
     until the opposite command.
@@ -206,8 +209,8 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     version: int = written_version(REQUEST_VERSION)
     requires: tuple[str, ...] = written_features()
     requests: tuple[str, ...] | None = None
-    chunk_rows: int | Literal["default"] | None = None
-    delay_ms: int | Literal["default"] | None = None
+    chunk_rows: Pace = None
+    delay_ms: Pace = None
     requested_by: str = ""
 
 
@@ -293,6 +296,16 @@ def parse_command(raw: bytes) -> Command:
 def check_command(command: Command) -> None:
     """Raise Misconfigured with every rule that ``command`` breaks."""
     _check(_command_rules(command), "command")
+
+
+def parse_pace(name: str, given: int | str | None) -> Pace:
+    """Parse a pace as it is typed; Misconfigured for what is neither a number nor ``default``,
+    with the ``name`` of the option."""
+    if given is None or given == "default":
+        return None if given is None else "default"
+    if not str(given).isdecimal():
+        raise Misconfigured(f"{name} must be a number, or default")
+    return int(given)
 
 
 def encode_command(command: Command) -> bytes:

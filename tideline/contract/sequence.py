@@ -26,12 +26,3 @@ class SequenceRange(msgspec.Struct, frozen=True, order=True):
 
     def __len__(self) -> int:
         return self.last - self.first + 1
-
-    def followed_by(self, other: SequenceRange) -> bool:
-        """Return whether ``other`` begins right after this range ends."""
-        return other.first == self.last + 1
-
-
-def empty_after(last: int) -> SequenceRange:
-    """Return the empty range that stands after ``last``."""
-    return SequenceRange(last + 1, last)

@@ -94,15 +94,21 @@ class Asker:
     """Sends requests to a pipeline's worker and reads the answers; thread-safe.
 
     Every method raises Unavailable when Redis does not answer within ``timeout_s``, Misconfigured
-    when it refuses our login, and CorruptData for a value that we cannot have written.
+    when it refuses our login, and CorruptData for a value that we cannot have written. ``client``
+    is used in the place of one that is made here.
     """
 
     def __init__(
-        self, control: Control, pipeline: str, *, timeout_s: float = ASKER_TIMEOUT_S
+        self,
+        control: Control,
+        pipeline: str,
+        *,
+        timeout_s: float = ASKER_TIMEOUT_S,
+        client: redis.Redis | None = None,
     ) -> None:
         self._control = control
         self._pipeline = pipeline
-        self._redis = connect(control, timeout_s=timeout_s)
+        self._redis = client or connect(control, timeout_s=timeout_s)
 
     def ping(self) -> None:
         """Return when Redis answers and accepts our login."""

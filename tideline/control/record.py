@@ -1,5 +1,5 @@
 """Reads the state of requests from the chain, which has it when Redis, the mere carrier, has lost
-it."""
+it, and which alone confirms an end: any client of the queue can also write answers into it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,32 @@ import time
 from collections.abc import Callable
 from functools import cached_property
 
+from msgspec.structs import replace
+
 from tideline.contract.answers import recorded_answer
 from tideline.contract.errors import Unavailable
 from tideline.contract.request import Answer
 from tideline.settings import Settings
 from tideline.store.chain import Chain, Link
-from tideline.store.ended import confirmed
 from tideline.store.objects import open_store
 
 DOUBT_S = 2.0
+
+
+def confirmed(chain: Chain, answer: Answer) -> Answer | None:
+    """Return the end that the chain has for the request of ``answer``, a final one, in the manifest
+    that it names; None where that manifest has no such end.
+
+    Raises Unavailable and Misconfigured like the store, CorruptData for a manifest that is none.
+    """
+    number = answer.manifest_number
+    link = None if number is None or number < 1 else chain.read(number)
+    if link is None:
+        return None
+    for found in (*link.manifest.finished, *link.manifest.refused):
+        if (found.request_id, found.state) == (answer.request_id, answer.state):
+            return replace(found, manifest_number=number)
+    return None
 
 
 class Record:
@@ -56,8 +73,7 @@ class Record:
         return found
 
     def end(self, answer: Answer) -> Answer | None:
-        """Read the end that the chain has for ``answer``, a final one; raises like `confirmed` of
-        `tideline.store.ended`."""
+        """Read the end that the chain has for ``answer``, a final one: the function `confirmed`."""
         return confirmed(self._chain, answer)
 
     @cached_property

@@ -26,10 +26,9 @@ from tideline.contract.manifest import Manifest, OpenState, Part
 from tideline.contract.plan import decode_plan
 from tideline.contract.receipt import Outcome, decode_receipt
 from tideline.planner.block_facts import BlockFacts, block_of_key
-from tideline.planner.check_garbage import old_checks
 from tideline.planner.consumers import Consumer, known_consumers
+from tideline.planner.old_objects import old_checks, old_records
 from tideline.planner.past import Past
-from tideline.planner.record_garbage import old_records
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import Entry, ObjectStore

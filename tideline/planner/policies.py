@@ -12,7 +12,6 @@ _OURS = (StepKind.ADD, StepKind.DROP, StepKind.RENAME, StepKind.WIDEN)
 
 
 def policy_of(settings: Settings, table: str) -> Policy:
-    """Return the policy of the table called ``table``."""
     chosen = settings.of_table(parse_table(table))
     reactions = {kind: getattr(chosen.on_change, kind.value) for kind in _OURS}
     return Policy(

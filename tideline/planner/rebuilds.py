@@ -85,7 +85,6 @@ def next_step(
     settings: Settings,
     record: RebuildRecord,
     *,
-    plan_id: str | None = None,
     accept_differences: bool = False,
 ) -> Plan | None:
     """Return the stored plan to run next; None when the rebuilt table is the live one.
@@ -103,7 +102,7 @@ def next_step(
     register_rebuild(settings, store, record)
     try:
         now = look(settings, store, record.table)
-        plan = _planned(settings, store, record, now, plan_id or f"rebuild-{uuid.uuid4().hex}")
+        plan = _planned(settings, store, record, now, f"rebuild-{uuid.uuid4().hex}")
     except Fenced:
         raise
     except TidelineError:

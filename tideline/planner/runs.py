@@ -61,15 +61,13 @@ def record_held(settings: Settings, plan: Plan) -> None:
         record_run(settings, MergeRun(plan.plan_id, time.time_ns() // 1_000, held=plan.held))
 
 
-def recent_runs(
-    settings: Settings, since_us: int, runs_max: int, store: ObjectStore | None = None
-) -> tuple[list[MergeRun], int]:
+def recent_runs(settings: Settings, since_us: int, runs_max: int) -> tuple[list[MergeRun], int]:
     """Return the runs that ended at ``since_us`` or later, oldest first: the newest ``runs_max`` of
     them, and the time since when these are complete.
 
     One request per thousand runs and one per run.
     """
-    store = open_store(settings.store) if store is None else store
+    store = open_store(settings.store)
     prefix = layout.runs_prefix(settings.pipeline)
     pages = store.entries(prefix, layout.runs_since(settings.pipeline, since_us))
     keys = sorted({entry.key for page in pages for entry in page})

@@ -29,7 +29,7 @@ from tideline.settings.base import Effect
 from tideline.settings.nearest import nearest_key
 from tideline.settings.sections import Capture, Control, Merge, Retention, Store, Warehouse
 from tideline.settings.source import SourceSettings
-from tideline.settings.tables import OnChange, TableSettings, settings_of
+from tideline.settings.tables import TableSettings, settings_of
 from tideline.settings.upkeep import Maintain, Openlineage, Slo
 
 __all__ = [
@@ -39,7 +39,6 @@ __all__ = [
     "Maintain",
     "Merge",
     "MysqlAddress",
-    "OnChange",
     "Openlineage",
     "PostgresTls",
     "Retention",

@@ -48,7 +48,6 @@ later entry says wins over earlier ones, key by key.
 
 
 def reference() -> str:
-    """Return the page."""
     fields = Settings.model_fields
     when = effects()
     top = [(name, one, when[name]) for name, one in fields.items() if name in when]

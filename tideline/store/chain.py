@@ -8,7 +8,6 @@ of all workers that try a number, one succeeds, and every other one learns that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -39,6 +38,7 @@ from tideline.contract.manifest import (
 )
 from tideline.contract.schema import TableSchema, decode_schema, encode_schema
 from tideline.store.objects import ObjectStore
+from tideline.system import Pool, RealSystem, System
 
 _READS_AT_ONCE = 16
 _BLOCK_WORTH = 32
@@ -69,10 +69,14 @@ class Stretch:
 
 
 class Chain:
-    """One pipeline's chain. Every method raises Unavailable and Misconfigured like the store."""
+    """One pipeline's chain. Every method raises Unavailable and Misconfigured like the store.
 
-    def __init__(self, store: ObjectStore, pipeline: str) -> None:
+    Ranges are read ahead in threads of ``system``; None: of this process.
+    """
+
+    def __init__(self, store: ObjectStore, pipeline: str, system: System | None = None) -> None:
         self._store = store
+        self._system = system or RealSystem()
         self.pipeline = pipeline
 
     def read(self, number: int) -> Link | None:
@@ -264,7 +268,7 @@ class Chain:
         return _newest(self._exists, hint)
 
     def _read_ahead(self, first: int, last: int) -> Iterator[Stretch]:
-        with ThreadPoolExecutor(_READS_AT_ONCE, thread_name_prefix="chain") as pool:
+        with self._system.pool(_READS_AT_ONCE, name="chain") as pool:
             start = first
             while start <= last:
                 number = block_of(start)
@@ -276,7 +280,7 @@ class Chain:
                     yield from self._read_loose(pool, start, end)
                 start = end + 1
 
-    def _read_loose(self, pool: ThreadPoolExecutor, first: int, last: int) -> Iterator[Stretch]:
+    def _read_loose(self, pool: Pool, first: int, last: int) -> Iterator[Stretch]:
         for start in range(first, last + 1, _READS_AT_ONCE):
             numbers = range(start, min(start + _READS_AT_ONCE, last + 1))
             for number, link in zip(numbers, pool.map(self.read, numbers), strict=True):

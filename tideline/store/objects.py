@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -96,13 +97,22 @@ class ObjectStore:
     """Reads and writes whole objects. Safe to use from several threads.
 
     Every method raises Unavailable when the store gave no usable answer for ``retry_s`` (the
-    request may have had its effect all the same) and Misconfigured when it refused.
+    request may have had its effect all the same) and Misconfigured when it refused. ``tries``
+    yields the tries of one request, with pauses between them: stamina's own, by the real clock.
     """
 
-    def __init__(self, settings: Store, client: Client, *, root: Path | None = None) -> None:
+    def __init__(
+        self,
+        settings: Store,
+        client: Client,
+        *,
+        root: Path | None = None,
+        tries: Callable[..., Iterable[AbstractContextManager[Any]]] = stamina.retry_context,
+    ) -> None:
         self.url = settings.url
         self._client = client
         self._root = root
+        self._tries = tries
         self._retry_s = settings.retry_s
         self._lists_by_key = urlsplit(settings.url).scheme == "s3"
 
@@ -208,7 +218,7 @@ class ObjectStore:
     def _ask(self, request: str, attempt: Callable[[], _T]) -> _T:
         """Run ``attempt`` until it is answered: the one place of retry at this border."""
         try:
-            for attempted in stamina.retry_context(
+            for attempted in self._tries(
                 on=Unanswered,
                 attempts=None,
                 timeout=self._retry_s,

@@ -7,19 +7,13 @@ trusts a store, two clients race a create-only PUT there, and a third one must l
 from __future__ import annotations
 
 import contextlib
-import secrets
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from functools import partial
-from threading import Barrier, Thread
-from typing import TypeVar
 
 from tideline.contract import layout
 from tideline.contract.errors import Misconfigured
 from tideline.settings import Store
 from tideline.store.objects import ObjectStore, open_store
-
-T = TypeVar("T")
+from tideline.system import RealSystem, System
 
 
 def probe_store(settings: Store, pipeline: str) -> None:
@@ -28,20 +22,16 @@ def probe_store(settings: Store, pipeline: str) -> None:
     Raises Misconfigured when not exactly one wins, when the store cannot be written, or when it
     does not return what was written; Unavailable when it does not answer.
     """
-    probe_clients(open_store(settings), open_store(settings), pipeline)
+    probe_clients(open_store(settings), open_store(settings), pipeline, RealSystem())
 
 
-def probe_clients(first: ObjectStore, second: ObjectStore, pipeline: str) -> None:
+def probe_clients(first: ObjectStore, second: ObjectStore, pipeline: str, system: System) -> None:
     """Run the probe with two clients that share no connection."""
-    key = layout.probe_key(pipeline, secrets.token_hex(8))
+    key = layout.probe_key(pipeline, system.new_id())
     offers = [b"first " + key.encode(), b"second " + key.encode()]
-    barrier = Barrier(2)
-
-    def create(store: ObjectStore, data: bytes) -> bool:
-        barrier.wait()
-        return store.create(key, data)
-
-    won = at_once([partial(create, first, offers[0]), partial(create, second, offers[1])])
+    won = system.at_once(
+        [partial(first.create, key, offers[0]), partial(second.create, key, offers[1])]
+    )
     if all(won) or first.create(key, b"third"):
         raise Misconfigured(
             f"the store {first.url} lets two writers create the same object",
@@ -57,19 +47,3 @@ def probe_clients(first: ObjectStore, second: ObjectStore, pipeline: str) -> Non
     with contextlib.suppress(Misconfigured):
         # A bucket that denies deletion is accepted: it only costs space.
         first.delete(key)
-
-
-def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """Run each of ``calls`` in its own thread and return their results; raises what the first of
-    them raised. Unlike a pool's, the threads do not keep an ending process alive."""
-    futures: list[Future[T]] = [Future() for _ in calls]
-
-    def run(call: Callable[[], T], future: Future[T]) -> None:
-        try:
-            future.set_result(call())
-        except BaseException as error:  # noqa: BLE001 - raised again by the waiting thread
-            future.set_exception(error)
-
-    for call, future in zip(calls, futures, strict=True):
-        Thread(target=run, args=(call, future), name="probe", daemon=True).start()
-    return [future.result() for future in futures]

@@ -14,13 +14,12 @@ READERS: dict[str, Callable[[str, Mapping[str, str]], TableReader | None]] = {
 """The function that opens a table of each format, from its url and `storage_options`."""
 
 
-def open_reader(url: str, kind: str | None = None) -> TableReader | None:
-    """Return the newest version of the table at ``url``, which is of format ``kind``; None without
-    one.
+def open_reader(url: str) -> TableReader | None:
+    """Return the newest version of the table at ``url``; None without one.
 
     Raises Unavailable when something is there that cannot be read.
     """
-    return READERS[kind or DEFAULT_FORMAT](url, storage_options(url))
+    return READERS[DEFAULT_FORMAT](url, storage_options(url))
 
 
 def storage_options(url: str) -> Mapping[str, str]:

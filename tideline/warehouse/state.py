@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from tideline.contract.description import DESCRIPTION_PROPERTY
 from tideline.contract.errors import CorruptData
 from tideline.contract.evolution import COLUMNS_PROPERTY, TargetColumns
-from tideline.contract.external_commits import SinceOurs, TableCommit, since_ours
+from tideline.contract.external_commits import (
+    UNPROVEN_PROPERTY,
+    SinceOurs,
+    TableCommit,
+    Unproven,
+    since_ours,
+)
 from tideline.contract.modes import Mode
 from tideline.contract.plan import STANDING_PROPERTY, Stamp, build_of, newest_generation, of_build
 from tideline.contract.target_properties import (
@@ -17,7 +23,6 @@ from tideline.contract.target_properties import (
     mode_of_properties,
     owner_of,
 )
-from tideline.contract.unproven import UNPROVEN_PROPERTY, Unproven
 from tideline.warehouse.base import TableReader, unreadable
 from tideline.warehouse.registry import open_reader
 

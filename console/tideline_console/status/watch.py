@@ -108,5 +108,4 @@ def _table(one: TableStatus, state: OpenState, merged: Mapping[str, MergeProgres
 
 
 def objectives(percent: float, within_s: float) -> Objective:
-    """Make an objective from its settings."""
     return Objective(percent, round(within_s * 1_000_000))

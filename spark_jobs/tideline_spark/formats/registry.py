@@ -15,7 +15,7 @@ FORMATS: dict[str, TableFormat] = {
 }
 
 
-def open_target(session: SparkSession, url: str, kind: str | None = None) -> Target:
-    """Open the table at ``url``, of format ``kind``, through ``session``, which must be its own."""
+def open_target(session: SparkSession, url: str) -> Target:
+    """Open the table at ``url`` through ``session``, which must be its own."""
     # Addresses are percent-encoded, Hadoop's paths are not.
-    return FORMATS[kind or DEFAULT_FORMAT].open(session, unquote(url))
+    return FORMATS[DEFAULT_FORMAT].open(session, unquote(url))

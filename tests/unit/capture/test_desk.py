@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from tests.fixtures.systems import REAL
 from tideline.contract.errors import Unavailable
 from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline.control import WorkerStatus
@@ -85,7 +86,7 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> FakeQueue:
 
 @pytest.fixture
 def desk(queue: FakeQueue) -> Desk:
-    return Desk(cast(RequestQueue, queue))
+    return Desk(cast(RequestQueue, queue), REAL)
 
 
 def arrived(number: int) -> Arrival:
@@ -262,5 +263,5 @@ def test_a_bug_of_ours_is_not_survived_in_silence(
     queue.broken = ZeroDivisionError("a bug")
     desk.claiming = True
     desk.start()
-    eventually(lambda: not desk.is_alive())
+    eventually(lambda: not desk._thread.is_alive())
     assert isinstance(desk.failure, ZeroDivisionError)

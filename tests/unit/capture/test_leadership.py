@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
+from tests.fixtures.systems import Clocked
 from tests.fixtures.troubled_store import Failing, TroubledStore
 from tideline.contract.errors import Fenced, Unavailable
 from tideline.contract.manifest import Check, Manifest, ManifestKind, OpenState
@@ -43,7 +44,7 @@ def candidate(store: TroubledStore, turns: Turns, writer: str = "new") -> Candid
         writer=writer,
         takeover_after_s=TAKEOVER_S,
         stopping=turns,
-        clock=lambda: turns.now,
+        system=Clocked(lambda: turns.now),
     )
 
 

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from tideline.contract.errors import Misconfigured
 from tideline.contract.schema import TableId
 from tideline.settings import Settings, load_settings, make_settings
-from tideline_capture.live import LOOK_S, LiveSettings
+from tideline_capture.live import LOOK_S, LiveSettings, SettingsFile
 
 REQUIRED = {
     "pipeline": "shop",
@@ -33,7 +33,9 @@ class File:
         self.written = 1.0
         self.content: Settings | Misconfigured = make()
         self.live = LiveSettings(
-            make(), modified=lambda: self.written, load=self.load, clock=lambda: self.now
+            make(),
+            SettingsFile(lambda: self.written, self.load),
+            clock=lambda: self.now,
         )
 
     def load(self) -> Settings:
@@ -128,7 +130,7 @@ def test_a_change_before_the_first_look_is_seen() -> None:
 
 
 def test_without_a_file_nothing_changes() -> None:
-    live: Any = LiveSettings(make())
+    live: Any = LiveSettings(make(), clock=lambda: 0.0)
     assert not live.changed()
 
 
@@ -137,7 +139,9 @@ def test_a_file_that_no_parser_takes_changes_nothing(value: str, tmp_path: Path)
     """Whatever an editor, or somebody with ill will, has left there: the worker goes on."""
     path, now = tmp_path / "tideline.toml", [0.0]
     live = LiveSettings(
-        make(), modified=lambda: now[0], load=lambda: load_settings(path), clock=lambda: now[0]
+        make(),
+        SettingsFile(lambda: now[0], lambda: load_settings(path)),
+        clock=lambda: now[0],
     )
     path.write_text(f"pipeline = {value}")
     now[0] += LOOK_S

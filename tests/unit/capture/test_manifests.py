@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from tests.fixtures.core import IDENTITY, TABLE, first_manifest
+from tests.fixtures.systems import REAL
 from tideline.contract.manifest import Check, Floor, Manifest, OpenState, SchemaEvent, Truncate
 from tideline.contract.position import PostgresPosition
 from tideline.contract.request import Answer, RequestState
@@ -58,10 +59,39 @@ def test_every_field_of_a_segment_arrives() -> None:
         refused=(Answer("q", RequestState.REFUSED),),
     )
     check = Check("v", TABLE, "f", 0, 0, 0)
-    manifest = Manifests(Link(first_manifest(), b"", "d"), OpenState()).segment(
+    manifest = Manifests(Link(first_manifest(), b"", "d"), OpenState(), REAL).segment(
         segment, (), (check,)
     )
     assert {name: getattr(manifest, name) for name in said} == said
     assert manifest.checks == (check,)
     ended = (*manifest.finished, *manifest.refused)
     assert [(one.request_id, one.manifest_number) for one in ended] == [("r", 2), ("q", 2)]
+
+
+def segment_of(*recent: str, ended: str) -> Segment:
+    """A segment in which ``ended`` ends; answers of ``recent`` have no number yet."""
+    answers = tuple(Answer(one, RequestState.DONE) for one in recent)
+    return Segment(
+        first_seq=1,
+        last_seq=0,
+        position=PostgresPosition(7),
+        identity=IDENTITY,
+        source_time_us=None,
+        state=OpenState(recent=answers),
+        state_changed=True,
+        finished=(Answer(ended, RequestState.DONE),),
+    )
+
+
+def test_an_answer_keeps_the_number_of_the_manifest_that_has_it() -> None:
+    """A segment that was sealed while the one before it was still being uploaded has both answers
+    without a number: clients look for each in the manifest that it names."""
+    made = Manifests(Link(first_manifest(), b"", "d"), OpenState(), REAL)
+    sealed = [segment_of("a", ended="a"), segment_of("a", "b", ended="b")]
+    for segment in sealed:
+        manifest = made.segment(segment, ())
+        made.appended(Link(manifest, b"", "d"))
+        assert [one.manifest_number for one in manifest.finished] == [manifest.manifest_number]
+    assert manifest.state is not None
+    recent = {one.request_id: one.manifest_number for one in manifest.state.recent}
+    assert recent == {"a": manifest.manifest_number - 1, "b": manifest.manifest_number}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,9 +10,10 @@ from typing import Any, cast
 import pytest
 from prometheus_client import generate_latest
 
-from tests.fixtures.core import LIMITS
+from tests.fixtures.core import LIMITS, limits_with
+from tests.fixtures.systems import REAL
 from tideline.contract.request import Answer, RequestState, TableProgress
-from tideline_capture.core.events import SourceLoad
+from tideline_capture.core.facts import SourceLoad
 from tideline_capture.core.snapshots.governor import Governor
 from tideline_capture.core.worker import Worker
 from tideline_capture.metrics import TABLES_MAX, Metrics
@@ -59,7 +59,7 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 
 def test_progress_of_each_table() -> None:
-    metrics = Metrics("p")
+    metrics = Metrics("p", REAL)
     metrics.observe(core(), uploader(), [RUNNING], now=NOW)
     table = {"request": "r1", "table": "public.a"}
     assert value(metrics, "request_state", request="r1", state="running") == 1
@@ -80,7 +80,7 @@ def test_progress_of_each_table() -> None:
 def test_a_request_of_very_many_tables_is_bounded() -> None:
     done = [TableProgress(f"a.t{n}", RequestState.DONE) for n in range(TABLES_MAX)]
     tables = (*done, TableProgress("a.last", RequestState.RUNNING))
-    metrics = Metrics("p")
+    metrics = Metrics("p", REAL)
     metrics.observe(
         core(), uploader(), [Answer("all", RequestState.RUNNING, tables=tables)], now=NOW
     )
@@ -98,8 +98,8 @@ def test_a_request_of_very_many_tables_is_bounded() -> None:
     ],
 )
 def test_what_dumps_are_throttled_by(by: str, load: SourceLoad, limits: dict[str, Any]) -> None:
-    governor = Governor(replace(LIMITS, **limits))
-    metrics = Metrics("p")
+    governor = Governor(limits_with(**limits))
+    metrics = Metrics("p", REAL)
     metrics.observe(core(governor), uploader(), now=NOW)
     assert value(metrics, "throttled", by=by) == 0
     governor.saw_load(load, now=NOW)
@@ -110,7 +110,7 @@ def test_what_dumps_are_throttled_by(by: str, load: SourceLoad, limits: dict[str
 
 
 def test_the_store_and_the_source() -> None:
-    metrics = Metrics("p")
+    metrics = Metrics("p", REAL)
     metrics.observe(core(), uploader(NOW - 60), now=NOW)
     assert value(metrics, "store_unavailable_seconds") == 60
     metrics.observe(core(), uploader(), now=NOW)
@@ -126,7 +126,7 @@ def test_the_store_and_the_source() -> None:
 def test_the_page_lists_them_all() -> None:
     page = PAGE.read_text().partition("# Metrics of the warehouse's tables")[0]
     listed = set(re.findall(r"^\| `(tideline_\w+)`", page, re.MULTILINE))
-    metrics = Metrics("p")
+    metrics = Metrics("p", REAL)
     metrics.observe(core(), uploader(), [RUNNING], now=NOW)
     served = {
         family.name + ("_total" if family.type == "counter" else "")

@@ -22,6 +22,7 @@ from tests.fixtures.blocks import (
     store_of,
 )
 from tests.fixtures.parts import History, Row, Shaped
+from tests.fixtures.systems import REAL
 from tests.fixtures.troubled_store import TroubledStore
 from tests.unit.contract.documents import part as made_part
 from tideline.contract import layout
@@ -103,7 +104,7 @@ def test_two_workers_write_the_same_bytes(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "one" / "store", tmp_path / "two" / "store")
     other = History(tmp_path / "two")
     roll_up(history)
-    rollups = RollUps(store_of(other), Chain(store_of(other), "shop"), LIMITS)
+    rollups = RollUps(store_of(other), Chain(store_of(other), "shop"), LIMITS, REAL)
     for number in (1, 2):
         rollups.advance(20)
         key = layout.block_key("shop", number)
@@ -131,8 +132,8 @@ def test_a_killed_one_is_gone_on_with(tmp_path: Path) -> None:
 
             setattr(store, "after" if effect else "before", die)
             with pytest.raises(Unavailable):
-                RollUps(store, Chain(store, "shop"), LIMITS).advance(12)
-            assert RollUps(store, Chain(store, "shop"), LIMITS).advance(12) or kill == 4
+                RollUps(store, Chain(store, "shop"), LIMITS, REAL).advance(12)
+            assert RollUps(store, Chain(store, "shop"), LIMITS, REAL).advance(12) or kill == 4
             objects = {key: store.get(key) for key in store.list(layout.blocks_prefix("shop"))}
             assert len(objects) == 4
             expected = expected or objects
@@ -157,7 +158,7 @@ def test_nothing_is_rolled_up_before_its_last_manifest_is_durable(tmp_path: Path
     history = plain(tmp_path, 9)
     assert roll_up(history) == []
     history.commit(row(10))
-    rollups = RollUps(store_of(history), history.chain, LIMITS)
+    rollups = RollUps(store_of(history), history.chain, LIMITS, REAL)
     assert rollups.advance(9) is None
     assert store_of(history).list(layout.blocks_prefix("shop")) == []
     assert rollups.advance(10) is not None
@@ -165,7 +166,7 @@ def test_nothing_is_rolled_up_before_its_last_manifest_is_durable(tmp_path: Path
 
 def test_what_is_asked_while_there_is_nothing_to_do(tmp_path: Path) -> None:
     history = plain(tmp_path, 11)
-    rollups = RollUps(store_of(history), history.chain, LIMITS)
+    rollups = RollUps(store_of(history), history.chain, LIMITS, REAL)
     assert rollups.advance(11) is not None
     shutil.rmtree(tmp_path / "store")
     assert rollups.advance(19) is None
@@ -281,7 +282,7 @@ def test_memory_is_bounded_by_the_file_not_by_the_block(tmp_path: Path) -> None:
 
     store.create = spy  # type: ignore[method-assign]
     limits = RollUpLimits(part_bytes_max=max(sizes) + 1, file_bytes_max=max(sizes) * 2 + 1)
-    block = RollUps(store, Chain(store, "shop"), limits).advance(10)
+    block = RollUps(store, Chain(store, "shop"), limits, REAL).advance(10)
     assert block is not None
     assert len(rolled(block)) == 4
     assert sum(sizes) > 12_000_000

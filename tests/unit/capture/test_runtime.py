@@ -16,12 +16,14 @@ from structlog.testing import capture_logs
 from tests.fixtures.core import (
     EVERYTHING,
     IDENTITY,
-    LIMITS,
+    POLICY,
     SCHEMA,
     SETTINGS,
     TABLE,
     first_manifest,
+    limits_with,
 )
+from tests.fixtures.systems import REAL
 from tests.fixtures.troubled_store import Failing, TroubledStore
 from tideline.contract.errors import InvariantBroken, SourceLost, TidelineError, Unavailable
 from tideline.contract.manifest import Manifest, OpenState, TableState
@@ -30,21 +32,20 @@ from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline.control import WorkerStatus
 from tideline.settings import Capture
 from tideline.store.chain import Chain
+from tideline_capture.core.chunks import ChunkFailed, ChunkOrder
 from tideline_capture.core.events import (
     Arrival,
     Boundary,
-    CatalogRound,
-    ChunkFailed,
-    ChunkOrder,
     LogBatch,
     Mark,
     MarkKind,
     RequestArrived,
-    Snapshot,
-    SourceLoad,
     StrangeMark,
 )
+from tideline_capture.core.facts import CatalogRound, Snapshot, SourceLoad
 from tideline_capture.desk import Desk
+from tideline_capture.health import Health
+from tideline_capture.leadership import Lead
 from tideline_capture.live import LiveSettings
 from tideline_capture.metrics import Metrics
 from tideline_capture.runtime import CaptureSession, Crew
@@ -186,17 +187,19 @@ class Rig:
         chain = Chain(self.store, "p")
         chain.write_schema(SCHEMA)
         link = chain.append(first_manifest(state=STATE))
-        self.uploader = Uploader(self.store, chain, link, STATE, heartbeat_s=60.0)
+        self.uploader = Uploader(self.store, chain, Lead(link, STATE, 0.0), REAL, heartbeat_s=60.0)
         self.uploader.start()
         crew = Crew(
             chain,
             self.uploader,
             cast(Desk, self.desk),
-            Metrics("p"),
+            Metrics("p", REAL),
             "w",
             self.stopping,
             lambda point: None,
-            LiveSettings(SETTINGS),
+            LiveSettings(SETTINGS, clock=REAL.monotonic),
+            Health(clock=REAL.monotonic),
+            REAL,
         )
         self.chain = chain
         self.session = CaptureSession(
@@ -204,8 +207,8 @@ class Rig:
             crew,
             link,
             STATE,
-            settings=Capture(**{"flush_interval_s": 0.01, "stop_timeout_s": 0.1, **settings}),
-            limits=LIMITS,
+            settings=limits_with(**{"flush_interval_s": 0.01, "stop_timeout_s": 0.1, **settings}),
+            policy=POLICY,
             until_idle_s=None,
         )
         self.ended: list[BaseException | None] = []

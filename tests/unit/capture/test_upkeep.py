@@ -14,6 +14,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from tests.fixtures.blocks import store_of
+from tests.fixtures.systems import REAL
 from tests.unit.planner.test_garbage import Case
 from tests.unit.planner.test_planner import apply
 from tideline.contract import layout
@@ -64,15 +65,17 @@ def running() -> Iterator[Callable[..., StoreUpkeep]]:
 
     def start(case: Case, tail: Callable[[], int], **retention: Any) -> StoreUpkeep:
         settings = settings_of(case, **retention)
-        threads.append(StoreUpkeep(lambda: settings, store_of(case.history), tail))
+        threads.append(
+            StoreUpkeep(lambda: settings, store_of(case.history), case.history.chain, tail, REAL)
+        )
         threads[-1].start()
         return threads[-1]
 
     yield start
     for thread in threads:
         thread.stop()
-        thread.join(60)  # `stop` waits a little only
-        assert not thread.is_alive()
+        thread._thread.join(60)  # `stop` waits a little only
+        assert not thread._thread.is_alive()
 
 
 def test_it_rolls_up_what_is_durable_and_removes_what_nobody_needs(
@@ -100,7 +103,7 @@ def test_where_settings_say_so_nothing_is_removed(
     until(lambda: case.store.exists(layout.block_key("shop", 3)))
     seen = len(looked)
     until(lambda: len(looked) > seen + 5)
-    assert thread.is_alive()
+    assert thread._thread.is_alive()
     assert case.old <= case.objects()
 
 
@@ -112,7 +115,7 @@ def test_trouble_is_told_and_tried_again(case: Case, running: Callable[..., Stor
     with capture_logs() as told:
         thread = running(case, lambda: 34, remove=False)
         until(lambda: bool(told))
-        assert thread.is_alive()
+        assert thread._thread.is_alive()
         path.write_bytes(whole)
         until(lambda: case.store.exists(layout.block_key("shop", 3)))
     assert told[0]["log_level"] == "error"
@@ -130,5 +133,5 @@ def test_so_is_a_librarys_trouble_without_its_words(
     with capture_logs() as told:
         thread = running(case, lambda: 34, remove=False)
         until(lambda: len(told) > 1)
-        assert thread.is_alive()
+        assert thread._thread.is_alive()
     assert {one["reason"] for one in told} == {"ArrowInvalid"}

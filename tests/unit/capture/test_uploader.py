@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.fixtures.core import IDENTITY, SCHEMA, TABLE, first_manifest, make_rows
+from tests.fixtures.systems import REAL
 from tests.fixtures.troubled_store import Failing, TroubledStore
 from tideline.contract.errors import Fenced, TidelineError, Unavailable
 from tideline.contract.manifest import (
@@ -24,11 +25,12 @@ from tideline.contract.manifest import (
 )
 from tideline.contract.position import PostgresPosition
 from tideline.contract.request import Answer, RequestState
+from tideline.control.record import confirmed
 from tideline.store.chain import Chain, Link
-from tideline.store.ended import confirmed
 from tideline_capture.core.events import Rows
 from tideline_capture.core.segment import Segment, Spill
 from tideline_capture.health import Health
+from tideline_capture.leadership import Lead
 from tideline_capture.uploader import Restart, Uploader
 
 PATIENCE_S = 60.0
@@ -84,13 +86,15 @@ class Rig:
         self.uploader = self.build(self.chain.append(first_manifest()), OpenState())
 
     def build(self, tail: Link, state: OpenState) -> Uploader:
-        made = Uploader(self.store, self.chain, tail, state, heartbeat_s=self.heartbeat_s)
+        made = Uploader(
+            self.store, self.chain, Lead(tail, state, 0.0), REAL, heartbeat_s=self.heartbeat_s
+        )
         made.on_durable = lambda link, sealed: self.durable.append((link, sealed))
         return made
 
     def run(self, *items: Segment | Spill | Restart) -> list[Manifest]:
         """Submit, wait until all is durable; the manifests after the first."""
-        if not self.uploader.is_alive():
+        if not self.uploader._thread.is_alive():
             self.uploader.start()
         for item in items:
             self.uploader.submit(item)
@@ -224,8 +228,8 @@ class TestRetry:
         with pytest.raises(Unavailable):
             rig.uploader.drain(0.05)
         rig.uploader.stop()
-        rig.uploader.join(PATIENCE_S)
-        assert not rig.uploader.is_alive()
+        rig.uploader._thread.join(PATIENCE_S)
+        assert not rig.uploader._thread.is_alive()
 
 
 class TestFenced:
@@ -376,7 +380,7 @@ class TestState:
     def test_a_successor_goes_on_counting_the_distance(self, rig: Rig) -> None:
         rig.run(*(sealed(1) for _ in range(200)))
         rig.uploader.stop()
-        rig.uploader.join(PATIENCE_S)
+        rig.uploader._thread.join(PATIENCE_S)
         tail = rig.chain.tail()
         assert tail is not None
         rig.uploader = rig.build(tail, rig.chain.open_state(tail))
@@ -406,7 +410,7 @@ class TestRelease:
         rig.run(segment(1))
         rig.uploader.release(PATIENCE_S)
         assert [m.released for m in rig.manifests()] == [False, True]
-        assert not rig.uploader.is_alive()
+        assert not rig.uploader._thread.is_alive()
 
     def test_what_was_submitted_comes_first(self, rig: Rig) -> None:
         rig.uploader.start()
@@ -423,7 +427,7 @@ def test_who_waits_for_a_store_that_is_away_still_turns(monkeypatch: pytest.Monk
     store = TroubledStore()
     chain = Chain(store, "p")
     tail = chain.append(first_manifest(state=STATE))
-    made = Uploader(store, chain, tail, STATE, heartbeat_s=60.0, health=health)
+    made = Uploader(store, chain, Lead(tail, STATE, 0.0), REAL, heartbeat_s=60.0, health=health)
     assert health.uploader.silent_s is None, "it has not begun"
     now[0] = 500.0
     assert not health.alive().ok

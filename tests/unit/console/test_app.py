@@ -160,7 +160,6 @@ def test_every_mistake_of_the_settings_and_no_secret(tmp_path: Path) -> None:
 def test_errors_leave_as_one_text_and_a_code(
     error: TidelineError,
     code: int,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert exit_code(error) == code
@@ -169,22 +168,18 @@ def test_errors_leave_as_one_text_and_a_code(
     def fail() -> None:
         raise error
 
-    monkeypatch.setattr(entry, "app", fail)
     with pytest.raises(SystemExit) as left:
-        entry.main()
+        entry.main(fail)
     assert left.value.code == code
     assert capsys.readouterr().err == "tideline: m\n  hint: do [this]\n"
 
 
-def test_an_interrupt_is_quiet(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupt_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(entry, "app", interrupt)
     with pytest.raises(SystemExit) as left:
-        entry.main()
+        entry.main(interrupt)
     assert left.value.code == 130
     assert capsys.readouterr().err == ""
 

@@ -8,7 +8,7 @@ import pytest
 
 from tideline.contract.errors import Misconfigured
 from tideline.keys import parse_csv, parse_json_lines
-from tideline_console.keys import read_keys
+from tideline_console.requests import read_keys
 
 CANARY = "canary-9d02"
 

@@ -80,3 +80,8 @@ def part(first: int, last: int, **changes: Any) -> Part:
         last_seq=last,
     )
     return msgspec.structs.replace(made, **changes)
+
+
+def manifest_number(key: str) -> int:
+    """Of the manifest that lies at ``key``."""
+    return int(key.removesuffix(".json").rpartition("/")[2])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tideline.contract import layout
-from tideline.contract.errors import CorruptData
 from tideline.contract.layout import encode_name
 from tideline.contract.schema import TableId
 
@@ -70,10 +69,6 @@ def test_keys() -> None:
     assert layout.object_url("s3://b/p/", "shop/log/1") == "s3://b/p/shop/log/1"
 
 
-def test_a_manifests_key_is_parsed() -> None:
-    assert layout.parse_manifest_key("shop/log/00000000000000000012.json") == 12
-
-
 def test_keys_of_parts_and_roll_ups_are_parsed() -> None:
     table = TableId("public", "t/.json")
     part = layout.part_key("shop", 12, table, "ab12", "c0de")
@@ -84,19 +79,3 @@ def test_keys_of_parts_and_roll_ups_are_parsed() -> None:
     assert (layout.parse_part_key(rollup), layout.parse_rollup_key(rollup)) == (None, 7)
     for key in (layout.block_key("shop", 7), "shop/data/12/t-x.parquet", part + ".tmp"):
         assert (layout.parse_part_key(key), layout.parse_rollup_key(key)) == (None, None)
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        "shop/log/12.json",
-        "shop/log/00000000000000000012.json.tmp",
-        "shop/data/00000000000000000012.json",
-        "a/shop/log/00000000000000000012.json",
-        "shop/log/٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠١٢.json",
-        "",
-    ],
-)
-def test_what_is_no_manifests_key(key: str) -> None:
-    with pytest.raises(CorruptData):
-        layout.parse_manifest_key(key)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tideline.contract.errors import InvariantBroken
-from tideline.contract.sequence import SEQUENCE_MAX, SequenceRange, empty_after
+from tideline.contract.sequence import SEQUENCE_MAX, SequenceRange
 
 
 def test_lengths() -> None:
     assert len(SequenceRange(1, 1)) == 1
     assert len(SequenceRange(5, 14)) == 10
     assert len(SequenceRange(1, 0)) == 0
-    assert len(empty_after(7)) == 0
 
 
 @pytest.mark.parametrize(
@@ -21,14 +20,6 @@ def test_lengths() -> None:
 def test_what_is_no_range(first: int, last: int) -> None:
     with pytest.raises(InvariantBroken, match=f"{first}..{last}"):
         SequenceRange(first, last)
-
-
-def test_followed_by() -> None:
-    assert SequenceRange(1, 3).followed_by(SequenceRange(4, 9))
-    assert SequenceRange(1, 3).followed_by(empty_after(3))
-    assert empty_after(3).followed_by(SequenceRange(4, 4))
-    assert not SequenceRange(1, 3).followed_by(SequenceRange(3, 4))
-    assert not SequenceRange(1, 3).followed_by(SequenceRange(5, 6))
 
 
 def test_the_last_sequence_there_can_be() -> None:

@@ -16,10 +16,9 @@ from tideline.contract.manifest import OpenRequest, OpenState, TableDump
 from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline.control import Asker
 from tideline.control.client import RequestClient
-from tideline.control.record import Record
+from tideline.control.record import Record, confirmed
 from tideline.settings import Store
 from tideline.store.chain import Chain as RealChain
-from tideline.store.ended import confirmed
 from tideline.store.objects import open_store
 from tideline_console.dump import WAITS
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -37,12 +38,11 @@ class Listening(LoopbackServer):
 class Keeping(DataServer):
     """The same with a data folder. ``made`` counts how often it was made."""
 
+    NAME: ClassVar[str] = "keeping"
+    SETTINGS: ClassVar[Mapping[str, str]] = {}
     MADE: ClassVar[str] = "password"
     fails = False
     made = 0
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory, port=None, settings={}, name="keeping")
 
     def _make_data(self, password: str) -> None:
         self.made += 1

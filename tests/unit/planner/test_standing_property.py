@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -10,9 +9,10 @@ import pytest
 
 from tideline.contract.external_commits import TableCommit
 from tideline.contract.plan import STANDING_PROPERTY, Stamp, app_id
-from tideline_spark.remembered import WEEK_US, remember
+from tideline_spark.maintain import WEEK_US, remember
 
 HOUR_US = 3_600_000_000
+NOW_US = 1_800_000_000_000_000
 OLD_US, YOUNG_US = WEEK_US + HOUR_US, WEEK_US - HOUR_US
 
 
@@ -22,8 +22,7 @@ def stamp(incarnation: str = "one", table: str = "public.${env:HOME}") -> Stamp:
 
 
 def commit(version: int, age_us: int, said: Stamp | None) -> TableCommit:
-    at_us = time.time_ns() // 1_000 - age_us
-    return TableCommit(version, "MERGE", None, said is not None, {}, said, 0, at_us)
+    return TableCommit(version, "MERGE", None, said is not None, {}, said, 0, NOW_US - age_us)
 
 
 @dataclass
@@ -43,7 +42,7 @@ class Table:
 
 
 def repeated(table: Table) -> Stamp | None:
-    remember(cast(Any, table), cast(Any, table), "one")
+    remember(cast(Any, table), cast(Any, table), "one", now_us=NOW_US)
     return Stamp.parse(table.properties.get(STANDING_PROPERTY))
 
 

@@ -19,7 +19,6 @@ from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 
 from devtools.services import airflow, commands
-from devtools.services.binlog_server import SETTINGS
 from devtools.services.mariadb import MariadbServer
 from devtools.services.mysql import MysqlServer
 from devtools.services.ports import free_port
@@ -126,10 +125,9 @@ def test_a_source_of_the_mysql_kind_logs_all_that_capture_needs(
     options = dict(word.removeprefix("--").split("=") for word in service["command"][1:])
     own = MariadbServer if name == "mariadb" else MysqlServer
     assert options.pop("server-id") == "1"
-    wanted = {**SETTINGS, **own.OWN_SETTINGS}
     assert {
         key.replace("-", "_"): value for key, value in options.items()
-    }.items() <= wanted.items()
+    }.items() <= own.SETTINGS.items()
     assert {"log-bin", "binlog-format", "binlog-row-image", "binlog-row-metadata"} <= options.keys()
     prefix = SOURCES[name]
     assert service["environment"][f"{prefix}_USER"] == "tideline"

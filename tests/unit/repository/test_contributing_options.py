@@ -11,6 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from tests.unit.repository.pages import ROOT, page
 from tideline.contract.errors import Misconfigured
 from tideline.contract.options import Option, options_of
 from tideline.contract.request import DumpRequest
@@ -18,27 +19,21 @@ from tideline_console import app as entry
 from tideline_console import requests as made
 from tideline_console.commands import request_options
 
-ROOT = Path(__file__).resolve().parents[3]
 FILES_MAX = 4
-
-
-def section(title: str) -> str:
-    text = (ROOT / "docs" / "CONTRIBUTING.md").read_text()
-    return text.split(f"\n## {title}\n")[1].split("\n## ")[0]
 
 
 def steps(title: str) -> list[str]:
     """The numbered steps of a page: each is about product files."""
-    return re.findall(r"^\d\. (.*(?:\n   .*)*)", section(title), re.MULTILINE)
+    return re.findall(r"^\d\. (.*(?:\n   .*)*)", page(title), re.MULTILINE)
 
 
 @pytest.mark.parametrize("title", ["Adding a dump option", "Adding a CLI command"])
 def test_the_files_exist_and_are_few(title: str) -> None:
     listed = steps(title)
     assert 2 <= len(listed) <= FILES_MAX
-    for path in re.findall(r"`([\w/]+\.py)`", section(title)):
+    for path in re.findall(r"`([\w/]+\.py)`", page(title)):
         assert (ROOT / path).exists(), path
-    for path in re.findall(r"\]\(([^)]+)\)", section(title)):
+    for path in re.findall(r"\]\(([^)]+)\)", page(title)):
         assert (ROOT / "docs" / path).exists(), path
 
 

@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.support.toy_source.conforming import TOY, ToyDatabase, toy_database
+from tests.unit.repository.pages import PAGES, ROOT, page
 from tideline.contract.errors import Misconfigured
 from tideline.settings import Settings, make_settings
 from tideline.settings.source_kinds import SOURCE_KINDS
@@ -18,15 +19,8 @@ from tideline_capture.sources import registry
 from tideline_capture.sources.registry import administration_of, source_of
 from tideline_console import assess, doctor, init
 
-ROOT = Path(__file__).resolve().parents[3]
-PAGES = re.split(r"^## ", (ROOT / "docs" / "CONTRIBUTING.md").read_text(), flags=re.M)[1:]
 PRODUCT = ("capture", "console", "dags", "plugins", "spark_jobs", "tideline")
 TOY_FOLDER = ROOT / "tests" / "support" / "toy_source"
-
-
-def page(title: str) -> str:
-    (found,) = [text for text in PAGES if text.startswith(f"{title}\n")]
-    return found
 
 
 def paths_in(text: str) -> set[str]:

@@ -10,35 +10,29 @@ from pathlib import Path
 
 import msgspec
 
+from tests.unit.repository.pages import ROOT, page
 from tideline.planner import MergeProgress
 from tideline_console.status.document import TableStatus
 from tideline_console.status.making import _COPIED
 
-ROOT = Path(__file__).resolve().parents[3]
+PAGE = page("Adding a status field")
 NOT_PRODUCT = {"tests", "devtools"}
 TOUCHED_MAX = 4
 
 
-def section() -> str:
-    """The section's text."""
-    page = (ROOT / "docs" / "CONTRIBUTING.md").read_text()
-    [found] = re.findall(r"^## Adding a status field\n(.*?)(?=^## |\Z)", page, re.M | re.S)
-    return str(found)
-
-
 def steps() -> list[Path]:
     """The file that each numbered step is about."""
-    return [ROOT / path for path in re.findall(r"^\d\. `([^`]+)`", section(), re.M)]
+    return [ROOT / path for path in re.findall(r"^\d\. `([^`]+)`", PAGE, re.M)]
 
 
 def example() -> str:
     """The field that the section shows the way of."""
-    [name] = re.findall(r"know it by name, as they do `(\w+)`", section())
+    [name] = re.findall(r"know it by name, as they do `(\w+)`", PAGE)
     return str(name)
 
 
 def test_every_path_that_is_named_exists() -> None:
-    named = re.findall(r"`([\w/.]+/[\w.]+)`", section())
+    named = re.findall(r"`([\w/.]+/[\w.]+)`", PAGE)
     assert len(named) >= TOUCHED_MAX
     assert [path for path in named if not (ROOT / path).exists()] == []
 
@@ -62,8 +56,8 @@ def test_copied_fields_have_one_name_and_no_second_place() -> None:
 
 
 def test_the_command_prints_the_schema() -> None:
-    [command] = re.findall(r"^```\n(.*?) \\\n +> (?:\S+)\n```", section(), re.M | re.S)
-    [target] = re.findall(r"> (docs/\S+)", section())
+    [command] = re.findall(r"^```\n(.*?) \\\n +> (?:\S+)\n```", PAGE, re.M | re.S)
+    [target] = re.findall(r"> (docs/\S+)", PAGE)
     words = shlex.split(command)
     done = subprocess.run([sys.executable, *words[1:]], cwd=ROOT, capture_output=True, check=True)
     assert done.stdout == (ROOT / target).read_bytes()

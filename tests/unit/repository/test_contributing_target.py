@@ -8,14 +8,10 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.unit.repository.pages import ROOT, page
+
 NAMES_DELTA = re.compile(r"\bDelta(?:Table|Target|Log)?\b\(|_jvm\b|DELTA_[A-Z]")
 PRODUCT = ("tideline", "spark_jobs", "capture", "console", "plugins", "dags")
-
-
-def page() -> str:
-    text = (ROOT / "docs" / "CONTRIBUTING.md").read_text()
-    return text.split("\n## Adding a target\n")[1].split("\n## ")[0]
 
 
 def modules(*folders: str) -> Iterator[Path]:
@@ -38,7 +34,7 @@ def names_in(path: str) -> set[str]:
 
 
 def test_every_path_of_the_page_exists() -> None:
-    paths = re.findall(r"`([\w]+/[\w/<>]+(?:\.py|/))`", page())
+    paths = re.findall(r"`([\w]+/[\w/<>]+(?:\.py|/))`", page("Adding a target"))
     assert len(paths) > 8
     for path in paths:
         example = path.replace("<format>", "delta")
@@ -46,7 +42,7 @@ def test_every_path_of_the_page_exists() -> None:
 
 
 def test_every_name_of_the_page_is_where_it_says() -> None:
-    named = re.findall(r"`(\w+)(?:\.\w+)?`\s+\(`([\w/]+\.py)`", page())
+    named = re.findall(r"`(\w+)(?:\.\w+)?`\s+\(`([\w/]+\.py)`", page("Adding a target"))
     named += [("FORMATS", "spark_jobs/tideline_spark/formats/registry.py")]
     named += [("READERS", "tideline/warehouse/registry.py")]
     named += [("storage_options", "tideline/warehouse/registry.py")]

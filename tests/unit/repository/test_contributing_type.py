@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
+from tests.unit.repository.pages import ROOT, page
 from tideline.contract.types import Kind, LogicalType, decimal, parse_type
 from tideline_capture.arrow_types import arrow_type
 from tideline_spark.schemas import logical_of, spark_type
 
-ROOT = Path(__file__).resolve().parents[3]
 KNOW_ALL = (arrow_type, spark_type)
 FOLDERS = ("tideline", "capture", "spark_jobs", "console", "plugins", "dags")
-
-
-def section() -> str:
-    text = (ROOT / "docs" / "CONTRIBUTING.md").read_text()
-    return text.split("\n## Adding a type\n")[1].split("\n## ")[0]
 
 
 @pytest.mark.parametrize("kind", Kind)
@@ -32,7 +26,7 @@ def test_every_kind_has_a_place_from_end_to_end(kind: Kind) -> None:
 
 def test_the_page_names_the_functions_that_know_all() -> None:
     for knows in KNOW_ALL:
-        [path] = re.findall(rf"\| `([\w/]+\.py)` \| `{knows.__name__}`", section())
+        [path] = re.findall(rf"\| `([\w/]+\.py)` \| `{knows.__name__}`", page("Adding a type"))
         assert path.removesuffix(".py").replace("/", ".").endswith(knows.__module__)
 
 

@@ -57,6 +57,21 @@ def test_one_place_opens_each_kind_of_connection() -> None:
     }
 
 
+def test_the_worker_makes_one_system_and_the_simulator_exchanges_nothing() -> None:
+    """import-linter keeps clocks and threads out of the worker's modules: they are handed a
+    system. The simulator hands in its own; only its mutants replace a name of the product."""
+    makers = [
+        str(file.relative_to(ROOT))
+        for file in (ROOT / "capture").rglob("*.py")
+        if "RealSystem()" in file.read_text()
+    ]
+    assert makers == ["capture/tideline_capture/app.py"]
+    files = (ROOT / "devtools" / "simulation").glob("*.py")
+    patching = re.compile(r"unittest\.mock|setattr\(|vars\(\w+\)\[")
+    found = sorted(file.name for file in files if patching.search(file.read_text()))
+    assert found == ["mutants.py"]
+
+
 def test_every_package_is_in_the_wheel() -> None:
     tool = project()["tool"]
     assert isinstance(tool, dict)

@@ -85,17 +85,15 @@ def chains(tree: ast.AST, root: str) -> Iterator[tuple[str, ...]]:
 
 
 def test_what_outlives_sessions_is_made_of_settings_that_need_a_restart() -> None:
-    """Only `LiveSettings.current` may be read of for the others."""
+    """Only `LiveSettings.current` may be read of for the others: ``settings`` are those of the
+    worker's start."""
     module = ast.parse((ROOT / "capture" / "tideline_capture" / "app.py").read_text())
-    (run,) = [
-        one for one in module.body if isinstance(one, ast.FunctionDef) and one.name == "run_worker"
-    ]
-    read = {".".join(names[:2]) for names in chains(run, "settings")}
+    read = {".".join(names[:2]) for names in chains(module, "settings")}
     assert {"store", "control", "capture.heartbeat_s", "capture.takeover_after_s"} <= read
     for key in read:
         section = section_of(Settings.model_fields[key]) if "." not in key else None
         keys = [key] if section is None else [f"{key}.{one}" for one, _, _ in keys_of(section)]
-        assert set(keys) <= RESTART, f"run_worker reads {key}, which a worker follows"
+        assert set(keys) <= RESTART, f"a worker's start reads {key}, which a worker follows"
 
 
 def test_the_worker_reads_nothing_that_is_for_commands() -> None:

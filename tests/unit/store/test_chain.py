@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from tests.unit.contract.documents import first_manifest, following
+from tests.unit.contract.documents import first_manifest, following, manifest_number
 from tests.unit.store.scripted_s3 import Fault, ScriptedS3
 from tideline.contract import layout
 from tideline.contract.errors import (
@@ -197,13 +197,13 @@ class VirtualManifests:
 
     def head(self, path: str) -> object:
         self.requests += 1
-        if not 1 <= layout.parse_manifest_key(path) <= self.last:
+        if not 1 <= manifest_number(path) <= self.last:
             raise FileNotFoundError(path)
         return {}
 
     def get(self, path: str) -> Any:
         self.head(path)
-        number = layout.parse_manifest_key(path)
+        number = manifest_number(path)
         one = first_manifest()
         manifest = msgspec.structs.replace(
             one,

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from obstore.exceptions import AlreadyExistsError
 
 from tests.fixtures.parts import schema_of
-from tests.unit.contract.documents import IDENTITY
+from tests.fixtures.systems import REAL
+from tests.unit.contract.documents import IDENTITY, manifest_number
 from tideline.contract import block, layout, manifest
 from tideline.contract.block import Block, encode_block, make_block, manifests_of
 from tideline.contract.manifest import (
@@ -157,7 +158,7 @@ class Virtual:
             raise FileNotFoundError(path)
         if kind == "blocks":
             return Body(encode_block(block_at(int(path[-17:-5]))))
-        return Body(stored_manifest(manifest_of(layout.parse_manifest_key(path))))
+        return Body(stored_manifest(manifest_of(manifest_number(path))))
 
     def put(
         self, path: str, file: bytes, *, mode: Literal["create", "overwrite"], use_multipart: bool
@@ -181,7 +182,7 @@ class Virtual:
             return True
         if path.split("/")[1] == "blocks":
             return 1 <= int(path.split("/")[2][:12]) <= self.blocks
-        return "/log/" in path and 1 <= layout.parse_manifest_key(path) <= self.last
+        return "/log/" in path and 1 <= manifest_number(path) <= self.last
 
 
 class Body:
@@ -245,7 +246,9 @@ def test_the_open_state(blocks: bool) -> None:
 def test_a_worker_starts() -> None:
     client = Virtual()
     found = Chain(opened(client), "shop")
-    candidate = Candidate(found, writer="new", takeover_after_s=1.0, stopping=threading.Event())
+    candidate = Candidate(
+        found, writer="new", takeover_after_s=1.0, stopping=threading.Event(), system=REAL
+    )
 
     def origin() -> Any:
         raise AssertionError("there is a chain")
@@ -263,7 +266,7 @@ def test_a_worker_starts() -> None:
 def test_roll_ups_find_where_they_stopped(last: int) -> None:
     client = Virtual(last)
     limits = RollUpLimits(1, 1)
-    rollups = RollUps(opened(client), Chain(opened(client), "shop"), limits)
+    rollups = RollUps(opened(client), Chain(opened(client), "shop"), limits, REAL)
     assert rollups.advance(last) is None
     assert client.asked.total() <= 30
     client.asked.clear()

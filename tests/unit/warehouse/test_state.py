@@ -11,8 +11,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.fixtures.commits import commit_of_ours
 from tideline.contract.errors import CorruptData
+from tideline.contract.external_commits import UNPROVEN_PROPERTY, Unproven
 from tideline.contract.plan import Stamp, app_id
-from tideline.contract.unproven import UNPROVEN_PROPERTY, Unproven
 from tideline.warehouse.delta.log import parse_commit
 from tideline.warehouse.state import TargetState, read_target
 

@@ -22,7 +22,7 @@ from typing import Any, Literal
 from tideline.contract.description import describe
 from tideline.contract.patterns import matches
 from tideline.contract.schema import TableId
-from tideline_capture.core.events import TableFacts
+from tideline_capture.core.facts import TableFacts
 from tideline_capture.sources.choices import Choices, KeyChoice, no_choice
 from tideline_capture.sources.mysql.catalog.cascades import read_cascades
 from tideline_capture.sources.mysql.catalog.column_types import ColumnRow, read_column
@@ -172,6 +172,35 @@ def read_tables(
         facts, described, index = _table(table, parts, above, cascades, choices(table))
         found.append(MysqlCatalogTable(facts, described, estimate or 0, parts.engine, above, index))
     return sorted(found, key=lambda one: one.table.table)
+
+
+def is_refused(
+    cursor: Any,
+    table: TableId,
+    *,
+    flavour: Flavour,
+    cascades: Policy,
+    choices: Choices = no_choice,
+) -> bool:
+    """Return whether the catalog has the table, and a reason not to capture it yet: unlogged
+    changes that are carried over to it are only known after a look.
+
+    A look is several statements, which show no single moment: a table that is dropped between them
+    has no columns and no key. So a reason counts once two looks in a row give it; no mark in the
+    log says here, as those around a catalog round do, that the table moved meanwhile.
+    """
+
+    def look() -> list[tuple[TableFacts, tuple[TableId, ...]]]:
+        found = read_tables(cursor, [table], flavour=flavour, cascades=cascades, choices=choices)
+        return [(one.facts, one.cascades_from) for one in found]
+
+    before = look()
+    while any(facts.problem is not None or parents for facts, parents in before):
+        again = look()
+        if again == before:
+            return True
+        before = again
+    return False
 
 
 def natives(cursor: Any, tables: Sequence[TableId]) -> dict[TableId, dict[str, str]]:

@@ -1,9 +1,13 @@
-"""Finds the verification parts that may be removed: those that are older than the retention, and
-that no open verification needs. One is open while its request has not ended, or has ended lately
-without a plan of the comparison yet, or while that has no result.
+"""Finds the verification parts and the records that are removed by age.
 
-A verification of a large table may be read for longer than parts are kept, and the target is to be
+Of verification parts those that no open verification needs. One is open while its request has not
+ended, or has ended lately without a plan of the comparison yet, or while that has no result. A
+verification of a large table may be read for longer than parts are kept, and the target is to be
 merged that far before it is planned. So age alone never removes a part that it needs.
+
+Records are those of merge runs and of maintenance, and of rebuilds that were killed and that no one
+has continued. Plans, receipts and verifications stay: they say what a table is made of, and what
+was proven.
 """
 
 from __future__ import annotations
@@ -15,9 +19,28 @@ from datetime import datetime, timedelta
 from tideline.contract import layout
 from tideline.contract.manifest import OpenRequest, OpenState
 from tideline.contract.verification import decode_verify_plan
+from tideline.planner.consumers import left_behind
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import Entry, ObjectStore
+
+
+def old_records(
+    settings: Settings, store: ObjectStore, now: datetime
+) -> Iterator[tuple[Entry, bool]]:
+    """Yield every such record, and whether it may go; of rebuilds only those that may."""
+    retention = settings.retention
+    # The runs by which the objective is judged stay in any case.
+    kept = max(timedelta(days=retention.runs_days), timedelta(seconds=settings.slo.window_s))
+    for prefix in (
+        layout.runs_prefix(settings.pipeline),
+        layout.maintenance_prefix(settings.pipeline),
+    ):
+        for page in store.entries(prefix):
+            for entry in page:
+                yield entry, entry.modified < now - kept
+    for entry in left_behind(settings, store, now - timedelta(days=retention.plans_days)):
+        yield entry, True
 
 
 def old_checks(
