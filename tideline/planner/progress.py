@@ -20,6 +20,7 @@ from tideline.contract.schema import parse_table
 from tideline.planner.kept import anew_loses
 from tideline.planner.past import Past
 from tideline.planner.standing import strayed
+from tideline.planner.stored import read_stored
 from tideline.planner.verified import LastProof, last_proof
 from tideline.settings import Settings
 from tideline.settings.tables import TableSettings
@@ -189,6 +190,6 @@ def _pending(settings: Settings, store: ObjectStore, name: str, stamp: Stamp) ->
     """Return the number of rows that the merge of ``stamp`` left pending; the stamp only says that
     there may be some."""
     key = layout.receipt_key(settings.pipeline, stamp.plan_id)
-    raw = store.get(key)
-    tables = () if raw is None else decode_receipt(raw, key).tables
+    receipt = read_stored(store, key, decode_receipt)
+    tables = () if receipt is None else receipt.tables
     return next((one.pending for one in tables if one.table == name), None)
