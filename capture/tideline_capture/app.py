@@ -258,11 +258,11 @@ def _prove_ownership(crew: Crew, timeout_s: float | None = None) -> None:
     crew.uploader.drain(timeout_s)
 
 
-def _policy(settings: Settings) -> DumpPolicy:
+def _policy(current: Settings) -> DumpPolicy:
     return DumpPolicy(
-        initial=settings.source.initial == "dump",
-        unproven=settings.source.schema_policy == "auto",
-        applies=_applies(settings),
+        initial=current.source.initial == "dump",
+        unproven=current.source.schema_policy == "auto",
+        applies=_applies(current),
     )
 
 
