@@ -112,7 +112,7 @@ def finish_rebuilds(golden: Golden, settings: Settings, spark: SparkSession) -> 
             assert run(spark, plan) == {Outcome.APPLIED}, table
             taken += 1
         assert taken == expected, table
-        assert applied_state(settings)[name].mode is newest.mode
+        assert applied_state(settings).tables[name].mode is newest.mode
     assert rebuild_records(settings, golden.name("soft"))[0].mode is Mode.CURRENT
     assert not list((golden.folder / "warehouse" / "~rebuild").glob("*/*/*"))
 
