@@ -26,7 +26,7 @@ from tideline.contract.request import (
     parse_answer,
 )
 from tideline.control.client import RequestClient
-from tideline.control.exchange import Waits
+from tideline.control.exchange import TASK_WAITS, TRIGGER_WAITS
 from tideline_airflow import forms
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
@@ -34,11 +34,10 @@ from tideline_airflow.log_lines import plainly
 from tideline_airflow.progress import describe, reasons
 from tideline_airflow.request_options import takes, templates, value_of
 from tideline_airflow.scope import checked, flag_of, is_typed
-from tideline_airflow.triggers import FINAL, WAITS, DumpTrigger
+from tideline_airflow.triggers import FINAL, DumpTrigger
 
 _TIMEOUT = timedelta(days=30)
 """A dump may be slow on purpose, and paused over a weekend."""
-POLL_INTERVAL_S = 0.2
 _DEFER_GRACE = timedelta(minutes=2)
 """The trigger names the reason for its time-out; Airflow's own comes later, and has none."""
 
@@ -81,8 +80,8 @@ class DumpOperator(BaseOperator):
         tables: Any,
         cancel_with_task: Any = False,
         config: str | None = None,
-        unanswered_timeout_s: float | None = WAITS.unanswered_timeout_s,
-        defer_after_s: float = 10.0,
+        unanswered_timeout_s: float | None = TRIGGER_WAITS.unanswered_timeout_s,
+        defer_after_s: float | None = TASK_WAITS.timeout_s,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -101,7 +100,7 @@ class DumpOperator(BaseOperator):
         self._asked = request.request_id
         self.log.info("request %s", request.request_id)
         # Most repairs of a few keys end soon, and a wait elsewhere costs the start of a process.
-        soon = Waits(timeout_s=self.defer_after_s, poll_interval_s=POLL_INTERVAL_S)
+        soon = replace(TASK_WAITS, timeout_s=self.defer_after_s)
         with closing(hook.asker()) as asker:
             ended = RequestClient(asker, request, hook.record()).follow(
                 soon, self._show, sent=False
@@ -135,7 +134,7 @@ class DumpOperator(BaseOperator):
     def _wait(self, request: DumpRequest, hook: TidelineHook) -> NoReturn:
         timeout = self.execution_timeout or _TIMEOUT
         watch = replace(
-            WAITS,
+            TRIGGER_WAITS,
             started_s=time.time(),
             timeout_s=timeout.total_seconds(),
             unanswered_timeout_s=self.unanswered_timeout_s,
