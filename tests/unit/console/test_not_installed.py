@@ -31,7 +31,7 @@ COMMANDS = (
     *("inspect manifests", "inspect manifest 1", "inspect parts", "inspect rows a"),
     *("inspect state", "pause r1", "resume r1", "cancel r1", "tune r1 --delay-ms 5"),
     *("dump public.a", "init --sql"),
-    "init --url postgresql://u@h/d --tables public.* --store file:///s --warehouse file:///w --force",
+    "init --url mysql://u@h/ --tables a.* --store file:///s --warehouse file:///w --force",
 )
 BARE = ("cost --tables 3 --changes-per-s 1", "--help", "--version")
 RUN = """
