@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tideline.contract import layout
 from tideline.contract.document import with_checksum
-from tideline.contract.errors import Unavailable
+from tideline.contract.errors import CorruptData, Unavailable
 from tideline.contract.external_commits import external_since
 from tideline.contract.manifest import Manifest, OpenState, TableCondition, TableState
 from tideline.contract.plan import app_id
@@ -32,6 +32,7 @@ from tideline.contract.verification import (
 from tideline.planner.stored import read_stored
 from tideline.settings import Settings
 from tideline.store.objects import ObjectStore, open_store
+from tideline.warehouse.base import unreadable
 from tideline.warehouse.registry import open_reader
 
 COMMITS_MAX = 10_000
@@ -187,8 +188,8 @@ def _invalid(settings: Settings, tail: Manifest, now: TableState, kept: Verified
         commits = list(table.commits(min(since, COMMITS_MAX)))
     except Unavailable as error:
         return error.message
-    except ValueError as error:
-        return f"the table's log cannot be read: {type(error).__name__}"
+    except (ValueError, CorruptData) as error:
+        return unreadable(url, error).message
     version = table.version
     app = app_id(tail.pipeline, tail.incarnation, kept.table, now.generation, build)
     if kept.app_id != app:

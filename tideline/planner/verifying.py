@@ -53,13 +53,15 @@ def plan_verification(
     verify_id: str,
     finished_in: int,
     tables: Sequence[str],
+    failed: Mapping[str, str] | None = None,
     last_call: bool = False,
 ) -> Planned:
     """Return the stored plan of ``verify_id``, made now if there is none: of ``tables``, whose
     chunks the worker has read for the request, which ended in manifest ``finished_in``.
 
-    Nothing is stored while it waits for tables. ``last_call``: they are then held back, with the
-    reason. Raises CorruptData for chunks that the chain does not have.
+    Nothing is stored while it waits for tables. Those whose merge has ``failed`` (with the error)
+    are held back instead, with the reason; on the ``last_call`` all are. Raises CorruptData for
+    chunks that the chain does not have.
     """
     store = open_store(settings.store)
     key = layout.verification_plan_key(settings.pipeline, verify_id)
@@ -67,9 +69,12 @@ def plan_verification(
     if stored is not None:
         return Planned(stored, ())
     planned = _Planning(settings, store).plan(request_id, verify_id, finished_in, tables)
-    if planned.waiting and not last_call:
-        return planned
+    failed = failed or {}
+    waiting = tuple(name for name in planned.waiting if name not in failed)
+    if waiting and not last_call:
+        return Planned(planned.plan, waiting)
     late = dict.fromkeys(planned.waiting, f"it is not merged up to manifest {finished_in}")
+    late |= {name: f"{late[name]}: {failed[name]}" for name in late if name in failed}
     plan = replace(planned.plan, held={**late, **planned.plan.held})
     return Planned(store_once(store, key, plan, encode_verify_plan, decode_verify_plan), ())
 
