@@ -17,6 +17,7 @@ from tests.airflow.task_context import TaskContext
 from tideline.contract.errors import Unavailable
 from tideline.contract.request import Action, Answer, Command, RequestState
 from tideline.control.client import RequestClient
+from tideline.control.exchange import COMMAND_WAITS
 from tideline.settings import Settings
 from tideline_airflow import steer
 from tideline_airflow.compat import AirflowFailException
@@ -29,7 +30,7 @@ FORM = {"action": "pause", "requests": None, "all": False, "chunk_rows": None, "
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     # The worker lists repeats, too.
-    quick = replace(steer.COMMAND_WAITS, poll_interval_s=0.02, repeat_after_s=600.0)
+    quick = replace(COMMAND_WAITS, poll_interval_s=0.02, repeat_after_s=600.0)
     monkeypatch.setattr(steer, "COMMAND_WAITS", quick)
 
 
