@@ -9,7 +9,7 @@ LINT_PATHS := $(wildcard tideline capture spark_jobs console plugins dags devtoo
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers demo test tests long check quick-tests lint faults fuzz bench wheels images constraints sbom licences clean
+.PHONY: help setup servers demo test tests long matrix check quick-tests lint faults fuzz bench wheels images constraints sbom licences clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ lint:
 	$(BIN)/ruff check --quiet .
 	scripts/types $(BIN)/mypy $(LINT_PATHS)
 	$(BIN)/lint-imports
+
+matrix: servers ## the tests of Spark and Airflow with the oldest and the newest versions; NAME=… picks one
+	@$(BIN)/python -m devtools.matrix $(NAME)
 
 faults: servers ## servers and jobs under every fault, with tables of counts; ROUNDS=… and JOBS=… set its length
 	@$(BIN)/python -m tests.faults

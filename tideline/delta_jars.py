@@ -1,4 +1,5 @@
-"""Delta Lake's four jars, fetched once and kept in the cache; after that no network is needed.
+"""Delta Lake's four jars for the installed Spark, fetched once and kept in the cache; after that no
+network is needed.
 
 Each has to have the SHA-256 that stands here, when it is fetched and whenever it is taken from the
 cache: a jar runs with all permissions of a merge.
@@ -20,21 +21,27 @@ from types import MappingProxyType
 from tideline.cache import cache_folder, check_sha256, fetch, rename_into_place
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.java import java_home
+from tideline.spark_versions import installed_spark, spark_line
 
 GROUP = "io.delta"
-ARTIFACT = "delta-spark_4.2_2.13"
 VERSION = "4.4.0"
-SHA256: Mapping[str, str] = MappingProxyType(
+BUILDS: Mapping[str, str] = MappingProxyType(
     {
-        ARTIFACT: "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
+        "4.0": "49e899667168b9412f83cbe894ce264107d7b896d6c5e12edca4e216845c1104",
+        "4.1": "75a9400986853c061f5109f012547de2545a5759e5e752e5ef633dabe16a4f10",
+        "4.2": "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
+    }
+)
+"""By line of Spark: SHA-256 of the jar of ``VERSION`` that is built for it, in hex."""
+SHARED: Mapping[str, str] = MappingProxyType(
+    {
         "delta-storage": "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
         "delta-kernel-api": "ee9b5a14ac3b7efdff4d61a58478fe8eb0e5a3fbca43889dca7290795fe79a11",
         "delta-kernel-defaults": "225c975199e4718b38ee5b7e6da7f19e9585024262b2cec2656b32151a856b0b",
     }
 )
-"""SHA-256 of each jar of ``VERSION``, in hex; a new version brings new ones
+"""SHA-256 of the jars that are the same for each Spark; a new version brings new ones
 (docs/SUPPLY_CHAIN.md)."""
-NAMES: tuple[str, ...] = tuple(SHA256)
 
 _NOT_WANTED = ("org.*", "com.*", "net.*", "jakarta.*", "javax.*", "io.unitycatalog")
 """Groups of what Delta depends on and Spark already has; Ivy's glob patterns."""
@@ -57,36 +64,55 @@ _POM = """\
 """
 
 
-def jars_folder() -> Path:
-    return cache_folder() / f"delta-{VERSION}"
+def build_for(line: str) -> str:
+    """Return the name of the jar that is built for Spark ``line``, a key of `BUILDS`."""
+    return f"delta-spark_{line}_2.13"
+
+
+def jar_names(line: str) -> list[str]:
+    """Return the names of the four jars for Spark ``line``, that of the build first."""
+    return list(_digests(line))
+
+
+def jars_folder(line: str) -> Path:
+    """Return the folder of the jars for Spark ``line``."""
+    return cache_folder() / f"delta-{VERSION}-spark-{line}"
 
 
 def delta_jars() -> list[Path]:
-    """Return the four jars for ``spark.jars``, fetched when the cache lacks them.
+    """Return the four jars for ``spark.jars`` that fit the installed Spark, fetched when the cache
+    lacks them.
 
     Through Maven when ``mvn`` is on PATH, else through Spark's Ivy. Unavailable when neither can
-    fetch them; Misconfigured without Java; CorruptData when one is another file than it should be.
+    fetch them; Misconfigured without Java or a Spark that jobs may run on; CorruptData when one is
+    another file than it should be.
     """
-    target = jars_folder()
+    line = spark_line(installed_spark())
+    target = jars_folder(line)
     if not target.is_dir():
-        _fetch(target)
-    return find_jars(target)
+        _fetch(target, line)
+    return find_jars(target, line)
 
 
-def find_jars(folder: Path) -> list[Path]:
-    """Return the four jars in ``folder``; Unavailable naming the missing ones, CorruptData naming
-    one that is another file."""
-    found = [_jar(folder, name) for name in NAMES]
-    missing = [name for name, path in zip(NAMES, found, strict=True) if path is None]
+def find_jars(folder: Path, line: str) -> list[Path]:
+    """Return the four jars for Spark ``line`` in ``folder``; Unavailable naming the missing ones,
+    CorruptData naming one that is another file."""
+    digests = _digests(line)
+    found = [_jar(folder, name) for name in digests]
+    missing = [name for name, path in zip(digests, found, strict=True) if path is None]
     if missing:
         raise Unavailable(
             f"Delta's jars are missing in {folder}: {', '.join(missing)}",
             hint="remove that folder and run make setup",
         )
     jars = [path for path in found if path is not None]
-    for name, jar in zip(NAMES, jars, strict=True):
-        check_sha256(jar, SHA256[name], hint=_OTHER_FILE)
+    for digest, jar in zip(digests.values(), jars, strict=True):
+        check_sha256(jar, digest, hint=_OTHER_FILE)
     return jars
+
+
+def _digests(line: str) -> dict[str, str]:
+    return {build_for(line): BUILDS[line], **SHARED}
 
 
 def _jar(folder: Path, name: str) -> Path | None:
@@ -97,35 +123,35 @@ def _jar(folder: Path, name: str) -> Path | None:
     return None
 
 
-def _fetch(target: Path) -> None:
+def _fetch(target: Path, line: str) -> None:
     home = java_home()
     work = Path(tempfile.mkdtemp(prefix="jars.", dir=cache_folder()))
     try:
         fetched = work / "fetched"
         fetched.mkdir()
         if shutil.which("mvn") is not None:
-            _with_maven(work, fetched, home)
+            _with_maven(work, fetched, home, build_for(line))
         else:
-            _with_ivy(work, fetched, home)
+            _with_ivy(work, fetched, home, build_for(line))
         kept = work / "kept"
         kept.mkdir()
-        for name, path in zip(NAMES, find_jars(fetched), strict=True):
+        for name, path in zip(jar_names(line), find_jars(fetched, line), strict=True):
             shutil.copyfile(path, kept / f"{name}-{VERSION}.jar")
         rename_into_place(kept, target)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _with_maven(work: Path, fetched: Path, java: Path) -> None:
+def _with_maven(work: Path, fetched: Path, java: Path, artifact: str) -> None:
     pom = work / "pom.xml"
-    pom.write_text(_POM.format(group=GROUP, artifact=ARTIFACT, version=VERSION))
+    pom.write_text(_POM.format(group=GROUP, artifact=artifact, version=VERSION))
     # Maven only warns of a wrong checksum, and -q hides that; --strict-checksums ends it instead.
     command = ["mvn", "--strict-checksums", "-q", "-B", "-f", str(pom)]
     command += ["dependency:copy-dependencies"]
     _run([*command, f"-DoutputDirectory={fetched}"], work, java, {})
 
 
-def _with_ivy(work: Path, fetched: Path, java: Path) -> None:
+def _with_ivy(work: Path, fetched: Path, java: Path, artifact: str) -> None:
     """Let Spark resolve the package for a job that does nothing, and take the jars from its Ivy.
 
     A separate home keeps Ivy from ``~/.m2``: poms without their jars there make it give up.
@@ -138,7 +164,7 @@ def _with_ivy(work: Path, fetched: Path, java: Path) -> None:
             "spark-submit is not installed", hint="pip install 'tideline-cdc[spark]'"
         )
     command = [str(submit), "--master", "local[1]"]
-    command += ["--packages", f"{GROUP}:{ARTIFACT}:{VERSION}"]
+    command += ["--packages", f"{GROUP}:{artifact}:{VERSION}"]
     command += ["--exclude-packages", ",".join(f"{group}:*" for group in _NOT_WANTED)]
     command += ["--conf", f"spark.jars.ivy={work / 'ivy'}", str(job)]
     _run(command, work, java, {"SPARK_SUBMIT_OPTS": f"-Duser.home={work}"})

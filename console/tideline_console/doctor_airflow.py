@@ -104,8 +104,10 @@ def check_plugin() -> list[Finding]:
     """Check that Airflow loads our plugin, which makes the pool."""
     from airflow import plugins_manager
 
+    from tideline_airflow.compat import plugin_errors
+
     plugins_manager.ensure_plugins_loaded()
-    failed = [f"{file}: {why}" for file, why in plugins_manager.get_import_errors().items()]
+    failed = [f"{file}: {why}" for file, why in plugin_errors().items()]
     names = {str(plugin["name"]) for plugin in plugins_manager.get_plugin_info()}
     if "tideline" in names:
         return [ok("plugin", "Airflow loads the plugin tideline")]
@@ -116,9 +118,9 @@ def check_plugin() -> list[Finding]:
 
 def check_dags() -> list[Finding]:
     """Check that the file of DAGs is in Airflow's folder and makes complete sets."""
-    from airflow.dag_processing.dagbag import DagBag
+    from tideline_airflow.compat import dag_bag
 
-    bag = DagBag()
+    bag = dag_bag()
     findings = [
         error("dags", f"{file} cannot be imported: {trace.strip().splitlines()[-1]}")
         for file, trace in bag.import_errors.items()

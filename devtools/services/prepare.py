@@ -21,6 +21,7 @@ from devtools.services.process import unprivileged_account
 from tideline.contract.errors import TidelineError, Unavailable
 from tideline.delta_jars import delta_jars, jars_folder
 from tideline.java import find_java
+from tideline.spark_versions import installed_spark, spark_line
 from tideline_spark.class_archive import archive_is_there, make_archive
 
 EXTRAS = ("mariadb", "mysql", "chromium")
@@ -35,7 +36,7 @@ def prepare(extras: Collection[str] = (), *, archive: bool = True) -> None:
     if find_java() is None:
         print("setup: Java, this takes a minute", flush=True)
     ensure_java()
-    if not jars_folder().is_dir():
+    if not jars_folder(spark_line(installed_spark())).is_dir():
         print("setup: Delta's jars", flush=True)
     delta_jars()
     if archive:

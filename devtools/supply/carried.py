@@ -15,7 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 
-from tideline.delta_jars import NAMES as JARS
+from tideline.delta_jars import jar_names
+from tideline.spark_versions import installed_spark, spark_line
 
 LIBRARIES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
@@ -49,8 +50,16 @@ _HEADINGS: Mapping[str, str] = MappingProxyType(
 )  # fmt: skip
 """The ends of the lines that head the artefacts under a licence in Spark's list."""
 _JARS: Mapping[str, str] = MappingProxyType(
-    {"failureaccess": "Apache-2.0", "vertx-uri-template": "Apache-2.0"}
-)
+    dict.fromkeys(
+        (
+            "failureaccess", "netty-codec-base", "netty-codec-classes-quic",
+            "netty-codec-compression", "netty-codec-http3", "netty-codec-marshalling",
+            "netty-codec-native-quic", "netty-codec-protobuf", "netty-transport-classes-io_uring",
+            "netty-transport-native-io_uring", "vertx-uri-template",
+        ),
+        "Apache-2.0",
+    )
+)  # fmt: skip
 """Jars that Spark brings and its list lacks, by their own metadata."""
 _ARTEFACT = re.compile(r"^[A-Za-z][\w.-]*:([\w.-]+)(?::jar)?(?: \S+)?$")
 
@@ -98,7 +107,7 @@ def jars() -> list[tuple[str, str]]:
     if spark is None or spark.origin is None:
         return []
     listed = {**spark_list(), **_JARS}
-    found = [(name, "Apache-2.0") for name in JARS]
+    found = [(name, "Apache-2.0") for name in jar_names(spark_line(installed_spark()))]
     for path in sorted((Path(spark.origin).parent / "jars").glob("*.jar")):
         name = _artefact(path.stem, listed)
         own = name.startswith("spark-")  # The list is of others' jars.

@@ -31,6 +31,7 @@ from packageurl import PackageURL
 from devtools.supply.images import FILES, images_in
 from devtools.supply.licences import OURS, licence_of
 from tideline import delta_jars
+from tideline.spark_versions import installed_spark, spark_line
 
 ROOT = Path(__file__).resolve().parents[2]
 OUR_NAME = "tideline-cdc"
@@ -82,7 +83,8 @@ def packages(installed: Iterable[Distribution], root: Path = ROOT) -> Iterator[C
 
 def jars() -> Iterator[Component]:
     """Yield Delta's jars and PySpark's; a jar that names itself has its Maven coordinates."""
-    for path in delta_jars.find_jars(delta_jars.jars_folder()):
+    line = spark_line(installed_spark())
+    for path in delta_jars.find_jars(delta_jars.jars_folder(line), line):
         yield jar(path, group=delta_jars.GROUP)
     spark = find_spec("pyspark")
     if spark is not None and spark.origin is not None:

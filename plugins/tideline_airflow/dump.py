@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 
 import msgspec
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from msgspec.structs import replace
 
 from tideline.contract.options import Purpose, options_of
@@ -28,6 +27,7 @@ from tideline.contract.request import (
 from tideline.control.client import RequestClient
 from tideline.control.exchange import Waits
 from tideline_airflow import forms
+from tideline_airflow.compat import AirflowException, AirflowFailException, AirflowSkipException
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
 from tideline_airflow.log_lines import plainly

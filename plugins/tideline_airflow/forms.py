@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from airflow.sdk import Param
-from airflow.sdk.exceptions import AirflowFailException
 
 from tideline.contract.modes import Mode
 from tideline.contract.options import PACE, Option, Purpose, options_of
 from tideline.contract.request import KEYS_MAX, TABLES_MAX, Action, DumpRequest
+from tideline_airflow.compat import AirflowFailException
 
 TICK = 'In Airflow\'s backfill, tick "Override parameters on existing runs"'
 """Without it Airflow 3.3 makes the runs with the form's first values, whatever was typed."""

@@ -6,6 +6,7 @@ Libraries that take long to import (object store, Delta) are imported by the cal
 
 from __future__ import annotations
 
+import asyncio
 import os
 from contextlib import closing
 from functools import cached_property
@@ -41,10 +42,15 @@ class TidelineHook(BaseHook):
     @cached_property
     def settings(self) -> Settings:
         """The pipeline's settings; Misconfigured names every mistake in them."""
-        settings = load_settings(self._config)
-        for secret in _secrets(settings):
-            mask_secret(secret)
-        return settings
+        return _masked(load_settings(self._config))
+
+    async def load(self) -> None:
+        """Load the settings in a thread, for a trigger.
+
+        Their secrets are registered on the event loop: Airflow 3.1 ends its triggerer when a thread
+        registers one.
+        """
+        self.settings = _masked(await asyncio.to_thread(load_settings, self._config))
 
     def get_conn(self) -> Any:
         return self.asker()
@@ -76,6 +82,12 @@ class TidelineHook(BaseHook):
     def url(self, key: str) -> str:
         """Return the address of an object of the store, as Spark reads it."""
         return layout.object_url(self.settings.store.url, key)
+
+
+def _masked(settings: Settings) -> Settings:
+    for secret in _secrets(settings):
+        mask_secret(secret)
+    return settings
 
 
 def _secrets(settings: Settings) -> list[str]:

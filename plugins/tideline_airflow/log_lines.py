@@ -7,10 +7,9 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException
-
 from tideline.contract.errors import TidelineError
 from tideline.contract.printable import printable
+from tideline_airflow.compat import AirflowException, AirflowSkipException
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 

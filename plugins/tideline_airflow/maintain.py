@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow.sdk.exceptions import AirflowException
-
 from tideline.contract import layout
 from tideline.contract.maintenance import MaintenanceReceipt, Upkeep
+from tideline_airflow.compat import AirflowException
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
 from tideline_airflow.log_lines import log_line, plainly

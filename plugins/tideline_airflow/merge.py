@@ -16,13 +16,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
-
 from tideline.contract import layout
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Outcome, Receipt, reread_requests
 from tideline.settings import SourceSettings
 from tideline_airflow.assets import MERGED, event_extra, table_asset
+from tideline_airflow.compat import AirflowException, AirflowFailException, AirflowSkipException
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
 from tideline_airflow.log_lines import log_line, plainly

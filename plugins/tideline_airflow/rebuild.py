@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
-
 from tideline.contract.modes import Mode
 from tideline.contract.receipt import Outcome
+from tideline_airflow.compat import AirflowException, AirflowFailException
 from tideline_airflow.forms import AS_SET
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of

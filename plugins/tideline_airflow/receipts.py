@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
-
 from tideline.contract.errors import Unavailable
 from tideline.contract.maintenance import TableUpkeep
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
+from tideline_airflow.compat import AirflowException, AirflowFailException
 from tideline_airflow.log_lines import log_line
 
 

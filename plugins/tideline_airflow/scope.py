@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from airflow.sdk.exceptions import AirflowFailException
-
 from tideline.contract.errors import Misconfigured
 from tideline.contract.request import DumpRequest, KeyRange, TimeRange, check_request
 from tideline.keys import Key, parse_line
+from tideline_airflow.compat import AirflowFailException
 
 
 def checked(request: DumpRequest) -> DumpRequest:

@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 from tideline.contract.errors import Misconfigured, TidelineError
 from tideline.delta_jars import delta_jars
 from tideline.java import java_home
 from tideline.local_spark import LOCAL, QUICK_LAUNCH, short_lived
 from tideline.settings.sections import Merge
+from tideline_airflow.compat import AirflowException, AirflowNotFoundException
 from tideline_airflow.log_lines import log_line
 from tideline_airflow.pools import SPARK_POOL
 

@@ -6,7 +6,6 @@ from contextlib import closing
 from typing import Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from msgspec.structs import replace
 
 from tideline.contract.errors import Misconfigured
@@ -20,6 +19,7 @@ from tideline.contract.request import (
 )
 from tideline.control.client import RequestClient
 from tideline.control.exchange import Waits
+from tideline_airflow.compat import AirflowException, AirflowFailException
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
 from tideline_airflow.log_lines import plainly

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from tideline.contract.errors import TidelineError
 from tideline.contract.request import Answer, encode_answer, parse_request
 from tideline.control import Asker
 from tideline.control.client import RequestClient
@@ -91,10 +93,15 @@ class DumpTrigger(BaseTrigger):
     async def on_kill(self) -> None:
         if self.cancel_with_task:
             request_id = parse_request(self.request.encode()).request_id
-            await asyncio.to_thread(TidelineHook(self.config).cancel, request_id)
+            hook = TidelineHook(self.config)
+            with suppress(TidelineError):  # `cancel` logs it
+                await hook.load()
+            await asyncio.to_thread(hook.cancel, request_id)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        asker = await asyncio.to_thread(TidelineHook(self.config).asker)
+        hook = TidelineHook(self.config)
+        await hook.load()
+        asker = await asyncio.to_thread(hook.asker)
         try:
             yield TriggerEvent(await self._wait(asker))  # type: ignore[no-untyped-call]
         finally:

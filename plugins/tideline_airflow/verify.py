@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from msgspec.structs import replace
 
 from tideline.contract import layout
@@ -22,6 +21,7 @@ from tideline.contract.proofs import keys_to_read, with_passes
 from tideline.contract.request import DumpRequest
 from tideline.contract.verification import Proof, TableProof, Verification, VerifyPlan
 from tideline_airflow.assets import MERGED
+from tideline_airflow.compat import AirflowException, AirflowFailException
 from tideline_airflow.dump import DumpOperator
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import pyspark
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
-from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from tideline.contract.errors import Misconfigured
 from tideline.local_spark import LOCAL
+from tideline.spark_versions import spark_line
 from tideline_spark.files import java_names
-from tideline_spark.formats.base import TableFormat
 from tideline_spark.formats.registry import FORMATS
 
 _SETTINGS: Mapping[str, str] = {
@@ -91,8 +91,10 @@ def make_session(
     local master listens on loopback only and shuffles into two partitions, unless set otherwise
     there. ``scratch`` is where Spark spills; ``java_options`` go to a JVM that is started here
     (`tideline.local_spark.SHORT_LIVED`). ``others`` are Spark settings that ours do not cover.
-    Raises Misconfigured where Spark lacks what a table format needs.
+    Raises Misconfigured where Spark lacks what a table format needs, or is a release that jobs may
+    not run on.
     """
+    spark_line(pyspark.__version__)  # Before a Java is started for it.
     builder = SparkSession.Builder().appName(app_name)
     given = {} if master is not None else _submitted()
     local = (master or given.get("spark.master", "")).startswith("local")
@@ -113,19 +115,29 @@ def make_session(
         settings["spark.sql.warehouse.dir"] = str(Path(scratch) / "spark-warehouse")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    for name in _TALKATIVE:
-        PySparkLogger.getLogger(name).disabled = True
+    _silence()
     session = builder.getOrCreate()
     remember(java_names(session), _JAVA_NAMES)
-    for one in FORMATS.values():
-        _check(session, one)
+    _check(session)
     return session
 
 
-def _check(session: SparkSession, one: TableFormat) -> None:
-    remember(java_names(session), one.java_names)
+def _silence() -> None:
+    # heavy: no earlier Spark than 4.0 has it, and such a one is refused with an error of ours
+    from pyspark.logger import PySparkLogger
+
+    for name in _TALKATIVE:
+        PySparkLogger.getLogger(name).disabled = True
+
+
+def _check(session: SparkSession) -> None:
+    """End the session and raise Misconfigured where its Spark cannot run jobs: it can be another
+    than PySpark's, by ``SPARK_HOME``."""
     try:
-        one.check(session)
+        spark_line(session.version)
+        for one in FORMATS.values():
+            remember(java_names(session), one.java_names)
+            one.check(session)
     except Misconfigured:
         end_session(session)
         raise

@@ -9,12 +9,6 @@ from typing import Annotated, Any
 
 import pytest
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import (
-    AirflowException,
-    AirflowFailException,
-    AirflowSkipException,
-    TaskDeferred,
-)
 
 from devtools.services.valkey import ValkeyServer
 from tests.airflow.stub_worker import StubWorker
@@ -34,6 +28,12 @@ from tideline.contract.request import (
 from tideline.control import Asker
 from tideline.settings import Settings
 from tideline_airflow import forms
+from tideline_airflow.compat import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    TaskDeferred,
+)
 from tideline_airflow.dump import DumpOperator
 from tideline_airflow.identity import identity_of
 from tideline_airflow.request_options import takes

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
@@ -26,6 +25,7 @@ from tideline.contract.printable import printable
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 from tideline.contract.schema import TableId
 from tideline_airflow.assets import MERGED, table_asset
+from tideline_airflow.compat import AirflowException, AirflowFailException
 from tideline_airflow.dag_set import tideline_dags
 from tideline_airflow.dump import DumpOperator
 from tideline_airflow.hooks import TidelineHook

@@ -35,8 +35,8 @@ print(json.dumps({"version": provider.version, "plugins": plugins, "bundles": bu
 """
 PARSE = """
 import json, sys
-from airflow.dag_processing.dagbag import DagBag
-bag = DagBag(sys.argv[1])
+from tideline_airflow.compat import dag_bag
+bag = dag_bag(sys.argv[1])
 print(json.dumps({"dags": sorted(bag.dags), "errors": bag.import_errors}))
 """
 BUNDLE = {

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from tests.airflow.task_context import TaskContext
 from tideline.contract.maintenance import MaintainedTable, MaintenanceOrder, Thresholds
 from tideline.planner import maintaining
+from tideline_airflow.compat import AirflowException, AirflowFailException
 from tideline_airflow.maintain import MaintainOperator
 
 SUBMIT = """#!{python}

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from airflow.providers.openlineage.extractors.base import DefaultExtractor
 from airflow.sdk import AssetAlias
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from msgspec.structs import replace
 
 from tests.airflow.stub_worker import StubWorker
@@ -34,6 +33,7 @@ from tideline.java import java_home
 from tideline.local_spark import archive_option, archive_place
 from tideline.planner.runs import recent_runs
 from tideline_airflow.assets import MERGED, table_asset
+from tideline_airflow.compat import AirflowException, AirflowFailException, AirflowSkipException
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.merge import APPLICATION_VARIABLE, MergeOperator
 from tideline_airflow.receipts import format_receipts

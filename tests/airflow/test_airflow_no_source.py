@@ -17,7 +17,6 @@ from typing import Any
 import psycopg2
 import pytest
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from msgspec.structs import replace
 
 import tideline_airflow
@@ -31,6 +30,7 @@ from tideline.planner import verification
 from tideline.planner.verifying import Planned
 from tideline.settings import Settings
 from tideline_airflow import steer
+from tideline_airflow.compat import AirflowFailException, TaskDeferred
 from tideline_airflow.dump import DumpOperator
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.maintain import MaintainOperator

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from tests.airflow.task_context import TaskContext
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Plan
 from tideline.contract.rebuild import RebuildRecord
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
+from tideline_airflow.compat import AirflowException, AirflowFailException
 from tideline_airflow.identity import identity_of
 from tideline_airflow.rebuild import RebuildOperator
 

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from msgspec.structs import replace
 
 from devtools.services.valkey import ValkeyServer
@@ -20,6 +19,7 @@ from tideline.contract.request import Action, Answer, Command, RequestState
 from tideline.control.client import RequestClient
 from tideline.settings import Settings
 from tideline_airflow import steer
+from tideline_airflow.compat import AirflowException, AirflowFailException
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.steer import SteerOperator
 

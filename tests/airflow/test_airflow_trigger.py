@@ -3,10 +3,11 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import msgspec
-from airflow.sdk._shared.module_loading import import_string
+import pytest
 
 from devtools.services.valkey import ValkeyServer
 from tests.airflow.stub_worker import StubWorker
@@ -20,6 +21,7 @@ from tideline.contract.request import (
     parse_answer,
 )
 from tideline.control.exchange import Waits
+from tideline_airflow import hooks
 from tideline_airflow.progress import describe
 from tideline_airflow.triggers import PROGRESS_S, DumpTrigger, News
 
@@ -84,7 +86,7 @@ def test_who_kills_the_task_ends_the_request_only_if_told(config: Path, worker: 
     told = make(config)
     told.cancel_with_task = True
     path, values = told.serialize()
-    asyncio.run(import_string(path)(**values).on_kill())
+    asyncio.run(resolve_name(path)(**values).on_kill())
     asyncio.run(until(lambda: len(worker.commands) == 1))
     (command,) = worker.commands
     assert (command.action, command.requests) == (Action.CANCEL, ("run/1",))
@@ -157,10 +159,33 @@ def test_the_whole_wait_is_bounded(config: Path, valkey: ValkeyServer) -> None:
     assert event == {"status": "timeout", "reason": "not done within 0.2 s; last seen: no answer"}
 
 
+@pytest.mark.parametrize("cancels", [False, True])
+def test_secrets_are_registered_on_the_event_loop(
+    config: Path, valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch, cancels: bool
+) -> None:
+    """From a thread, Airflow 3.1 loses an answer of its supervisor, and its triggerer ends."""
+    seen: list[str] = []
+    password = "of-the-queue"
+
+    def mask(secret: str) -> None:
+        asyncio.get_running_loop()  # RuntimeError in a thread
+        seen.append(secret)
+
+    monkeypatch.setattr(hooks, "mask_secret", mask)
+    monkeypatch.setattr(hooks, "_secrets", lambda _: [password])
+    if cancels:
+        asked = make(config)
+        asked.cancel_with_task = True
+        asyncio.run(asked.on_kill())
+    else:
+        run(make(config, timeout_s=0.2))
+    assert seen == [password]
+
+
 def test_it_survives_serialisation() -> None:
     one = make(Path("/x/tideline.toml"))
     path, values = one.serialize()
-    again = import_string(path)(**msgspec.json.decode(msgspec.json.encode(values)))
+    again = resolve_name(path)(**msgspec.json.decode(msgspec.json.encode(values)))
     assert isinstance(again, DumpTrigger)
     assert again.serialize() == one.serialize()
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 from msgspec.structs import replace
 
 from tests.airflow.task_context import TaskContext
@@ -30,6 +29,7 @@ from tideline.planner.verified import read_verification
 from tideline.planner.verifying import Planned
 from tideline.settings import Settings
 from tideline_airflow import verify
+from tideline_airflow.compat import AirflowException, AirflowFailException, TaskDeferred
 from tideline_airflow.triggers import DumpTrigger
 from tideline_airflow.verify import (
     CompareOperator,

@@ -21,6 +21,7 @@ from devtools.supply import sbom
 from devtools.supply.images import FILES
 from devtools.supply.licences import KNOWN, OURS
 from tideline import delta_jars
+from tideline.spark_versions import installed_spark, spark_line
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -62,7 +63,9 @@ def test_every_installed_package_is_in_it_with_licence_and_hashes(
 
 
 def test_jars_and_images_are_in_it_by_their_digests(components: dict[str, Any]) -> None:
-    for name, digest in delta_jars.SHA256.items():
+    line = spark_line(installed_spark())
+    build = {delta_jars.build_for(line): delta_jars.BUILDS[line]}
+    for name, digest in {**build, **delta_jars.SHARED}.items():
         found = components[f"pkg:maven/io.delta/{name}@{delta_jars.VERSION}"]
         assert found["hashes"] == [{"alg": "SHA-256", "content": digest}]
     images = [one for one in components.values() if one["type"] == "container"]

@@ -1,10 +1,18 @@
-"""What a session of ours asks Java for."""
+"""What a session of ours asks Java for, and the Sparks that it does not start with."""
 
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 
-from tideline_spark.session import remember
+import pyspark
+import pytest
+from py4j.java_gateway import JavaClass  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from tideline.contract.errors import Misconfigured
+from tideline_spark import session
+from tideline_spark.session import make_session, remember
 
 
 class Package:
@@ -30,3 +38,74 @@ def test_names_that_are_remembered_are_asked_for_once() -> None:
     assert jvm.org.apache.hadoop.fs.Path is not jvm.org.apache.hadoop.fs.Path
     assert asked[".org.apache.hadoop.fs.Path"] == 2
     assert set(asked.values()) == {1, 2}
+
+
+@pytest.mark.parametrize("release", ["3.5.9", "4.0.0", "4.1.2"])
+def test_no_java_is_started_for_a_pyspark_that_is_refused(
+    monkeypatch: pytest.MonkeyPatch, release: str
+) -> None:
+    monkeypatch.setattr(pyspark, "__version__", release)
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda _: pytest.fail("started"))
+    with pytest.raises(Misconfigured, match=f"Spark {release}"):
+        make_session(master="local[1]")
+
+
+class DeltaLog(JavaClass):  # type: ignore[misc]
+    """Delta's class, as Py4J shows it, from the jar that is built for Spark ``built``."""
+
+    def __init__(self, built: str) -> None:
+        self._built = built
+
+    @property
+    def _java_lang_class(self) -> SimpleNamespace:
+        location = SimpleNamespace(
+            getPath=lambda: f"/jars/delta-spark_{self._built}_2.13-4.4.0.jar"
+        )
+        source = SimpleNamespace(getLocation=lambda: location)
+        domain = SimpleNamespace(getCodeSource=lambda: source)
+        return SimpleNamespace(getProtectionDomain=lambda: domain)
+
+
+class Session:
+    """A session of Spark ``version``, whose Java has Delta's jars for ``built``."""
+
+    def __init__(self, version: str, built: str) -> None:
+        self.version = version
+        self.stopped = False
+        sql = SimpleNamespace(classic=None, delta=SimpleNamespace(DeltaLog=DeltaLog(built)))
+        apache = SimpleNamespace(hadoop=SimpleNamespace(fs=None), spark=SimpleNamespace(sql=sql))
+        self._jvm = SimpleNamespace(
+            org=SimpleNamespace(apache=apache), functions=0, PythonUtils=0, PythonSQLUtils=0
+        )
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def made(monkeypatch: pytest.MonkeyPatch, found: Session) -> SparkSession:
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda _: found)
+    monkeypatch.setattr(session, "java_names", lambda _: found._jvm)
+    return make_session(master="local[1]")
+
+
+def test_a_java_of_a_refused_release_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "FORMATS", {})
+    found = Session("4.0.0", "4.0")
+    with pytest.raises(Misconfigured, match=r"Spark 4\.0\.0 is refused"):
+        made(monkeypatch, found)
+    assert found.stopped
+
+
+def test_delta_that_is_built_for_another_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Session("4.1.3", "4.2")
+    with pytest.raises(
+        Misconfigured, match=r"built for Spark 4\.2, and this is Spark 4\.1\.3"
+    ) as at:
+        made(monkeypatch, found)
+    assert "delta-spark_4.1_2.13" in str(at.value.hint) and found.stopped
+
+
+def test_delta_that_is_built_for_this_line_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Session("4.1.3", "4.1")
+    made(monkeypatch, found)
+    assert not found.stopped

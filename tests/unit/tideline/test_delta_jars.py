@@ -9,8 +9,11 @@ import pytest
 
 from tideline import delta_jars
 from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
+from tideline.spark_versions import FIRST
 
 JAR = "jar\n"
+LINE = "4.1"
+NAMES = delta_jars.jar_names(LINE)
 FETCHES = (
     'for word in "$@"; do case "$word" in -DoutputDirectory=*) out=${word#*=};; esac; done\n'
     'case " $* " in *" --strict-checksums "*) ;; *) echo "checksums only warn" >&2; exit 1;; esac\n'
@@ -23,13 +26,15 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("TIDELINE_CACHE", str(folder))
     right = hashlib.sha256(JAR.encode()).hexdigest()
-    monkeypatch.setattr(delta_jars, "SHA256", dict.fromkeys(delta_jars.NAMES, right))
+    for name in ("BUILDS", "SHARED"):
+        monkeypatch.setattr(delta_jars, name, dict.fromkeys(getattr(delta_jars, name), right))
+    monkeypatch.setattr(delta_jars, "installed_spark", lambda: FIRST[LINE])
     return folder
 
 
 def fetching(changed: str = "") -> str:
     """An `mvn` that brings all that Delta needs and more, with another file for ``changed``."""
-    names = " ".join([*delta_jars.NAMES, "spark-core"])
+    names = " ".join([*NAMES, "spark-core"])
     return (
         f'{FETCHES}for name in {names}; do echo jar > "$out/$name-{delta_jars.VERSION}.jar"; done\n'
         + (f'echo more >> "$out/{changed}-{delta_jars.VERSION}.jar"' if changed else "")
@@ -51,14 +56,14 @@ def programs(folder: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> N
 def test_what_the_cache_holds_is_not_fetched_again(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = cache / f"delta-{delta_jars.VERSION}"
+    folder = cache / f"delta-{delta_jars.VERSION}-spark-{LINE}"
     folder.mkdir(parents=True)
-    for name in delta_jars.NAMES:
+    for name in NAMES:
         (folder / f"{name}-{delta_jars.VERSION}.jar").write_text(JAR)
     monkeypatch.setenv("PATH", "/nowhere")
     assert [
         path.name.removesuffix(f"-{delta_jars.VERSION}.jar") for path in delta_jars.delta_jars()
-    ] == list(delta_jars.NAMES)
+    ] == NAMES
 
 
 def test_maven_fetches_more_and_four_are_kept(
@@ -67,12 +72,12 @@ def test_maven_fetches_more_and_four_are_kept(
     programs(tmp_path / "bin", monkeypatch, mvn=fetching())
     found = delta_jars.delta_jars()
     assert len(found) == 4
-    assert sorted(path.name for path in delta_jars.jars_folder().iterdir()) == sorted(
+    assert sorted(path.name for path in delta_jars.jars_folder(LINE).iterdir()) == sorted(
         path.name for path in found
     )
 
 
-@pytest.mark.parametrize("name", delta_jars.NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_another_jar_than_the_one_looked_at_is_not_kept(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -117,18 +122,45 @@ def test_without_maven_spark_resolves_them(tmp_path: Path, monkeypatch: pytest.M
     def run(command: list[str], work: Path, java: Path, extra: dict[str, str]) -> None:
         seen.append(command)
         (work / "ivy" / "jars").mkdir(parents=True)
-        for name in delta_jars.NAMES:
+        for name in NAMES:
             jar = work / "ivy" / "jars" / f"io.delta_{name}-{delta_jars.VERSION}.jar"
             jar.write_text(JAR)
 
     programs(tmp_path / "bin", monkeypatch)
     monkeypatch.setattr(delta_jars, "_run", run)
     assert len(delta_jars.delta_jars()) == 4
-    assert f"io.delta:{delta_jars.ARTIFACT}:{delta_jars.VERSION}" in seen[0]
+    assert f"io.delta:delta-spark_{LINE}_2.13:{delta_jars.VERSION}" in seen[0]
 
 
 def test_java_missing_is_said_before_anything_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(Misconfigured, match="no Java"):
+        delta_jars.delta_jars()
+
+
+@pytest.mark.parametrize("line", FIRST)
+def test_each_spark_has_the_jars_that_are_built_for_it(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    for one in FIRST:
+        folder = cache / f"delta-{delta_jars.VERSION}-spark-{one}"
+        folder.mkdir(parents=True)
+        for name in delta_jars.jar_names(one):
+            (folder / f"{name}-{delta_jars.VERSION}.jar").write_text(JAR)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(delta_jars, "installed_spark", lambda: FIRST[line])
+    found = delta_jars.delta_jars()
+    assert found[0].name == f"delta-spark_{line}_2.13-{delta_jars.VERSION}.jar"
+    assert {path.parent.name for path in found} == {f"delta-{delta_jars.VERSION}-spark-{line}"}
+
+
+def test_every_line_of_spark_has_a_build() -> None:
+    assert FIRST.keys() == delta_jars.BUILDS.keys()
+
+
+def test_no_jar_is_fetched_for_a_spark_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta_jars, "installed_spark", lambda: "4.0.0")
+    monkeypatch.setattr(delta_jars, "_fetch", lambda *_: pytest.fail("fetched"))
+    with pytest.raises(Misconfigured, match=r"Spark 4\.0\.0 is refused"):
         delta_jars.delta_jars()

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-from py4j.java_gateway import JavaClass  # type: ignore[import-untyped]
+import re
+
+from py4j.java_gateway import JavaClass, get_java_class  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from tideline.contract.errors import Misconfigured
-from tideline.delta_jars import NAMES, VERSION
+from tideline.delta_jars import VERSION, jar_names
+from tideline.spark_versions import spark_line
 from tideline_spark.formats.base import TableFormat
 from tideline_spark.formats.delta.table import DeltaTarget
 
+_BUILD = re.compile(r"delta-spark_(\d+\.\d+)_")
+
 
 def _check_jars(session: SparkSession) -> None:
-    """Check for Delta's jars: Spark only warns of a missing extension, and fails much later."""
+    """Check for Delta's jars: Spark only warns of a missing extension, and fails much later; so do
+    jars that are built for another line of Spark."""
+    line = spark_line(session.version)
+    wanted = f"{', '.join(jar_names(line))} of version {VERSION}"
+    hint = (
+        "name them in merge.jars (paths or addresses, separated by commas), or have them in the"
+        f" cluster's Spark: {wanted}"
+    )
     delta = session._jvm.org.apache.spark.sql.delta  # type: ignore[union-attr]
     if not isinstance(delta.DeltaLog, JavaClass):
+        raise Misconfigured("Delta's jars are not in this Spark", hint=hint)
+    place = get_java_class(delta.DeltaLog).getProtectionDomain().getCodeSource().getLocation()
+    built = _BUILD.search(str(place.getPath()))
+    if built is not None and built[1] != line:
         raise Misconfigured(
-            "Delta's jars are not in this Spark",
-            hint="name them in merge.jars (paths or addresses, separated by commas), or have them"
-            f" in the cluster's Spark: {', '.join(NAMES)} of version {VERSION}",
+            f"Delta's jars are built for Spark {built[1]}, and this is Spark {session.version}",
+            hint=hint,
         )
 
 
