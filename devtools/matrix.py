@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tideline.delta_jars import VERSION as DELTA
+from tideline.warehouse.delta.jars import VERSION as DELTA
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "VERSIONS.md"

@@ -53,7 +53,7 @@ SETTINGS_FILE = frozenset({"tomllib"})
 MODULES: Mapping[str, frozenset[str]] = {
     # Files, programs and versions of this machine, for jobs that run here.
     "tideline.cache": frozenset({"os", "pathlib", "shutil", "subprocess"}),
-    "tideline.delta_jars": frozenset({"os", "pathlib", "shutil", "sys", "tempfile"}),
+    "tideline.warehouse.delta.jars": frozenset({"os", "pathlib", "shutil", "sys", "tempfile"}),
     "tideline.java": frozenset({"os", "pathlib", "shutil", "subprocess"}),
     "tideline.local_spark": frozenset({"importlib.util", "os", "pathlib", "shutil"}),
     "tideline.spark_versions": frozenset({"importlib.metadata"}),
@@ -72,6 +72,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.store.answers": frozenset({"obstore.exceptions"}),
     "tideline.store.objects": frozenset({"obstore", "os", "pathlib", "stamina", "tempfile"}),
     "tideline.warehouse.delta.reader": frozenset({"deltalake"}),
+    "tideline.warehouse.job_jars": frozenset({"pathlib"}),
     # Objects are read at the same time; the planner runs in no simulator.
     "tideline.planner.garbage": POOL,
     "tideline.planner.gather": POOL,
