@@ -31,7 +31,7 @@ ENV TIDELINE_CACHE=/opt/tideline/cache \
     TIDELINE_CONFIG=/etc/tideline/tideline.toml \
     AIRFLOW_HOME=/var/lib/airflow \
     PYTHONUNBUFFERED=1
-RUN python -c 'from tideline.delta_jars import delta_jars; delta_jars()' \
+RUN python -c 'from tideline.warehouse.job_jars import job_jars; job_jars()' \
     && python -c 'from tideline_spark.class_archive import make_archive; make_archive()'
 
 ENTRYPOINT ["tini", "--"]

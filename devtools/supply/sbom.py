@@ -30,8 +30,8 @@ from packageurl import PackageURL
 
 from devtools.supply.images import FILES, images_in
 from devtools.supply.licences import OURS, licence_of
-from tideline import delta_jars
 from tideline.spark_versions import installed_spark, spark_line
+from tideline.warehouse.delta import jars as delta_jars
 
 ROOT = Path(__file__).resolve().parents[2]
 OUR_NAME = "tideline-cdc"

@@ -28,10 +28,10 @@ from tideline.contract.layout import encode_name
 from tideline.contract.plan import Plan, TablePlan
 from tideline.contract.receipt import Outcome, TableReceipt
 from tideline.contract.schema import Column, TableSchema
-from tideline.delta_jars import delta_jars
 from tideline.java import java_home
 from tideline.local_spark import archive_option, archive_place
 from tideline.planner.runs import recent_runs
+from tideline.warehouse.delta.jars import delta_jars
 from tideline_airflow.assets import MERGED, table_asset
 from tideline_airflow.compat import AirflowException, AirflowFailException, AirflowSkipException
 from tideline_airflow.hooks import TidelineHook

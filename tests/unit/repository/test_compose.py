@@ -25,9 +25,9 @@ from devtools.services.ports import free_port
 from devtools.services.valkey import binary
 from tests.fixtures.capture import poll
 from tests.fixtures.mysql_servers import GRANTS
-from tideline.delta_jars import jars_folder
 from tideline.settings import Capture, Merge, SourceSettings, make_settings
 from tideline.spark_versions import spark_line
+from tideline.warehouse.delta.jars import jars_folder
 from tideline_capture.health import Health
 from tideline_capture.sources.postgres.setup import setup_sql
 from tideline_capture.web import serve
