@@ -477,7 +477,10 @@ def never(table: str, kind: StepKind) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CoreLimits:
-    """The core's limits; see `tideline.settings.Capture` for their meaning."""
+    """The core's limits; see `tideline.settings.Capture` for their meaning.
+
+    ``whole_rows`` is the source's statement for hints (`tideline.settings.source_kinds`).
+    """
 
     flush_interval_s: float
     heartbeat_s: float
@@ -497,3 +500,4 @@ class CoreLimits:
     running_queries_max: int | None = None
     log_backlog_max_bytes: int | None = None
     applies: Applies = never
+    whole_rows: str = ""
