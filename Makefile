@@ -54,8 +54,8 @@ lint:
 	scripts/types $(BIN)/mypy $(LINT_PATHS)
 	$(BIN)/lint-imports
 
-matrix: servers ## the tests of Spark and Airflow with the oldest and the newest versions; NAME=… picks one
-	@$(BIN)/python -m devtools.matrix $(NAME)
+matrix: servers ## the tests of Spark and Airflow with the oldest and the newest versions; RUN=… picks one
+	@$(BIN)/python -m devtools.matrix $(RUN)
 
 faults: servers ## servers and jobs under every fault, with tables of counts; ROUNDS=… and JOBS=… set its length
 	@$(BIN)/python -m tests.faults

@@ -1,5 +1,5 @@
-"""``python -m devtools.matrix [NAME…]``: run the tests of Spark and Airflow with the oldest and the
-newest versions, and write docs/VERSIONS.md's table of results.
+"""``python -m devtools.matrix [NAME | NAME/TESTS …]``: run the tests of Spark and Airflow with the
+oldest and the newest versions, and write docs/VERSIONS.md's table of results.
 
 Each combination has a lock, ``requirements/matrix/NAME.txt``, and an environment that is built from
 it, ``.run/matrix/NAME``. Up to three tests that fail are run once more when all others have ended,
@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 from tideline.warehouse.delta.jars import VERSION as DELTA
 
@@ -25,21 +26,26 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "VERSIONS.md"
 BEGIN, END = "<!-- results -->\n", "<!-- end of results -->\n"
 NAMES = ("oldest", "newest")
-TESTS = (
-    "tests/spark",
-    "tests/airflow",
-    "tests/conformance/test_target.py",
-    "tests/release_before",
-    "tests/unit/spark",
+TESTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "airflow": ("tests/airflow",),
+        "spark": (
+            "tests/spark",
+            "tests/conformance/test_target.py",
+            "tests/release_before",
+            "tests/unit/spark",
+        ),
+    }
 )
-"""All tests whose subject is Spark or Airflow."""
+"""All tests whose subject is Airflow or Spark; each group is a run of its own."""
+RUNS = tuple(f"{name}/{tests}" for name in NAMES for tests in TESTS)
 SIDE_BY_SIDE = (
     "--numprocesses=4", "--dist=loadscope", "--no-loadscope-reorder", "--max-worker-restart=0",
 )  # fmt: skip
 """As `make test` runs them."""
 SECOND_CHANCES = 3
 COLUMNS = (
-    "versions", "Spark", "Delta", "Airflow", "Spark provider", "Python", "day (UTC)",
+    "run", "Spark", "Delta", "Airflow", "Spark provider", "Python", "day (UTC)",
     "passed", "passed alone", "failed", "skipped", "command",
 )  # fmt: skip
 _PACKAGES = ("pyspark", "apache-airflow", "apache-airflow-providers-apache-spark")
@@ -81,7 +87,7 @@ def versions_of(python: Path) -> dict[str, str]:
     return dict(json.loads(done.stdout))
 
 
-def run_tests(python: Path, name: str, tests: Sequence[str] = TESTS) -> tuple[Counts, int]:
+def run_tests(python: Path, name: str, tests: Sequence[str]) -> tuple[Counts, int]:
     """Run the tests; return the counts and how many tests failed first and passed alone.
 
     RuntimeError where pytest did not come to the end of its tests.
@@ -129,49 +135,53 @@ def _run(command: Sequence[str | Path], name: str, *, check: bool = True) -> int
     return subprocess.run(words, cwd=ROOT, env=variables, check=check).returncode
 
 
-def row(name: str, versions: Mapping[str, str], counts: Counts, alone: int, day: str) -> str:
-    """Return the page's line for one combination."""
+def row(run: str, versions: Mapping[str, str], counts: Counts, alone: int, day: str) -> str:
+    """Return the page's line for one run, a name of `RUNS`."""
     spark, airflow, provider = (versions[one] for one in _PACKAGES)
     words = [
-        name, spark, DELTA, airflow, provider, versions["python"], day, counts.passed, alone,
-        len(counts.failed), counts.skipped, f"`make matrix NAME={name}`",
+        run, spark, DELTA, airflow, provider, versions["python"], day, counts.passed, alone,
+        len(counts.failed), counts.skipped, f"`make matrix RUN={run}`",
     ]  # fmt: skip
     return f"| {' | '.join(str(word) for word in words)} |\n"
 
 
 def with_rows(page: str, rows: Mapping[str, str]) -> str:
-    """Return ``page`` with ``rows``, lines by combination, in place of theirs; others stay."""
+    """Return ``page`` with ``rows``, lines by run, in place of theirs; others stay."""
     before, _, rest = page.partition(BEGIN)
     table, _, after = rest.partition(END)
     known = {line.split("|")[1].strip(): f"{line}\n" for line in table.splitlines()[2:]}
     kept = {**known, **rows}
-    lines = [kept[name] for name in NAMES if name in kept]
+    lines = [kept[run] for run in RUNS if run in kept]
     head = f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}\n"
     return f"{before}{BEGIN}{head}{''.join(lines)}{END}{after}"
 
 
-def main(names: Iterable[str]) -> int:
-    """Run the named combinations, or all; return the exit code."""
-    chosen = list(names) or list(NAMES)
-    if unknown := [name for name in chosen if name not in NAMES]:
-        print(f"matrix: no {', '.join(unknown)}; there are {', '.join(NAMES)}", file=sys.stderr)
+def record(run: str, python: Path) -> bool:
+    """Do one run of `RUNS` and write its line; return whether all tests passed."""
+    name, _, tests = run.partition("/")
+    counts, alone = run_tests(python, name, TESTS[tests])
+    line = row(run, versions_of(python), counts, alone, f"{datetime.now(UTC):%Y-%m-%d}")
+    PAGE.write_text(with_rows(PAGE.read_text(), {run: line}))
+    print(f"matrix: {line}", end="", flush=True)
+    for test in counts.failed:
+        print(f"matrix: {run}: failed: {test}")
+    return not counts.failed
+
+
+def main(given: Iterable[str]) -> int:
+    """Do the given runs, or all; return the exit code."""
+    words = list(given) or list(NAMES)
+    if unknown := [word for word in words if word not in (*NAMES, *RUNS)]:
+        print(f"matrix: no {', '.join(unknown)}; there are {', '.join(RUNS)}", file=sys.stderr)
         return 2
-    failed = False
-    for name in chosen:
+    passed = True
+    for run in (run for run in RUNS if run in words or run.partition("/")[0] in words):
         try:
-            python = environment(name)
-            counts, alone = run_tests(python, name)
+            passed &= record(run, environment(run.partition("/")[0]))
         except (RuntimeError, subprocess.SubprocessError) as error:
-            print(f"matrix: {name}: {error}", file=sys.stderr)
-            failed = True
-            continue
-        line = row(name, versions_of(python), counts, alone, f"{datetime.now(UTC):%Y-%m-%d}")
-        PAGE.write_text(with_rows(PAGE.read_text(), {name: line}))
-        print(f"matrix: {line}", end="", flush=True)
-        for test in counts.failed:
-            print(f"matrix: {name}: failed: {test}")
-        failed |= bool(counts.failed)
-    return int(failed)
+            print(f"matrix: {run}: {error}", file=sys.stderr)
+            passed = False
+    return int(not passed)
 
 
 if __name__ == "__main__":

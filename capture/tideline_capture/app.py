@@ -21,7 +21,7 @@ from tideline.store.chain import Chain, Link
 from tideline.store.objects import ObjectStore, open_store
 from tideline.store.probe import probe_clients
 from tideline.system import Event, RealSystem, System
-from tideline_capture.core.events import Applies, CoreLimits
+from tideline_capture.core.limits import Applies, DumpPolicy
 from tideline_capture.desk import Desk
 from tideline_capture.health import health_of, limit_of
 from tideline_capture.leadership import Candidate, Lead
@@ -219,7 +219,7 @@ def _lead(
                     link,
                     state,
                     settings=live.current.capture,
-                    limits=_limits(live.current),
+                    policy=_policy(live.current),
                     until_idle_s=until_idle_s,
                 )
                 if session.run() is not Ended.CHANGED:
@@ -259,26 +259,10 @@ def _prove_ownership(crew: Crew, timeout_s: float | None = None) -> None:
     crew.uploader.drain(timeout_s)
 
 
-def _limits(current: Settings) -> CoreLimits:
-    capture = current.capture
-    return CoreLimits(
-        flush_interval_s=capture.flush_interval_s,
-        heartbeat_s=capture.heartbeat_s,
-        segment_bytes_max=capture.segment_bytes_max,
-        chunk_rows=capture.chunk_rows,
-        chunk_bytes_max=capture.chunk_bytes_max,
-        delay_ms=capture.delay_ms,
-        chunk_redo_max=capture.chunk_redo_max,
-        unseen_transactions_max=capture.unseen_transactions_max,
-        open_requests_max=capture.open_requests_max,
-        parallel_dumps_max=capture.parallel_dumps_max,
-        chunks_ahead_max=capture.chunks_ahead_max,
-        chunk_target_ms=capture.chunk_target_ms,
-        replica_lag_max_s=capture.replica_lag_max_s,
-        running_queries_max=capture.running_queries_max,
-        log_backlog_max_bytes=capture.log_backlog_max_bytes,
-        initial_dump=current.source.initial == "dump",
-        dump_unproven=current.source.schema_policy == "auto",
+def _policy(current: Settings) -> DumpPolicy:
+    return DumpPolicy(
+        initial=current.source.initial == "dump",
+        unproven=current.source.schema_policy == "auto",
         applies=_applies(current),
         whole_rows=SOURCE_KINDS[current.source.kind].whole_rows,
     )

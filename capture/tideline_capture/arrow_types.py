@@ -61,7 +61,7 @@ class Converted:
     """
 
     values: pa.Array
-    overflow: pa.StringArray | None
+    overflow: pa.StringArray | None = None
 
 
 def arrow_type(logical: LogicalType) -> pa.DataType:

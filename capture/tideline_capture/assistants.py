@@ -14,16 +14,8 @@ from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.position import SourcePosition
 from tideline.settings import Capture
 from tideline.system import Empty, Queue, System
-from tideline_capture.core.events import (
-    CatalogRound,
-    ChunkFailed,
-    ChunkOrder,
-    MarksWritten,
-    Snapshot,
-    SourceLoad,
-    Told,
-    Waiting,
-)
+from tideline_capture.core.chunks import ChunkFailed, ChunkOrder, MarksWritten, Told, Waiting
+from tideline_capture.core.facts import CatalogRound, Snapshot, SourceLoad
 from tideline_capture.points import OnPoint
 from tideline_capture.sources.base import ChunkReader, FetchedChunk, Source
 from tideline_capture.sources.mark_key import MarkKey

@@ -22,7 +22,6 @@ from tideline.contract.request import Answer
 from tideline.store.chain import Link
 from tideline.system import System
 from tideline_capture.core.segment import Segment
-from tideline_capture.segments import EncodedPart
 
 _BODY = {one.name for one in fields(Segment)} & set(Manifest.__struct_fields__) - {"state"}
 """The fields that a closed segment and its manifest share."""
@@ -177,24 +176,3 @@ def _numbered(state: OpenState, *durable: Iterable[Answer]) -> OpenState:
         for one in state.recent
     )
     return replace(state, recent=recent)
-
-
-def named_part(key: str, part: EncodedPart) -> Part:
-    """Describe ``part``, which lies under ``key``, for its manifest."""
-    return Part(
-        key=key,
-        table=part.schema.table,
-        schema=part.schema.fingerprint,
-        rows=part.rows,
-        operations=part.operations,
-        bytes=len(part.data),
-        digest=part.digest,
-        first_seq=part.first_seq,
-        last_seq=part.last_seq,
-        key_min=part.key_min,
-        key_max=part.key_max,
-        unchanged_rows=part.unchanged_rows,
-        before_rows=part.before_rows,
-        overflow_rows=part.overflow_rows,
-        before_image_rows=part.image_rows,
-    )

@@ -18,7 +18,7 @@ from tideline.contract.request import Answer, TableProgress
 from tideline.control import WorkerStatus
 from tideline.store.chain import Link
 from tideline.system import System
-from tideline_capture.core.events import SourceLoad
+from tideline_capture.core.facts import SourceLoad
 from tideline_capture.core.worker import Worker
 from tideline_capture.uploader import Uploader
 

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tideline.contract import layout
 from tideline.contract.block import Block, make_block, manifests_of
 from tideline.contract.errors import CorruptData, Unavailable
 from tideline.contract.manifest import Manifest, Part, digest
+from tideline.contract.part import total
 from tideline.contract.planning.bounds import key_bounds
 from tideline.contract.schema import TableSchema, parse_table
 from tideline.store.chain import Chain
@@ -182,8 +183,5 @@ def rolled_part(parts: Sequence[Part], schema: TableSchema, key: str, data: byte
         last_seq=parts[-1].last_seq,
         key_min=key_min,
         key_max=key_max,
-        unchanged_rows=sum(part.unchanged_rows for part in parts),
-        before_rows=sum(part.before_rows for part in parts),
-        overflow_rows=sum(part.overflow_rows for part in parts),
-        before_image_rows=sum(part.before_image_rows for part in parts),
+        **asdict(total(parts)),
     )

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from tideline.contract.errors import CorruptData
 from tideline.contract.manifest import Part, digest
-from tideline.contract.part import IMAGE, OP, OVERFLOW, SEQ, UNCHANGED
+from tideline.contract.part import IMAGE, OP, OVERFLOW, SEQ, UNCHANGED, total
 from tideline.contract.schema import TableSchema
 from tideline_capture.arrow_types import part_schema
 from tideline_capture.segments import ROW_GROUP_ROWS, fill, write_options
@@ -34,17 +34,17 @@ class RollUpFile:
 
     def __init__(self, schema: TableSchema, group: Sequence[Part]) -> None:
         self.parts: list[Part] = []
-        imaged = any(part.before_image_rows for part in group)
+        counts = total(group)
+        imaged = counts.before_image_rows > 0
         self._fields = part_schema(
             schema,
-            schema.key if any(part.before_rows for part in group) else (),
-            unchanged=any(part.unchanged_rows for part in group),
-            overflow=any(part.overflow_rows for part in group),
+            schema.key if counts.before_rows else (),
+            unchanged=counts.unchanged_rows > 0,
+            overflow=counts.overflow_rows > 0,
             image=imaged,
             image_overflow=imaged,
         )
         self._waiting: list[pa.RecordBatch] = []
-        self._waiting_rows = self._waiting_bytes = 0
         self._waiting_rows = self._waiting_bytes = 0
         self._buffer = io.BytesIO()
         self._writer: pq.ParquetWriter | None = None
@@ -111,7 +111,6 @@ class RollUpFile:
             return
         table = pa.Table.from_batches(self._waiting, schema=self._fields)
         self._waiting.clear()
-        self._waiting_rows = self._waiting_bytes = 0
         self._waiting_rows = self._waiting_bytes = 0
         if self._writer is None:
             options = write_options(table)

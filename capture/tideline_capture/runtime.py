@@ -22,13 +22,8 @@ from tideline.settings import Capture
 from tideline.store.chain import Chain, Link
 from tideline.system import Event, Queue, System
 from tideline_capture.assistants import Dumpers, Found, Watcher
-from tideline_capture.core.catalog_identity import CatalogIdentity
-from tideline_capture.core.events import (
-    CatalogRound,
-    CoreLimits,
-    Snapshot,
-    SourceLoad,
-)
+from tideline_capture.core.facts import CatalogIdentity, CatalogRound, Snapshot, SourceLoad
+from tideline_capture.core.limits import DumpPolicy
 from tideline_capture.core.segment import Segment
 from tideline_capture.core.worker import Worker
 from tideline_capture.desk import Desk
@@ -95,7 +90,7 @@ class CaptureSession:
         state: OpenState,
         *,
         settings: Capture,
-        limits: CoreLimits,
+        policy: DumpPolicy,
         until_idle_s: float | None,
     ) -> None:
         self._source = source
@@ -106,7 +101,14 @@ class CaptureSession:
         self._key = MarkKey(link.manifest.incarnation)
         self._tail = link
         schemas = _schemas(crew, state)
-        self.core = Worker(link.manifest, state, schemas, limits=limits, token=crew.system.new_id)
+        self.core = Worker(
+            link.manifest,
+            state,
+            schemas,
+            limits=settings,
+            policy=policy,
+            token=crew.system.new_id,
+        )
         self._found: Queue[Found] = crew.system.queue()
         self._durable: Queue[tuple[Link, Segment | None]] = crew.system.queue()
         self._table_log = TableLog(state)
@@ -356,7 +358,7 @@ class CaptureSession:
                 self._crew.desk.acknowledge(sealed.messages)
                 self._crew.metrics.committed(manifest)
                 if sealed.state_changed:
-                    initial_dump = self.core.state.limits.initial_dump
+                    initial_dump = self.core.state.policy.initial
                     self._table_log.durable(sealed.state, initial_dump=initial_dump)
         return committed
 

@@ -1,18 +1,21 @@
-"""Encodes Arrow batches as Parquet parts.
+"""Encodes Arrow batches as Parquet: parts, and verification parts.
 
-A part holds the rows of one table and schema version within a segment, in seq order. The encodings
-are those that were both cheapest to write and smallest: zstd level 1, deltas for integers and
-string lengths, a dictionary only for strings that repeat. Types that Spark reads wrongly without an
-error (nanoseconds, unsigned and 256-bit numbers) cannot occur: `tideline_capture.arrow_types` has
-none.
+A part holds the rows of one table and schema version within a segment, in seq order. A verification
+part holds the rows of one verification chunk, in the order of its keys: ``_tl_low`` (the sequence
+at the chunk's low watermark, the same in every row), ``_tl_op`` (``r``; ``d`` for a requested key
+that the source does not have), the table's columns, and ``_tl_overflow``.
+
+The encodings are those that were both cheapest to write and smallest: zstd level 1, deltas for
+integers and string lengths, a dictionary only for strings that repeat. Types that Spark reads
+wrongly without an error (nanoseconds, unsigned and 256-bit numbers) cannot occur:
+`tideline_capture.arrow_types` has none.
 """
 
 from __future__ import annotations
 
 import io
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -20,22 +23,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec.structs import asdict
 
 from tideline.contract.errors import InvariantBroken
-from tideline.contract.manifest import digest
+from tideline.contract.manifest import Part, digest
 from tideline.contract.part import (
     BEFORE,
     IMAGE,
     IMAGE_OVERFLOW,
+    LOW,
     OP,
     OVERFLOW,
     SEQ,
     UNCHANGED,
+    total,
 )
 from tideline.contract.schema import TableSchema
 from tideline.contract.types import Kind
-from tideline_capture.arrow_types import part_schema
+from tideline_capture.arrow_types import OVERFLOW_FIELD, arrow_type, part_schema
 from tideline_capture.core.events import Rows
+from tideline_capture.core.segment import CheckRows
 
 _SAMPLE_ROWS = 2_000
 _REPEATS_MIN = 8
@@ -44,57 +51,75 @@ _BOUNDED = (Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.DATE, Kind.TIMES
 ROW_GROUP_ROWS = 1 << 17
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedPart:
-    """A part's bytes with what its manifest says of it, but for its key and digest."""
+def encode_parts(
+    rows: Iterable[Rows], key_of: Callable[[TableSchema], str]
+) -> list[tuple[Part, bytes]]:
+    """Encode one part per table and schema version among ``rows``, which are in seq order.
 
-    schema: TableSchema
-    data: bytes
-    rows: int
-    operations: dict[str, int]
-    first_seq: int
-    last_seq: int
-    key_min: str | None
-    key_max: str | None
-    unchanged_rows: int
-    before_rows: int
-    overflow_rows: int
-    image_rows: int = 0
-
-    @property
-    def digest(self) -> str:
-        return digest(self.data)
-
-
-def encode_parts(rows: Iterable[Rows]) -> list[EncodedPart]:
-    """Encode one part per table and schema version among ``rows``, which are in seq order."""
+    Returns each part's entry for the manifest, under the key that ``key_of`` makes, and its bytes.
+    """
     groups: dict[tuple[str, str], list[Rows]] = defaultdict(list)
     for item in rows:
         groups[item.schema.table, item.schema.fingerprint].append(item)
-    return [_encode(group) for group in groups.values()]
+    return [_encode(group, key_of(group[0].schema)) for group in groups.values()]
 
 
-def _encode(group: list[Rows]) -> EncodedPart:
+def _encode(group: list[Rows], key: str) -> tuple[Part, bytes]:
     schema = group[0].schema
     table = _one_table(group)
     sequences = table.column(SEQ)
     if np.any(np.diff(sequences.to_numpy()) <= 0):
         raise InvariantBroken(f"rows of {schema.table} are not in the order of their sequences")
+    data = write_part(table)
     key_min, key_max = _key_bounds(table, schema)
-    return EncodedPart(
-        schema,
-        write_part(table),
-        table.num_rows,
-        _count_operations(table),
-        sequences[0].as_py(),
-        sequences[-1].as_py(),
-        key_min,
-        key_max,
-        sum(item.unchanged_rows for item in group),
-        sum(item.before_rows for item in group),
-        sum(item.overflow_rows for item in group),
-        sum(item.image_rows for item in group),
+    part = Part(
+        key=key,
+        table=schema.table,
+        schema=schema.fingerprint,
+        rows=table.num_rows,
+        operations=_count_operations(table),
+        bytes=len(data),
+        digest=digest(data),
+        first_seq=sequences[0].as_py(),
+        last_seq=sequences[-1].as_py(),
+        key_min=key_min,
+        key_max=key_max,
+        **asdict(total(item.counts for item in group)),
     )
+    return part, data
+
+
+def encode_check(chunk: CheckRows) -> bytes:
+    """Encode a verification chunk as a verification part."""
+    batches = [_with_low(chunk, chunk.rows, "r")]
+    if chunk.missing is not None and chunk.missing.num_rows:
+        batches.append(_with_low(chunk, chunk.missing, "d"))
+    return write_part(pa.Table.from_batches(batches))
+
+
+def check_schema(schema: TableSchema) -> pa.Schema:
+    """Return the columns of a verification part."""
+    return pa.schema(
+        [
+            pa.field(LOW, pa.int64()),
+            pa.field(OP, pa.string()),
+            *(pa.field(column.name, arrow_type(column.logical)) for column in schema.columns),
+            OVERFLOW_FIELD,
+        ]
+    )
+
+
+def _with_low(chunk: CheckRows, rows: pa.RecordBatch, op: str) -> pa.RecordBatch:
+    count = rows.num_rows
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array(np.full(count, chunk.check.low_seq, np.int64)),
+            pa.array([op], pa.string()).take(pa.array(np.zeros(count, np.int32))),
+            *rows.columns,
+        ],
+        names=[LOW, OP, *rows.schema.names],
+    )
+    return fill(batch, check_schema(chunk.schema))
 
 
 def write_part(table: pa.Table) -> bytes:

@@ -25,14 +25,13 @@ from tideline.contract.schema import TableId, TableSchema, parse_table
 from tideline.store.chain import Chain, Link
 from tideline.store.objects import ObjectStore
 from tideline.system import Empty, Queue, System
-from tideline_capture.check_parts import encode_check
 from tideline_capture.core.events import Rows
 from tideline_capture.core.segment import CheckRows, Segment, Spill
 from tideline_capture.health import Health
 from tideline_capture.leadership import Lead
-from tideline_capture.manifests import Manifests, named_part
+from tideline_capture.manifests import Manifests
 from tideline_capture.points import OnPoint, pass_by
-from tideline_capture.segments import encode_parts
+from tideline_capture.segments import encode_check, encode_parts
 
 _PUTS_AT_ONCE = 8
 _RETRY_S = 1.0
@@ -288,16 +287,16 @@ class Uploader:
         if self._manifests.next_number not in self._spilled.prefixes:
             self._spilled.prefixes.append(self._manifests.next_number)
         self._on_point("before-encode")
-        parts = [(self._part_key(part.schema), part) for part in encode_parts(rows)]
-        dumped = any(part.operations.get("r") for _, part in parts)
+        parts = encode_parts(rows, self._part_key)
+        dumped = any(part.operations.get("r") for part, _ in parts)
         self._on_point("before-part-put")
         if dumped:
             self._on_point("before-chunk-put")
-        puts = [partial(self._store.put, key, part.data) for key, part in parts]
+        puts = [partial(self._store.put, part.key, data) for part, data in parts]
         self._until_available(lambda: self._do_all(puts))
         if dumped:
             self._on_point("after-chunk-put")
-        return [named_part(key, part) for key, part in parts]
+        return [part for part, _ in parts]
 
     def _put_checks(self, chunks: Sequence[CheckRows]) -> list[Check]:
         """Upload the verification chunks; return their entries for the manifest."""

@@ -34,7 +34,7 @@ from devtools.simulation.tables import (
     digest_of,
     first_form,
 )
-from tideline_capture.core.events import Snapshot
+from tideline_capture.core.facts import Snapshot
 
 EPOCH_S = 1_700_000_000
 """The start of a run, by a correct clock."""

@@ -42,7 +42,6 @@ from tideline.contract.manifest import ManifestKind, digest, stored_manifest
 from tideline.store.chain import Link
 from tideline_capture.core.segment import Roll, roll
 from tideline_capture.core.snapshots.window import Settled
-from tideline_capture.manifests import named_part
 from tideline_capture.segments import encode_parts
 
 
@@ -161,10 +160,9 @@ def _manifest_first(self: Any, sealed: Any) -> None:
     self._write_schemas(sealed.schemas)
     parts = self._spilled.parts
     made, sent = [], []
-    for part in encode_parts(sealed.rows):
-        key = self._part_key(part.schema)
-        made.append(named_part(key, part))
-        sent.append(partial(self._store.put, key, part.data))
+    for part, data in encode_parts(sealed.rows, self._part_key):
+        made.append(part)
+        sent.append(partial(self._store.put, part.key, data))
     self._spilled = tideline_capture.uploader._Spilled([], [])
     self._append(self._manifests.segment(sealed, [*parts, *made]), sealed)
     if sent:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from devtools.simulation.log import LoggedChange
 from devtools.simulation.tables import Key, Row, digest_of
+from tideline.contract.part import PartCounts
 from tideline.contract.schema import TableSchema
 from tideline_capture.arrow_types import arrow_type, part_schema
 from tideline_capture.core.events import Rows
@@ -39,8 +40,10 @@ def make_rows(changes: Sequence[tuple[int, int, int, LoggedChange]]) -> Rows:
     return Rows(
         schema,
         pa.RecordBatch.from_arrays(arrays, schema=fields),
-        unchanged_rows=sum(bool(one.unchanged) for *_, one in changes),
-        before_rows=sum(one.before is not None for *_, one in changes),
+        PartCounts(
+            unchanged_rows=sum(bool(one.unchanged) for *_, one in changes),
+            before_rows=sum(one.before is not None for *_, one in changes),
+        ),
     )
 
 

@@ -22,16 +22,9 @@ from tideline.contract.position import (
     SourceIdentity,
     SourcePosition,
 )
-from tideline_capture.core.events import (
-    CatalogRound,
-    Chunk,
-    ChunkFailed,
-    ChunkOrder,
-    ChunkRead,
-    MarkKind,
-    Snapshot,
-    SourceLoad,
-)
+from tideline_capture.core.chunks import Chunk, ChunkFailed, ChunkOrder, ChunkRead
+from tideline_capture.core.events import MarkKind
+from tideline_capture.core.facts import CatalogRound, Snapshot, SourceLoad
 from tideline_capture.sources.base import ChainTail
 from tideline_capture.sources.finding import Finding
 from tideline_capture.sources.mark_key import MarkKey
@@ -264,7 +257,6 @@ class SimulatedFetch:
             token=self.order.token,
             facts=self.form.facts,
             batch=make_chunk(schema, self.rows),
-            overflow_rows=0,
             key_overflow=(),
             missing=None if self.missing is None else make_keys(schema, self.missing),
             last_key=self.last_key,

@@ -13,7 +13,7 @@ from typing import Any
 
 from tideline.contract.manifest import ColumnNumbers
 from tideline.contract.schema import Column, TableSchema
-from tideline_capture.core.events import TableFacts
+from tideline_capture.core.facts import TableFacts
 
 Key = tuple[str | int, ...]
 Row = Mapping[str, Any]

@@ -29,9 +29,9 @@ from tideline_capture.core.events import (
     SchemaSeen,
     StatementSeen,
     StrangeMark,
-    TableFacts,
     Truncated,
 )
+from tideline_capture.core.facts import TableFacts
 from tideline_capture.core.visibility import invisible
 from tideline_capture.sources.mark_key import MarkKey
 

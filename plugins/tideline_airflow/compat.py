@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow.triggers.base import BaseTrigger
+
 try:
     from airflow.sdk.exceptions import (
         AirflowException,
@@ -30,7 +32,12 @@ except ImportError:  # Airflow 3.1
         CronDataIntervalTimetable,
     )
 
+TRIGGERS_HEAR = hasattr(BaseTrigger, "on_kill")
+"""Whether a trigger hears that a user clears or marks its task. Before 3.3 none does, and the API
+shows the arguments of a trigger to everyone who may see the task."""
+
 __all__ = [
+    "TRIGGERS_HEAR",
     "AirflowException",
     "AirflowFailException",
     "AirflowNotFoundException",
@@ -38,8 +45,24 @@ __all__ = [
     "CronDataIntervalTimetable",
     "TaskDeferred",
     "dag_bag",
+    "failing_at_once",
     "plugin_errors",
 ]
+
+
+def failing_at_once(*errors: str) -> dict[str, Any]:
+    """Return a task's arguments that give ``errors``, full names of exceptions, no second try.
+
+    None before Airflow 3.3, which has no such policies: these are tried again like all others.
+    """
+    try:
+        # heavy: not there before Airflow 3.3
+        from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
+    except ImportError:
+        return {}
+    reason = "another try would find the same"
+    rule = RetryRule(exception=list(errors), action=RetryAction.FAIL, reason=reason)
+    return {"retry_policy": ExceptionRetryPolicy([rule])}
 
 
 def dag_bag(folder: str | None = None) -> Any:

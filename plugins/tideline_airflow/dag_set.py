@@ -15,7 +15,7 @@ Two pipelines in one Airflow are two calls, each with its own settings and prefi
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,7 +23,7 @@ from typing import Any
 from airflow.sdk import DAG, get_parsing_context
 
 from tideline_airflow import descriptions, forms
-from tideline_airflow.compat import CronDataIntervalTimetable
+from tideline_airflow.compat import CronDataIntervalTimetable, failing_at_once
 from tideline_airflow.dump import DumpOperator
 from tideline_airflow.maintain import MaintainOperator
 from tideline_airflow.merge import MergeOperator
@@ -41,29 +41,13 @@ from tideline_airflow.verify import (
 )
 
 PREFIX = "tideline"
-
-
-def _policy() -> dict[str, Any]:
-    try:
-        # heavy: missing before Airflow 3.3, which then tries these errors again like all others
-        from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
-    except ImportError:
-        return {}
-    rule = RetryRule(
-        exception=[
-            "tideline.contract.errors.Misconfigured",
-            "tideline.contract.errors.CorruptData",
-            "tideline.contract.errors.InvariantBroken",
-        ],
-        action=RetryAction.FAIL,
-        reason="another try would find the same",
-    )
-    return {"retry_policy": ExceptionRetryPolicy([rule])}
-
-
-NOT_BY_RETRYING: Mapping[str, Any] = _policy()
-"""Arguments of a task: errors that stay until an operator acts are not tried again, as every other
-one is."""
+NOT_BY_RETRYING = failing_at_once(
+    "tideline.contract.errors.Misconfigured",
+    "tideline.contract.errors.CorruptData",
+    "tideline.contract.errors.InvariantBroken",
+)
+"""Arguments of tasks, for errors that stay until an operator acts; every other one is worth another
+try."""
 
 
 def tideline_dags(

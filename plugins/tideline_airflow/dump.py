@@ -25,20 +25,25 @@ from tideline.contract.request import (
     parse_answer,
 )
 from tideline.control.client import RequestClient
-from tideline.control.exchange import Waits
+from tideline.control.exchange import TASK_WAITS, TRIGGER_WAITS, Waits
 from tideline_airflow import forms
-from tideline_airflow.compat import AirflowException, AirflowFailException, AirflowSkipException
+from tideline_airflow.compat import (
+    TRIGGERS_HEAR,
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+)
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
 from tideline_airflow.log_lines import plainly
 from tideline_airflow.progress import describe, reasons
 from tideline_airflow.request_options import takes, templates, value_of
 from tideline_airflow.scope import checked, flag_of, is_typed
-from tideline_airflow.triggers import FINAL, WAITS, DumpTrigger
+from tideline_airflow.triggers import FINAL, DumpTrigger, News, event_of
 
 _TIMEOUT = timedelta(days=30)
 """A dump may be slow on purpose, and paused over a weekend."""
-POLL_INTERVAL_S = 0.2
+DEFER_AFTER_S = TASK_WAITS.timeout_s if TRIGGERS_HEAR else None
 _DEFER_GRACE = timedelta(minutes=2)
 """The trigger names the reason for its time-out; Airflow's own comes later, and has none."""
 
@@ -47,7 +52,9 @@ DUMP_OPTIONS = options_of(DumpRequest, "dump")
 
 class DumpOperator(BaseOperator):
     """Ask the worker to dump ``tables`` and wait until it has. After ``defer_after_s``, also while
-    the queue is unreachable, the wait holds no worker slot.
+    the queue is unreachable, the wait holds no worker slot; None: it holds one to the end. The
+    default is 10 seconds, and None before Airflow 3.3, whose API would show the request with its
+    keys, and whose triggers do not hear that a user ends the task.
 
     ``keys`` (of one table; lines of a form, or a list of texts for each key), ``key_range`` (of one
     table; ``{"from": key, "to": key}`` or one of them) or ``time`` (``{"column", "from",
@@ -81,8 +88,8 @@ class DumpOperator(BaseOperator):
         tables: Any,
         cancel_with_task: Any = False,
         config: str | None = None,
-        unanswered_timeout_s: float | None = WAITS.unanswered_timeout_s,
-        defer_after_s: float = 10.0,
+        unanswered_timeout_s: float | None = TRIGGER_WAITS.unanswered_timeout_s,
+        defer_after_s: float | None = DEFER_AFTER_S,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -92,6 +99,7 @@ class DumpOperator(BaseOperator):
         self.unanswered_timeout_s = unanswered_timeout_s
         self.defer_after_s = defer_after_s
         self._asked: str | None = None
+        self._news = News()
 
     @plainly
     def execute(self, context: Any) -> dict[str, Any]:
@@ -100,15 +108,19 @@ class DumpOperator(BaseOperator):
         hook = TidelineHook(self.config)
         self._asked = request.request_id
         self.log.info("request %s", request.request_id)
-        # Most repairs of a few keys end soon, and a wait elsewhere costs the start of a process.
-        soon = Waits(timeout_s=self.defer_after_s, poll_interval_s=POLL_INTERVAL_S)
+        if self.defer_after_s is None:
+            waits = self._waits()
+        else:
+            # Most repairs of a few keys end soon; a wait elsewhere costs the start of a process.
+            waits = replace(TASK_WAITS, timeout_s=self.defer_after_s)
         with closing(hook.asker()) as asker:
-            ended = RequestClient(asker, request, hook.record()).follow(
-                soon, self._show, sent=False
-            )
-        if ended.final is None:
-            self._wait(request, hook)
-        return self._result(ended.final)
+            client = RequestClient(asker, request, hook.record())
+            ended = client.follow(waits, self._show, sent=False)
+        if ended.final is not None:
+            return self._result(ended.final)
+        if self.defer_after_s is not None:
+            self._defer(request, hook)
+        return self.collect(context, event_of(ended, waits, self._news.last))
 
     @plainly
     def collect(self, context: Any, event: dict[str, str]) -> dict[str, Any]:
@@ -130,16 +142,24 @@ class DumpOperator(BaseOperator):
             TidelineHook(self.config).cancel(self._asked)
 
     def _show(self, answer: Answer) -> None:
-        self.log.info("%s", describe(answer))
+        line: str | None = describe(answer)
+        if self.defer_after_s is None:
+            line = self._news.line(answer, time.time())
+        if line is not None:
+            self.log.info("%s", line)
 
-    def _wait(self, request: DumpRequest, hook: TidelineHook) -> NoReturn:
+    def _waits(self) -> Waits:
         timeout = self.execution_timeout or _TIMEOUT
-        watch = replace(
-            WAITS,
+        return replace(
+            TRIGGER_WAITS,
             started_s=time.time(),
             timeout_s=timeout.total_seconds(),
             unanswered_timeout_s=self.unanswered_timeout_s,
         )
+
+    def _defer(self, request: DumpRequest, hook: TidelineHook) -> NoReturn:
+        timeout = self.execution_timeout or _TIMEOUT
+        watch = self._waits()
         text = encode_request(request).decode()
         self.defer(
             trigger=DumpTrigger(

@@ -8,6 +8,11 @@ from typing import Any
 
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
+from tideline_airflow.dump import DEFER_AFTER_S
+
+WAITING = "running" if DEFER_AFTER_S is None else "deferred"
+"""The state of a task that waits for a dump for longer than a few seconds."""
+
 
 @dataclass
 class FakeRun:

@@ -21,6 +21,7 @@ from devtools.services.postgres import NOT_DURABLE, PostgresServer
 from devtools.services.valkey import ValkeyServer
 from tests.airflow.no_source import NoSource
 from tests.airflow.stub_worker import StubWorker
+from tests.airflow.task_context import WAITING
 from tests.airflow.test_airflow_scheduler import RUN_TIMEOUT_S, until
 from tests.fixtures.containers import ROOT, Containers
 from tests.fixtures.settings import as_toml
@@ -136,7 +137,7 @@ def test_each_component_works_on_what_its_container_gets(
     worker.held.set()
     worker.replace_dump(lambda request: Answer(request.request_id, RequestState.DONE))
     run_id = api.trigger("tideline_repair", {"tables": ["public.orders"]})
-    until(lambda: api.tasks("tideline_repair", run_id)["ask"] == "deferred")
+    until(lambda: api.tasks("tideline_repair", run_id)["ask"] == WAITING)
     worker.held.clear()
     assert api.wait("tideline_repair", run_id, timeout_s=RUN_TIMEOUT_S) == "success"
     assert api.tasks("tideline_repair", run_id)["ask"] == "success"

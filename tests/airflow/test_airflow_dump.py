@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
+from threading import Timer
 from typing import Annotated, Any
 
 import pytest
 from airflow.sdk import BaseOperator
+from airflow.triggers.base import BaseTrigger
 
 from devtools.services.valkey import ValkeyServer
 from tests.airflow.stub_worker import StubWorker
@@ -34,7 +37,7 @@ from tideline_airflow.compat import (
     AirflowSkipException,
     TaskDeferred,
 )
-from tideline_airflow.dump import DumpOperator
+from tideline_airflow.dump import DEFER_AFTER_S, DumpOperator
 from tideline_airflow.identity import identity_of
 from tideline_airflow.request_options import takes
 from tideline_airflow.triggers import DumpTrigger
@@ -382,6 +385,42 @@ def test_what_ends_soon_is_not_waited_for_elsewhere(config: Path, worker: StubWo
     )
     done = ask.execute(TaskContext(ask).values)
     assert done["tables"] == {"public.orders": 3}
+
+
+def test_without_deferral_the_task_itself_waits_to_the_end(
+    config: Path, worker: StubWorker
+) -> None:
+    """As before Airflow 3.3, whose triggers do not hear that a user ends the task."""
+    worker.held.set()
+    ask = DumpOperator(
+        task_id="ask", tables=["public.orders"], config=str(config), defer_after_s=None
+    )
+    release = Timer(1.5, worker.held.clear)
+    release.start()
+    done = ask.execute(TaskContext(ask).values)
+    release.join()
+    assert done["tables"] == {"public.orders": 3}
+
+
+def test_without_deferral_a_wait_that_is_too_long_says_what_was_last_seen(
+    config: Path, worker: StubWorker
+) -> None:
+    worker.held.set()
+    ask = DumpOperator(
+        task_id="ask",
+        tables=["public.orders"],
+        config=str(config),
+        defer_after_s=None,
+        execution_timeout=timedelta(seconds=0.3),
+    )
+    with pytest.raises(AirflowException, match=r"has not ended: not done within 0\.3 s") as caught:
+        ask.execute(TaskContext(ask).values)
+    assert not isinstance(caught.value, AirflowFailException), "the next try joins the request"
+
+
+def test_tasks_wait_elsewhere_where_a_trigger_hears_its_user() -> None:
+    assert (DEFER_AFTER_S is not None) == hasattr(BaseTrigger, "on_kill")
+    assert DumpOperator(task_id="ask", tables=[]).defer_after_s == DEFER_AFTER_S
 
 
 def test_a_queue_that_is_away_is_waited_for_elsewhere(

@@ -33,6 +33,7 @@ from devtools.services.valkey import ValkeyServer
 from tests.airflow.chain_source import TABLE, ChainSource, Order
 from tests.airflow.no_source import NoSource
 from tests.airflow.stub_worker import StubWorker
+from tests.airflow.task_context import WAITING
 from tests.fixtures.settings import as_toml
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.layout import table_path
@@ -230,7 +231,7 @@ def test_who_clears_the_task_cancels_its_request_if_the_form_says_so(line: Line)
         conf = {"tables": [TABLE], "keys": ["7000123"], "cancel_with_task": True, "priority": 3}
         run_id = line.api.trigger("tideline_repair", conf)
         until(lambda: len(line.worker.requests) == asked + 1)
-        until(lambda: line.api.tasks("tideline_repair", run_id)["ask"] == "deferred")
+        until(lambda: line.api.tasks("tideline_repair", run_id)["ask"] == WAITING)
         first = list(line.worker.requests.values())[-1]
         assert (first.keys, first.priority) == ((("7000123",),), 3)
         task = f"dags/tideline_repair/dagRuns/{quote(run_id)}/taskInstances/ask"
@@ -343,7 +344,7 @@ def test_a_scheduler_and_triggerer_killed_while_a_dump_runs(line: Line) -> None:
         asked = len(line.worker.requests)
         run_id = line.api.trigger("tideline_repair", {"tables": [TABLE]})
         until(lambda: len(line.worker.requests) == asked + 1)
-        until(lambda: line.api.tasks("tideline_repair", run_id)["ask"] == "deferred")
+        until(lambda: line.api.tasks("tideline_repair", run_id)["ask"] == WAITING)
         for component in ("scheduler", "triggerer"):
             line.airflow.kill(component)
             line.airflow.restart_component(component)

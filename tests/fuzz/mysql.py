@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.fixtures.odd_events import packet
 from tests.fuzz.target import Target
 from tideline.contract.errors import CorruptData, Misconfigured, SourceLost, Unavailable
 from tideline.contract.position import MysqlPosition, SourcePosition
@@ -23,7 +24,7 @@ from tideline_capture.sources.mysql.binlog.compressed import (
 )
 from tideline_capture.sources.mysql.binlog.decode import walk_events
 from tideline_capture.sources.mysql.binlog.executed import make_executed
-from tideline_capture.sources.mysql.binlog.framing import EventBuffer, packet
+from tideline_capture.sources.mysql.binlog.framing import EventBuffer
 from tideline_capture.sources.mysql.binlog.gtid import GtidSet, MariadbGtids
 from tideline_capture.sources.mysql.binlog.log_events import parse_format_description
 from tideline_capture.sources.mysql.binlog.log_state import LogState

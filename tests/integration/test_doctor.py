@@ -21,7 +21,7 @@ from tests.fixtures.services import Database
 from tests.fixtures.settings import ConfigFactory
 from tideline.contract.manifest import TableCondition
 from tideline.settings import Settings
-from tideline_capture.sources.nothing import nothing_chosen
+from tideline_capture.sources.finding import nothing_chosen
 from tideline_console.app import app
 
 TIDELINE = Path(sys.executable).parent / "tideline"

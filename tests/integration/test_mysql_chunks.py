@@ -26,7 +26,8 @@ from tests.fixtures.mysql_chunks import (
 from tests.fixtures.mysql_servers import Flavour, MysqlDatabase
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.request import TimeRange
-from tideline_capture.core.events import ChunkFailed, MarkKind
+from tideline_capture.core.chunks import ChunkFailed
+from tideline_capture.core.events import MarkKind
 from tideline_capture.core.snapshots.window import key_text
 from tideline_capture.sources.mysql.snapshot.chunks import RowChunkReader
 

@@ -48,14 +48,14 @@ def test_updates_and_deletes_of_every_type(mysql_database: MysqlDatabase) -> Non
     logged = log.one("t")
     decoded = logged.decode()
     updates = len(printed)
-    batch = decoded.batch
+    batch = decoded.rows.batch
     assert batch.column("_tl_op").to_pylist() == ["u"] * updates + ["d"] * updates
     ids = [int(row[0] or 0) for row in printed]
     order = sorted(range(updates), key=lambda at: batch.column("id")[at].as_py())
     assert [batch.column("id")[at].as_py() for at in order] == ids
     old = batch.column("_tl_before_id").to_pylist()
     assert [old[at] for at in order] == [number - 1000 for number in ids]
-    assert decoded.before_rows == updates
+    assert decoded.rows.counts.before_rows == updates
     check_texts(batch.slice(0, updates).take(pa.array(order)), logged, cases, printed)
     deletes = batch.slice(updates)
     assert sorted(deletes.column("id").to_pylist()) == ids
@@ -74,7 +74,7 @@ def deletes_overflow(batch: pa.RecordBatch) -> list[Any]:
 def check_columns(
     logged: LoggedTable, cases: list[tuple[str, Case]], printed: list[tuple[str | None, ...]]
 ) -> None:
-    batch = logged.decode().batch
+    batch = logged.decode().rows.batch
     batch.validate(full=True)
     assert batch.num_rows == len(printed)
     check_texts(batch, logged, cases, printed)

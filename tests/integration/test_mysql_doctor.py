@@ -16,8 +16,8 @@ from tideline.contract.manifest import TableCondition
 from tideline.contract.position import MysqlPosition, PostgresPosition, SourceIdentity
 from tideline.settings import Settings
 from tideline_capture.sources.base import ChainTail
+from tideline_capture.sources.finding import nothing_chosen
 from tideline_capture.sources.mysql.source import MysqlSource
-from tideline_capture.sources.nothing import nothing_chosen
 from tideline_console import doctor as module
 from tideline_console.app import app
 

@@ -9,7 +9,7 @@ import pytest
 from tests.fixtures.mysql_chunks import fill, make_reader, order, read_all
 from tests.fixtures.mysql_keys import EVERYWHERE, ONLY, text_key
 from tests.fixtures.mysql_servers import MysqlDatabase
-from tideline_capture.core.events import ChunkFailed
+from tideline_capture.core.chunks import ChunkFailed
 from tideline_capture.sources.mysql.names import quoted
 from tideline_capture.sources.mysql.snapshot.chunks import RowChunkReader
 

@@ -96,7 +96,7 @@ def test_both_read_the_same(mysql_database: MysqlDatabase) -> None:
         run_leniently(mysql_database, *insert_statements("t", cases))
         printed = shown(mysql_database, select_statement("t", cases))
     logged = log.one("t")
-    batch = logged.decode().batch
+    batch = logged.decode().rows.batch
     theirs = list(rows_of_the_library(mysql_database))
     assert len(theirs) == batch.num_rows
     columns = {column.name: column for column in logged.table.columns}

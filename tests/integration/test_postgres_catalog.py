@@ -14,7 +14,7 @@ from tests.fixtures.postgres_partitions import GOOD_PARTITIONS, SPOILED_PARTITIO
 from tests.fixtures.services import Database
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.schema import TableId
-from tideline_capture.core.events import CatalogRound, TableFacts
+from tideline_capture.core.facts import CatalogRound, TableFacts
 from tideline_capture.sources.mark_key import MarkKey
 from tideline_capture.sources.postgres.catalog.tables import list_tables
 from tideline_capture.sources.postgres.catalog.watch import PostgresWatch

@@ -13,7 +13,7 @@ import pytest
 from tests.fixtures.capture import PATIENCE_S, poll
 from tests.fixtures.services import Database
 from tideline.settings import make_settings
-from tideline_capture.core.events import Chunk, ChunkFailed, ChunkOrder
+from tideline_capture.core.chunks import Chunk, ChunkFailed, ChunkOrder
 from tideline_capture.sources.mark_key import MarkKey
 from tideline_capture.sources.postgres.connect import connect
 from tideline_capture.sources.postgres.snapshot.chunks import CopyChunkReader

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.fixtures.services import Database
+from tideline.contract.part import PartCounts
 from tideline.contract.schema import Column, TableSchema
 from tideline_capture.sources.decoded import Decoded
 from tideline_capture.sources.postgres.replication import decode
@@ -76,7 +77,7 @@ def decoded(
 def test_default_identity(database: Database, decoder: Callable[..., Decoded]) -> None:
     """Unchanged TOAST is named, and is never NULL without being named."""
     result = decoded(logged(database, *CHANGES), KEY, decoder)
-    rows = result.batch.to_pydict()
+    rows = result.rows.batch.to_pydict()
     assert "".join(rows["_tl_op"]) == "ccuuuud"
     assert rows["id"] == [1, 2, 1, 11, 11, 2, 11]
     assert rows["region"] == ["eu", "eu", "eu", "eu", "eu", "us", "eu"]
@@ -86,7 +87,7 @@ def test_default_identity(database: Database, decoder: Callable[..., Decoded]) -
     assert rows["_tl_before_region"] == [None, None, None, "eu", None, "eu", None]
     assert rows["_tl_before_id"] == [None, None, None, 1, None, 2, None]
     assert rows["_tl_overflow"] == [None, [("price", "NaN")], *[None] * 5]
-    assert (result.unchanged_rows, result.before_rows, result.overflow_rows) == (2, 2, 1)
+    assert result.rows.counts == PartCounts(unchanged_rows=2, before_rows=2, overflow_rows=1)
     assert result.key_overflow == ()
 
 
@@ -94,7 +95,7 @@ def test_full_identity(database: Database, decoder: Callable[..., Decoded]) -> N
     """The old row fills in for TOAST; the old key is only told where it differs."""
     changes = ("ALTER TABLE t REPLICA IDENTITY FULL", *CHANGES)
     result = decoded(logged(database, *changes), KEY, decoder)
-    rows = result.batch.to_pydict()
+    rows = result.rows.batch.to_pydict()
     assert "".join(rows["_tl_op"]) == "ccuuuud"
     lengths = [big and len(big) for big in rows["big"]]
     assert lengths == [12_800, None, 12_800, 12_800, 5, None, None]
@@ -102,7 +103,7 @@ def test_full_identity(database: Database, decoder: Callable[..., Decoded]) -> N
     assert rows["_tl_before_id"] == [None, None, None, 1, None, 2, None]
     assert rows["_tl_before_region"] == [None, None, None, "eu", None, "eu", None]
     assert "_tl_unchanged" not in rows
-    assert result.before_rows == 2
+    assert result.rows.counts.before_rows == 2
 
 
 def test_index_identity(database: Database, decoder: Callable[..., Decoded]) -> None:
@@ -114,7 +115,7 @@ def test_index_identity(database: Database, decoder: Callable[..., Decoded]) -> 
         *CHANGES,
     )
     result = decoded(logged(database, *changes), ("note",), decoder)
-    rows = result.batch.to_pydict()
+    rows = result.rows.batch.to_pydict()
     assert rows["note"] == ["one", "", "first", "first", "first", "", "first"]
     assert rows["id"] == [1, 2, 1, 11, 11, 2, None]
     assert rows["_tl_before_note"] == [None, None, "one", None, None, None, None]
@@ -135,7 +136,7 @@ def test_a_toasted_key_is_known_in_every_row(
         "DELETE FROM t",
     )
     result = decoded(logged(database, *changes), ("region",), decoder)
-    rows = result.batch.to_pydict()
+    rows = result.rows.batch.to_pydict()
     assert [key[0] * (len(key) // 2600) for key in rows["region"]] == ["k", "k", "j", "j"]
     assert [key and key[0] for key in rows["_tl_before_region"]] == [None, None, "k", None]
     assert result.key_overflow == ()
@@ -157,4 +158,4 @@ def test_rare_messages(database: Database) -> None:
     assert isinstance(relation, Relation)
     assert [column.name for column in relation.columns if column.key] == ["id", "region"]
     assert relation.identity == "d"
-    assert truncate == TruncateMessage((relation.oid,), cascade=False, restart_identity=True)
+    assert truncate == TruncateMessage((relation.oid,))

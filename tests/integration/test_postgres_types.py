@@ -164,13 +164,15 @@ def test_source_log_and_dump_agree(source: Source, case: TypeCase) -> None:
     assert len(set(expected)) > 1
     log = source.logged(schema)
     dump = source.dumped(schema)
-    assert column_texts(log.batch, "v", column.logical) == expected
+    assert column_texts(log.rows.batch, "v", column.logical) == expected
     assert column_texts(dump, "v", column.logical) == expected
-    assert log.batch.column("v").equals(dump.column("v")) or "float" in column.type
-    assert log.batch.column("v").type == dump.column("v").type
-    assert source.logged(schema, decode_rows_loop).batch.column("v").type == dump.column("v").type
+    assert log.rows.batch.column("v").equals(dump.column("v")) or "float" in column.type
+    assert log.rows.batch.column("v").type == dump.column("v").type
+    assert (
+        source.logged(schema, decode_rows_loop).rows.batch.column("v").type == dump.column("v").type
+    )
     if column.type == "string":
-        assert log.overflow_rows == 0
+        assert log.rows.counts.overflow_rows == 0
 
 
 def test_the_text_does_not_depend_on_the_clients_settings(source: Source) -> None:

@@ -17,17 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.fixtures.core import EVERYTHING, LIMITS, first_manifest
+from tests.fixtures.core import EVERYTHING, POLICY, first_manifest, limits_with
 from tideline.contract.manifest import ColumnNumbers, TableCondition
 from tideline.contract.position import PostgresPosition
 from tideline.contract.schema import Column, TableSchema
 from tideline.contract.steps import ColumnStep, StepKind
+from tideline_capture.core.chunks import Chunk, ChunkOrder, ChunkRead
 from tideline_capture.core.events import (
     Boundary,
-    CatalogRound,
-    Chunk,
-    ChunkOrder,
-    ChunkRead,
     Control,
     LogBatch,
     Mark,
@@ -35,8 +32,8 @@ from tideline_capture.core.events import (
     Rows,
     SchemaSeen,
     StatementSeen,
-    TableFacts,
 )
+from tideline_capture.core.facts import CatalogRound, TableFacts
 from tideline_capture.core.segment import Segment
 from tideline_capture.core.worker import Worker
 
@@ -44,7 +41,7 @@ TABLE = "public.t"
 NAMES = ("a", "b", "c", "A")
 SEEDS = 150
 ACTIONS = 60
-LIMITS_HERE = replace(LIMITS, chunk_rows=1000, applies=lambda table, kind: True)
+POLICY_HERE = replace(POLICY, applies=lambda table, kind: True)
 _KINDS = ("add", "add", "drop", "rename", "swap", "replace")
 
 Row = dict[int, str | None]
@@ -242,7 +239,12 @@ class World:
             tail = first_manifest(last_seq=before.state.last_seq)
         assert state is not None
         return Worker(
-            tail, state, dict(schemas), limits=LIMITS_HERE, token=lambda: f"{name}.{next(tokens)}"
+            tail,
+            state,
+            dict(schemas),
+            limits=limits_with(chunk_rows=1000),
+            policy=POLICY_HERE,
+            token=lambda: f"{name}.{next(tokens)}",
         )
 
     def run(self) -> None:
@@ -326,7 +328,7 @@ class World:
         last = (str(rows[-1]),) if rows else None
         self.core.on_chunk(ChunkRead(order.token, last, True), now=self.now)
         batch = pa.RecordBatch.from_arrays(columns, names=list(schema.column_names))
-        chunk = Chunk(order.token, facts, batch, 0, (), None, last, True, EVERYTHING)
+        chunk = Chunk(order.token, facts, batch, (), None, last, True, EVERYTHING)
         self.core.on_chunk(chunk, now=self.now)
         self.chunk = None
 

@@ -17,7 +17,7 @@ from tests.fixtures import pgoutput_messages as pgoutput
 from tests.fixtures.pgoutput_messages import Missing, Value
 from tests.fixtures.source_text import column_texts, source_text
 from tideline.contract.errors import CorruptData
-from tideline.contract.part import IMAGE, IMAGE_OVERFLOW, OVERFLOW, UNCHANGED
+from tideline.contract.part import IMAGE, IMAGE_OVERFLOW, OVERFLOW, UNCHANGED, PartCounts
 from tideline.contract.schema import Column, TableSchema
 from tideline_capture.arrow_types import part_schema
 from tideline_capture.core.events import WHOLE_ROW
@@ -60,7 +60,7 @@ def test_fast_equals_loop_equals_model(data: st.DataObject) -> None:
     fast = decode_fast([change.payload for change in repeated], schema)
     loop = decode_with(decode_rows_loop, [change.payload for change in repeated], schema)
     assert fast == loop
-    assert fast.batch.schema == loop.batch.schema
+    assert fast.rows.batch.schema == loop.rows.batch.schema
     check_against_model(fast, schema, repeated)
     for imaged in (schema, TableSchema(schema.table, schema.columns, ())):
         fast = decode_fast([change.payload for change in repeated], imaged, image=True)
@@ -102,7 +102,7 @@ def test_many_rows_of_every_shape_take_the_vectorised_path() -> None:
         ]
     decoded = decode_with(decode_rows, shapes, schema)
     assert decoded == decode_with(decode_rows_loop, shapes, schema)
-    assert (decoded.unchanged_rows, decoded.before_rows, decoded.overflow_rows) == (200, 200, 0)
+    assert decoded.rows.counts == PartCounts(unchanged_rows=200, before_rows=200)
     assert len(shapes) > decode.PLAIN_ROWS_MAX
 
 
@@ -194,7 +194,7 @@ def draw_row(draw: st.DrawFn, schema: TableSchema) -> list[Value]:
 
 
 def check_against_model(decoded: Decoded, schema: TableSchema, changes: Sequence[Change]) -> None:
-    batch = decoded.batch
+    batch, counts = decoded.rows.batch, decoded.rows.counts
     assert batch.column("_tl_seq").to_pylist() == [100 + at for at in range(len(changes))]
     assert batch.column("_tl_op").to_pylist() == [change.operation for change in changes]
     for at, column in enumerate(schema.columns):
@@ -206,30 +206,31 @@ def check_against_model(decoded: Decoded, schema: TableSchema, changes: Sequence
         for change in changes
     ]
     assert optional(batch, UNCHANGED, len(changes)) == [names or None for names in missing]
-    assert decoded.unchanged_rows == sum(map(bool, missing))
+    assert counts.unchanged_rows == sum(map(bool, missing))
     for place, name in enumerate(schema.key):
         logical = schema.column(name).logical
         texts = [
             source_text(v, logical) for v in optional(batch, f"_tl_before_{name}", len(changes))
         ]
         assert texts == [c.before[place].decode() if c.before else None for c in changes]
-    assert decoded.before_rows == sum(change.before is not None for change in changes)
-    assert decoded.overflow_rows == sum(map(bool, optional(batch, OVERFLOW, len(changes))))
+    assert counts.before_rows == sum(change.before is not None for change in changes)
+    assert counts.overflow_rows == sum(map(bool, optional(batch, OVERFLOW, len(changes))))
     assert decoded.key_overflow == ()
     batch.validate(full=True)
     assert batch.schema == part_schema(
         schema,
-        schema.key if decoded.before_rows else (),
-        unchanged=decoded.unchanged_rows > 0,
-        overflow=decoded.overflow_rows > 0,
+        schema.key if counts.before_rows else (),
+        unchanged=counts.unchanged_rows > 0,
+        overflow=counts.overflow_rows > 0,
     )
 
 
 def check_images(decoded: Decoded, schema: TableSchema, changes: Sequence[Change]) -> None:
     """The row before, by its other columns than the key's, wherever the message has all of it."""
-    batch, rows = decoded.batch, len(changes)
+    batch, rows = decoded.rows.batch, len(changes)
+    counts = decoded.rows.counts
     batch.validate(full=True)
-    assert decoded.image_rows == sum(change.image is not None for change in changes)
+    assert counts.before_image_rows == sum(change.image is not None for change in changes)
     assert optional(batch, IMAGE, rows) == [True if change.image else None for change in changes]
     overflow = optional(batch, IMAGE_OVERFLOW, rows)
     for place, column in enumerate(schema.columns):

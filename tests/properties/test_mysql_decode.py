@@ -327,10 +327,10 @@ def check_images(decoded: Decoded, table: MysqlTable, events: Sequence[Event]) -
     for event in events:
         rows = event.rows[0::2] if event.kind == "u" else event.rows
         before += [None if event.kind == "c" else row for row in rows]
-    batch = decoded.batch
+    batch, counts = decoded.rows.batch, decoded.rows.counts
     batch.validate(full=True)
-    assert decoded.image_rows == sum(row is not None for row in before)
-    if not decoded.image_rows:
+    assert counts.before_image_rows == sum(row is not None for row in before)
+    if not counts.before_image_rows:
         assert "_tl_image" not in batch.schema.names
         return
     assert batch.column("_tl_image").to_pylist() == [
@@ -357,7 +357,7 @@ def check_against_model(decoded: Decoded, table: MysqlTable, events: Sequence[Ev
             changes += [("u", old, new) for old, new in pairs]
         else:
             changes += [(event.kind, None, row) for row in event.rows]
-    batch = decoded.batch
+    batch, counts = decoded.rows.batch, decoded.rows.counts
     batch.validate(full=True)
     assert batch.column("_tl_seq").to_pylist() == [100 + at for at in range(len(changes))]
     assert batch.column("_tl_op").to_pylist() == [kind for kind, _, _ in changes]
@@ -371,7 +371,7 @@ def check_against_model(decoded: Decoded, table: MysqlTable, events: Sequence[Ev
     moved = [
         old is not None and any(old[at] != row[at] for at in places) for _, old, row in changes
     ]
-    assert decoded.before_rows == sum(moved)
+    assert counts.before_rows == sum(moved)
     if any(moved):
         for name, place in zip(table.key, places, strict=True):
             column = table.columns[place]
@@ -386,7 +386,7 @@ def check_against_model(decoded: Decoded, table: MysqlTable, events: Sequence[Ev
     )
     assert batch.schema == expected_schema
     if held:
-        assert decoded.overflow_rows == len(batch) - batch.column("_tl_overflow").null_count > 0
+        assert counts.overflow_rows == len(batch) - batch.column("_tl_overflow").null_count > 0
 
 
 def batch_place(table: MysqlTable, name: str) -> int:

@@ -23,6 +23,7 @@ from tideline.contract.document import (
     written_version,
 )
 from tideline.contract.errors import CorruptData, InvariantBroken
+from tideline.contract.part import PartCounts
 from tideline.contract.position import SourceIdentity, SourcePosition, may_follow
 from tideline.contract.request import Answer, DumpRequest
 from tideline.contract.sequence import SequenceRange
@@ -41,14 +42,12 @@ class ManifestKind(StrEnum):
     HEARTBEAT = "heartbeat"
 
 
-class Part(msgspec.Struct, frozen=True, omit_defaults=True):
+class Part(PartCounts, frozen=True, omit_defaults=True):
     """One Parquet file: the rows of one table and schema version in this segment, in seq order.
 
     ``operations`` counts rows by ``_tl_op``. ``key_min`` and ``key_max`` bound the first key
     column, before-keys included, as text; they are None where the type has no order that every
     reader shares (only integers, dates and timestamps do).
-    ``unchanged_rows`` counts rows whose ``_tl_unchanged`` is not null, ``before_image_rows`` those
-    that carry the whole row before (``_tl_image``).
     """
 
     key: str
@@ -62,10 +61,6 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     last_seq: int
     key_min: str | None = None
     key_max: str | None = None
-    unchanged_rows: int = 0
-    before_rows: int = 0
-    overflow_rows: int = 0
-    before_image_rows: int = 0
 
 
 class Check(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -7,6 +7,10 @@ may begin with `RESERVED_PREFIX`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import msgspec
+
 from tideline.contract.schema import RESERVED_PREFIX
 
 SEQ = RESERVED_PREFIX + "seq"
@@ -40,3 +44,27 @@ UPDATED = "u"
 DELETED = "d"
 DUMPED = "r"
 """A row that a dump read."""
+
+
+class PartCounts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How many rows hold more than a value of each column, from decoded rows up to a plan.
+
+    ``unchanged_rows``, ``overflow_rows``: rows whose `UNCHANGED`, `OVERFLOW` is not NULL.
+    ``before_rows``: rows whose key changed. ``before_image_rows``: rows that carry the whole row
+    before (`IMAGE`). Documents about a part have these fields after their own.
+    """
+
+    unchanged_rows: int = 0
+    before_rows: int = 0
+    overflow_rows: int = 0
+    before_image_rows: int = 0
+
+
+NO_COUNTS = PartCounts()
+
+
+def total(counts: Iterable[PartCounts]) -> PartCounts:
+    """Return the sums, field by field."""
+    every = tuple(counts)
+    names = PartCounts.__struct_fields__
+    return PartCounts(**{name: sum(getattr(one, name) for one in every) for name in names})

@@ -22,6 +22,7 @@ from tideline.contract.document import (
 from tideline.contract.errors import CorruptData
 from tideline.contract.manifest import Copied, TableState
 from tideline.contract.modes import Mode
+from tideline.contract.part import PartCounts
 from tideline.contract.planning.parking import Policy
 from tideline.contract.schema import TableSchema
 from tideline.contract.steps import ColumnStep, StepKind
@@ -31,7 +32,7 @@ FEATURES: frozenset[str] = frozenset()
 """The optional features that this version understands."""
 
 
-class PlannedPart(msgspec.Struct, frozen=True, omit_defaults=True):
+class PlannedPart(PartCounts, frozen=True, omit_defaults=True):
     """A part to read, at ``{store_url}/{key}``; the counts are checked against what is read."""
 
     key: str
@@ -41,9 +42,6 @@ class PlannedPart(msgspec.Struct, frozen=True, omit_defaults=True):
     bytes: int
     first_seq: int
     last_seq: int
-    unchanged_rows: int = 0
-    before_rows: int = 0
-    before_image_rows: int = 0
 
 
 class PlannedChange(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -14,7 +14,7 @@ from typing import TypeVar
 from tideline.contract.manifest import OpenRequest, TableDump
 from tideline.contract.reasons import SnapshotReason
 from tideline.contract.schema import TableSchema
-from tideline_capture.core.events import TableFacts
+from tideline_capture.core.facts import TableFacts
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from tideline.contract.manifest import Check, Floor, OpenState, SchemaEvent, Tru
 from tideline.contract.position import SourceIdentity, SourcePosition
 from tideline.contract.request import Answer
 from tideline.contract.schema import TableSchema
-from tideline_capture.core.events import CoreLimits, Rows
+from tideline_capture.core.events import Rows
+from tideline_capture.core.limits import CoreLimits
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ comes.
 
 from __future__ import annotations
 
-from tideline_capture.core.events import CatalogRound, Mark
+from tideline_capture.core.events import Mark
+from tideline_capture.core.facts import CatalogRound
 
 
 class SourceClock:

@@ -30,7 +30,8 @@ from tideline.contract.request import Answer, DumpRequest
 from tideline.contract.schema import TableSchema
 from tideline.contract.sequence import SEQUENCE_MAX
 from tideline_capture.core.answers import RecentAnswers
-from tideline_capture.core.events import CoreLimits, Rows
+from tideline_capture.core.events import Rows
+from tideline_capture.core.limits import CoreLimits, DumpPolicy
 from tideline_capture.core.open_requests import OpenRequests
 from tideline_capture.core.segment import CheckRows, OpenSegment, Segment
 from tideline_capture.core.source_clock import SourceClock
@@ -52,8 +53,10 @@ class CoreState:
         state: OpenState,
         schemas: Mapping[str, TableSchema],
         limits: CoreLimits,
+        policy: DumpPolicy,
     ) -> None:
         self.limits = limits
+        self.policy = policy
         self.position = tail.position
         self.identity = tail.identity
         self.clock = SourceClock(tail.through_us)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tideline_capture.core.events import Int64Array, Snapshot
+from tideline_capture.core.events import Int64Array
+from tideline_capture.core.facts import Snapshot
 
 _EPOCH = 1 << 32
 _HALF = 1 << 31

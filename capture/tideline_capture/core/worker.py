@@ -18,15 +18,13 @@ from tideline.contract.manifest import Manifest, OpenState
 from tideline.contract.request import Answer
 from tideline.contract.schema import TableSchema
 from tideline_capture.core import effects
+from tideline_capture.core.chunks import ChunkOrder, Told
 from tideline_capture.core.effects import Deciding, Decision, Effect, Effects
 from tideline_capture.core.events import (
     Arrival,
     CascadeSeen,
-    CatalogRound,
-    ChunkOrder,
     CommandArrived,
     Control,
-    CoreLimits,
     GapSeen,
     HeldSeen,
     LogBatch,
@@ -34,14 +32,13 @@ from tideline_capture.core.events import (
     MarkKind,
     RequestArrived,
     SchemaSeen,
-    Snapshot,
-    SourceLoad,
     StatementSeen,
     StrangeMark,
-    Told,
     Truncated,
     Unreadable,
 )
+from tideline_capture.core.facts import CatalogRound, Snapshot, SourceLoad
+from tideline_capture.core.limits import CoreLimits, DumpPolicy
 from tideline_capture.core.requests.commands import Commands
 from tideline_capture.core.requests.intake import Intake
 from tideline_capture.core.segment import Roll, Segment, Spill, flush_due, roll
@@ -66,9 +63,10 @@ class Worker:
         schemas: dict[str, TableSchema],
         *,
         limits: CoreLimits,
+        policy: DumpPolicy,
         token: Callable[[], str],
     ) -> None:
-        self.state = CoreState(tail, state, schemas, limits)
+        self.state = CoreState(tail, state, schemas, limits, policy)
         self.in_transaction = False
         self.last_change_at: float | None = None
         self.strange_marks = 0

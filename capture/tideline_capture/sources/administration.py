@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from tideline.contract.schema import TableId, TableSchema
 
@@ -41,22 +40,20 @@ class Removal:
     remove: Callable[[], None]
 
 
-class Administration(Protocol):
-    """One database, as seen by those who set a pipeline up and take it down. Creating one asks the
-    server nothing."""
+@dataclass(frozen=True, slots=True)
+class Administration:
+    """One database, as seen by those who set a pipeline up and take it down.
 
-    def setup_sql(self) -> str:
-        """Return the statements that an owner runs once; they hold no password and need no
-        connection. Raises Misconfigured for settings that name no user."""
+    ``setup_sql`` returns the statements that an owner runs once; they hold no password and need no
+    connection. It raises Misconfigured for settings that name no user. ``assess`` returns every
+    table that the patterns name, in the order of their names. It reads the catalog and changes
+    nothing, and raises Unavailable and Misconfigured, as connecting does. ``removals`` returns what
+    the pipeline made at the source and is still there, in the order of removal; its argument is the
+    incarnation of the pipeline's chain, None when there is none (any more): what can be identified
+    only by it is left out then. It raises as ``assess`` does, and Misconfigured for something that
+    is in use, or another's.
+    """
 
-    def assess(self) -> Sequence[AssessedTable]:
-        """Return every table that the patterns name, in the order of their names. Reads the catalog
-        and changes nothing. Raises Unavailable and Misconfigured, as connecting does."""
-
-    def removals(self, incarnation: str | None) -> Sequence[Removal]:
-        """Return what the pipeline made at the source and is still there, in the order of removal.
-
-        ``incarnation`` is that of its chain, None when there is none (any more): what can be
-        identified only by it is left out then. Raises as `assess` does, and Misconfigured for
-        something that is in use, or another's.
-        """
+    setup_sql: Callable[[], str]
+    assess: Callable[[], Sequence[AssessedTable]]
+    removals: Callable[[str | None], Sequence[Removal]]

@@ -11,16 +11,9 @@ from typing import NamedTuple, Protocol
 
 from tideline.contract.manifest import Manifest
 from tideline.contract.position import SourceIdentity, SourcePosition
-from tideline_capture.core.events import (
-    CatalogRound,
-    Chunk,
-    ChunkFailed,
-    ChunkOrder,
-    ChunkRead,
-    LogBatch,
-    Snapshot,
-    SourceLoad,
-)
+from tideline_capture.core.chunks import Chunk, ChunkFailed, ChunkOrder, ChunkRead
+from tideline_capture.core.events import LogBatch
+from tideline_capture.core.facts import CatalogRound, Snapshot, SourceLoad
 from tideline_capture.sources.finding import Finding
 from tideline_capture.sources.mark_key import MarkKey
 

@@ -16,19 +16,13 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
-from tideline.contract.part import OVERFLOW
 from tideline.contract.schema import TableSchema
-from tideline_capture.arrow_types import arrow_type, overflowed_columns
-from tideline_capture.core.events import (
-    Chunk,
-    ChunkFailed,
-    ChunkOrder,
-    ChunkRead,
-    MarkKind,
-    Snapshot,
-    TableFacts,
-)
+from tideline_capture.arrow_types import overflowed_columns
+from tideline_capture.core.chunks import Chunk, ChunkFailed, ChunkOrder, ChunkRead
+from tideline_capture.core.events import MarkKind
+from tideline_capture.core.facts import Snapshot, TableFacts
 from tideline_capture.points import OnPoint
+from tideline_capture.sources.decoded import no_rows
 from tideline_capture.sources.streams import Streams
 
 GONE = "the table is gone"
@@ -83,14 +77,14 @@ class SourceChunk:
     def decode(self) -> Chunk:
         """See `FetchedChunk.decode`."""
         order, facts = self.order, self.table.facts
-        typed = TypedChunk(_no_rows(facts)) if self.convert is None else self.convert()
+        schema = facts.schema
+        columns, key = (schema.columns, schema.key) if schema else ((), ())
+        typed = TypedChunk(no_rows(columns)) if self.convert is None else self.convert()
         batch, overflow = typed.batch, overflowed_columns(typed.batch)
-        key = () if facts.schema is None else facts.schema.key
         return Chunk(
             token=order.token,
             facts=facts,
             batch=batch,
-            overflow_rows=batch.num_rows - batch.column(OVERFLOW).null_count if overflow else 0,
             key_overflow=tuple(name for name in key if name in overflow),
             missing=typed.missing,
             last_key=self.last_key,
@@ -100,12 +94,6 @@ class SourceChunk:
             keys_read=len(order.keys or ()),
             pulses=self.pulses,
         )
-
-
-def _no_rows(facts: TableFacts) -> pa.RecordBatch:
-    columns = () if facts.schema is None else facts.schema.columns
-    fields = [pa.field(column.name, arrow_type(column.logical)) for column in columns]
-    return pa.RecordBatch.from_pylist([], schema=pa.schema(fields))
 
 
 class TableCopy(Protocol):

@@ -1,4 +1,5 @@
-"""Typed columns of a log's rows, assembled in the shape of a part, for every source alike.
+"""Typed columns, assembled for every source alike: of a log's rows in the shape of a part, and of a
+chunk's as the table's columns.
 
 No row object is ever built. A source turns its messages into one Arrow array per column; what is
 common to all sources, Tideline's own columns and the counts over them, is added here.
@@ -6,23 +7,28 @@ common to all sources, Tideline's own columns and the counts over them, is added
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from tideline.contract.errors import InvariantBroken
-from tideline.contract.part import BEFORE
+from tideline.contract.part import BEFORE, PartCounts
 from tideline.contract.schema import TableSchema
+from tideline.contract.types import LogicalType
 from tideline_capture.arrow_types import (
+    OVERFLOW_FIELD,
     UTC_MICROSECONDS,
     Converted,
+    arrow_type,
     overflow_maps,
     part_schema,
     unchanged_lists,
 )
-from tideline_capture.core.events import WHOLE_ROW, Int64Array
+from tideline_capture.core.events import WHOLE_ROW, Int64Array, Rows
 
 INSERT, UPDATE, DELETE = b"cud"
 """The operations of rows, as their byte in ``_tl_op``."""
@@ -34,16 +40,11 @@ class Decoded:
 
     The optional columns are there only when some row needs them. ``key_overflow`` names the key
     columns of which some value (including an old key's) is not known or not held in its type: such
-    a table cannot be merged by key. ``unchanged_rows``, ``before_rows`` and ``overflow_rows`` count
-    rows whose optional column is not NULL, ``image_rows`` those with the row before.
+    a table cannot be merged by key.
     """
 
-    batch: pa.RecordBatch
-    unchanged_rows: int = 0
-    before_rows: int = 0
-    overflow_rows: int = 0
-    key_overflow: tuple[str, ...] = ()
-    image_rows: int = 0
+    rows: Rows
+    key_overflow: tuple[str, ...]
 
 
 class TypedColumns:
@@ -82,7 +83,7 @@ class TypedRows:
 def assemble(
     rows: TypedRows, schema: TableSchema, *, seq: Int64Array, tx: Int64Array, ts: Int64Array
 ) -> Decoded:
-    """Return the rows as a record batch of ``schema``.
+    """Return the rows of ``schema`` in the shape of a part.
 
     ``seq``, ``tx`` and ``ts`` (commit time, µs since 1970 UTC) have one number per row.
     """
@@ -114,14 +115,14 @@ def assemble(
         image=rows.imaged is not None,
         image_overflow=bool(images.overflow),
     )
-    return Decoded(
-        pa.RecordBatch.from_arrays(arrays, schema=fields),
+    counts = PartCounts(
         unchanged_rows=0 if rows.unchanged is None else int(rows.unchanged.any(axis=1).sum()),
         before_rows=rows.before_rows,
         overflow_rows=count - arrays[-1].null_count if columns.overflow else 0,
-        key_overflow=_unknown_keys(rows, schema),
-        image_rows=0 if rows.imaged is None else int(rows.imaged.sum()),
+        before_image_rows=0 if rows.imaged is None else int(rows.imaged.sum()),
     )
+    batch = pa.RecordBatch.from_arrays(arrays, schema=fields)
+    return Decoded(Rows(schema, batch, counts), _unknown_keys(rows, schema))
 
 
 def _unknown_keys(rows: TypedRows, schema: TableSchema) -> tuple[str, ...]:
@@ -146,3 +147,32 @@ def _operations(codes: npt.NDArray[np.uint8]) -> pa.StringArray:
     return pa.Array.from_buffers(
         pa.string(), len(codes), [None, pa.py_buffer(offsets), pa.py_buffer(codes)]
     )
+
+
+class ChunkColumn(Protocol):
+    """A column of a chunk's table, as any source describes it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def logical(self) -> LogicalType: ...
+
+
+def chunk_batch(columns: Sequence[ChunkColumn], converted: Sequence[Converted]) -> pa.RecordBatch:
+    """Return a chunk's rows, an array for each of ``columns``; texts that did not fit follow in
+    `OVERFLOW`, if there are any."""
+    fields = [pa.field(column.name, arrow_type(column.logical)) for column in columns]
+    arrays = [one.values for one in converted]
+    pairs = zip(columns, converted, strict=True)
+    texts = {column.name: one.overflow for column, one in pairs if one.overflow is not None}
+    if texts:
+        fields.append(OVERFLOW_FIELD)
+        arrays.append(overflow_maps(len(arrays[0]), texts))
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def no_rows(columns: Sequence[ChunkColumn]) -> pa.RecordBatch:
+    """Return a chunk of ``columns`` without any row."""
+    empty = [Converted(pa.array([], arrow_type(one.logical))) for one in columns]
+    return chunk_batch(columns, empty)

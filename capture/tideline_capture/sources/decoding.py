@@ -1,5 +1,5 @@
 """The one boundary around log decoders: bytes that cannot be decoded raise CorruptData with a
-place.
+place, and an event above the limit is refused before it is read.
 
 A log is bytes of another program, over a network and off a disk. Decoders check what they rely on
 by name. Any other effect of broken bytes, an index beyond an end, an invalid text, leaves them as
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from tideline.contract.errors import CorruptData
+from tideline.contract.errors import CorruptData, Misconfigured
 
 _UNREADABLE = (LookupError, ValueError, ArithmeticError, struct.error, pa.ArrowException)
 """The exceptions of decoders for unexpected bytes; UnicodeDecodeError is a ValueError."""
@@ -39,3 +39,17 @@ def decoding(place: Callable[[], str]) -> Iterator[None]:
     except _UNREADABLE as error:
         kind = type(error).__name__
         raise CorruptData(f"the log cannot be decoded ({kind}), {place()}", _HINT) from error
+
+
+EVENT_BYTES_MAX = 1 << 30
+"""An upper bound of what any server sends."""
+
+
+def too_large(size: int, limit: int, where: str) -> Misconfigured:
+    """Return the error for an event of ``size`` bytes above ``limit``,
+    `capture.event_bytes_max`."""
+    return Misconfigured(
+        f"an event of the source's log has {size} bytes, {where}: above capture.event_bytes_max,"
+        f" {limit}",
+        hint="raise it, and give the worker six times that memory (docs/DEPLOYMENT.md#memory)",
+    )

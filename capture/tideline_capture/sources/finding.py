@@ -1,4 +1,4 @@
-"""One result of a check that runs before capture does."""
+"""Results of the checks that run before capture does, and checks that all sources share."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Literal
 from tideline.contract.clocks import apart
 
 Level = Literal["ok", "warning", "error"]
+
+START_OVER = "start the pipeline anew under another name, which dumps every table (docs/RESTORE.md)"
+"""The fix for a log that lacks what the chain goes on from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,26 @@ def check_clocks(source_us: int) -> Finding:
         return ok("clocks", "the source's clock and this machine's agree")
     fix = "keep both by NTP: of freshness no more is claimed than both clocks allow"
     return warning("clocks", words, fix)
+
+
+def nothing_chosen(exist: str | None = None, fix: str | None = None) -> Finding:
+    """Return the message for patterns that match no table, before capture starts and while it runs.
+
+    That is no reason not to start: tables come later, and are taken up then. ``exist``: which
+    tables there are, in words; ``fix``: what chooses them.
+    """
+    others = "" if exist is None else f"; {exist}"
+    text = f"source.tables matches no table: capture waits for tables that come{others}"
+    return warning("tables", text, fix)
+
+
+def how_many(captured: int, chosen: int) -> Finding:
+    """Return the message about the ``chosen`` tables together, of which ``captured`` can be
+    captured."""
+    if captured:
+        return ok("tables", f"{captured} tables can be captured")
+    text = f"none of the {chosen} matching tables can be captured: all are left out"
+    return warning("tables", text)
 
 
 def ok(name: str, message: str) -> Finding:

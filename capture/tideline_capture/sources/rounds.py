@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from tideline_capture.core.events import CatalogRound, MarkKind, Snapshot, TableFacts
+from tideline_capture.core.events import MarkKind
+from tideline_capture.core.facts import CatalogRound, Snapshot, TableFacts
+from tideline_capture.sources.finding import nothing_chosen
 from tideline_capture.sources.mark_key import round_token
-from tideline_capture.sources.nothing import nothing_chosen
 
 log = structlog.get_logger("tideline.source")
 

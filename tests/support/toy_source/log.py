@@ -196,5 +196,4 @@ def _rows(version: Version, group: Sequence[tuple[int, int, Entry]]) -> Rows:
         for numbers in zip(*((seq, tx, entry[1]) for seq, tx, entry in group), strict=True)
     )
     rows = TypedRows(np.array(codes, np.uint8), columns, before_rows=sum(map(bool, moved)))
-    decoded = assemble(rows, schema, seq=seq, tx=tx, ts=ts)
-    return Rows(schema, decoded.batch, before_rows=decoded.before_rows)
+    return assemble(rows, schema, seq=seq, tx=tx, ts=ts).rows

@@ -24,14 +24,9 @@ from tideline.contract.position import PostgresPosition, SourceIdentity, SourceP
 from tideline.contract.schema import TableSchema, parse_table
 from tideline.settings import Settings, SourceSettings
 from tideline_capture.arrow_types import arrow_type
-from tideline_capture.core.events import (
-    ChunkFailed,
-    ChunkOrder,
-    MarkKind,
-    Snapshot,
-    SourceLoad,
-    TableFacts,
-)
+from tideline_capture.core.chunks import ChunkFailed, ChunkOrder
+from tideline_capture.core.events import MarkKind
+from tideline_capture.core.facts import Snapshot, SourceLoad, TableFacts
 from tideline_capture.points import OnPoint
 from tideline_capture.sources.base import ChainTail
 from tideline_capture.sources.chunks import (

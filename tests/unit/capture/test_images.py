@@ -14,8 +14,6 @@ from tideline.contract.errors import CorruptData
 from tideline.contract.manifest import Part
 from tideline.contract.planning.bounds import key_bounds
 from tideline.contract.schema import Column, TableSchema
-from tideline_capture.core.events import Rows
-from tideline_capture.manifests import named_part
 from tideline_capture.rollup_file import RollUpFile
 from tideline_capture.segments import encode_parts
 from tideline_capture.sources.postgres.replication.decode import decode_rows
@@ -30,16 +28,8 @@ def part(schema: TableSchema, first_seq: int, *payloads: bytes) -> tuple[Part, b
     decoded = decode_rows(
         payloads, schema, seq=numbers + first_seq, tx=numbers, ts=numbers, image=True
     )
-    rows = Rows(
-        schema,
-        decoded.batch,
-        decoded.unchanged_rows,
-        decoded.before_rows,
-        decoded.overflow_rows,
-        decoded.image_rows,
-    )
-    (encoded,) = encode_parts([rows])
-    return named_part(f"p/{first_seq}", encoded), encoded.data
+    (encoded,) = encode_parts([decoded.rows], lambda _: f"p/{first_seq}")
+    return encoded
 
 
 CHANGES = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,10 +10,10 @@ from typing import Any, cast
 import pytest
 from prometheus_client import generate_latest
 
-from tests.fixtures.core import LIMITS
+from tests.fixtures.core import LIMITS, limits_with
 from tests.fixtures.systems import REAL
 from tideline.contract.request import Answer, RequestState, TableProgress
-from tideline_capture.core.events import SourceLoad
+from tideline_capture.core.facts import SourceLoad
 from tideline_capture.core.snapshots.governor import Governor
 from tideline_capture.core.worker import Worker
 from tideline_capture.metrics import TABLES_MAX, Metrics
@@ -99,7 +98,7 @@ def test_a_request_of_very_many_tables_is_bounded() -> None:
     ],
 )
 def test_what_dumps_are_throttled_by(by: str, load: SourceLoad, limits: dict[str, Any]) -> None:
-    governor = Governor(replace(LIMITS, **limits))
+    governor = Governor(limits_with(**limits))
     metrics = Metrics("p", REAL)
     metrics.observe(core(governor), uploader(), now=NOW)
     assert value(metrics, "throttled", by=by) == 0

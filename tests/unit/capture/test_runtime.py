@@ -16,11 +16,12 @@ from structlog.testing import capture_logs
 from tests.fixtures.core import (
     EVERYTHING,
     IDENTITY,
-    LIMITS,
+    POLICY,
     SCHEMA,
     SETTINGS,
     TABLE,
     first_manifest,
+    limits_with,
 )
 from tests.fixtures.systems import REAL
 from tests.fixtures.troubled_store import Failing, TroubledStore
@@ -31,20 +32,17 @@ from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline.control import WorkerStatus
 from tideline.settings import Capture
 from tideline.store.chain import Chain
+from tideline_capture.core.chunks import ChunkFailed, ChunkOrder
 from tideline_capture.core.events import (
     Arrival,
     Boundary,
-    CatalogRound,
-    ChunkFailed,
-    ChunkOrder,
     LogBatch,
     Mark,
     MarkKind,
     RequestArrived,
-    Snapshot,
-    SourceLoad,
     StrangeMark,
 )
+from tideline_capture.core.facts import CatalogRound, Snapshot, SourceLoad
 from tideline_capture.desk import Desk
 from tideline_capture.health import Health
 from tideline_capture.leadership import Lead
@@ -209,8 +207,8 @@ class Rig:
             crew,
             link,
             STATE,
-            settings=Capture(**{"flush_interval_s": 0.01, "stop_timeout_s": 0.1, **settings}),
-            limits=LIMITS,
+            settings=limits_with(**{"flush_interval_s": 0.01, "stop_timeout_s": 0.1, **settings}),
+            policy=POLICY,
             until_idle_s=None,
         )
         self.ended: list[BaseException | None] = []

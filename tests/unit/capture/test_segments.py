@@ -15,22 +15,27 @@ from hypothesis import strategies as st
 
 from tests.fixtures.core import CLOCK_US, SCHEMA, TABLE, WIDER, make_rows
 from tideline.contract.errors import InvariantBroken
-from tideline.contract.manifest import digest
+from tideline.contract.manifest import Part, digest
+from tideline.contract.part import PartCounts, total
 from tideline.contract.schema import Column, TableSchema
 from tideline_capture.arrow_types import arrow_type, part_schema
 from tideline_capture.core.events import Rows
 from tideline_capture.core.snapshots.emit import missing_rows
-from tideline_capture.segments import EncodedPart, encode_parts
+from tideline_capture.segments import encode_parts
 
 UTC = datetime.UTC
 
 
-def read_back(part: EncodedPart) -> pa.Table:
-    return pq.read_table(io.BytesIO(part.data))
+def read_back(encoded: tuple[Part, bytes]) -> pa.Table:
+    return pq.read_table(io.BytesIO(encoded[1]))
 
 
-def one(*rows: Rows) -> EncodedPart:
-    parts = encode_parts(rows)
+def encoded(*rows: Rows) -> list[tuple[Part, bytes]]:
+    return encode_parts(rows, lambda schema: f"p/{schema.table}")
+
+
+def one(*rows: Rows) -> tuple[Part, bytes]:
+    parts = encoded(*rows)
     assert len(parts) == 1
     return parts[0]
 
@@ -55,7 +60,7 @@ def keyed(kind: str, source_type: str, values: list[Any], before: list[Any] | No
 
 def test_no_bit_of_a_page_is_another_value_to_who_looks_at_checksums() -> None:
     part = one(make_rows([("c", number, f"v{number * 7}") for number in range(1, 9)], 1))
-    whole, was = part.data, read_back(part)
+    whole, was = part[1], read_back(part)
     pages = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
     silent = found = 0
     for at in range(4, pages):
@@ -75,20 +80,22 @@ def test_no_bit_of_a_page_is_another_value_to_who_looks_at_checksums() -> None:
 
 def test_one_part_per_table_and_schema_version() -> None:
     other = TableSchema("public.other", SCHEMA.columns, ("id",))
-    parts = encode_parts(
-        [
-            make_rows([("c", 1, "a")], 1),
-            make_rows([("c", 1, "a")], 2, schema=other),
-            make_rows([("u", 1, "b")], 3),
-            make_rows([("u", 1, "c")], 4, schema=WIDER),
-        ]
+    parts = encoded(
+        make_rows([("c", 1, "a")], 1),
+        make_rows([("c", 1, "a")], 2, schema=other),
+        make_rows([("u", 1, "b")], 3),
+        make_rows([("u", 1, "c")], 4, schema=WIDER),
     )
-    found = [(part.schema, part.first_seq, part.last_seq, part.rows) for part in parts]
+    forms = {(one.table, one.fingerprint): one for one in (SCHEMA, other, WIDER)}
+    found = [
+        (forms[part.table, part.schema], part.first_seq, part.last_seq, part.rows)
+        for part, _ in parts
+    ]
     assert found == [(SCHEMA, 1, 3, 2), (other, 2, 2, 1), (WIDER, 4, 4, 1)]
 
 
 def test_what_the_manifest_says_of_it() -> None:
-    part = one(
+    part, data = one(
         make_rows([("c", 5, "a"), ("u", 9, "b")], 1),
         make_rows([("u", 7, "b"), ("d", 3, None)], 3, before=[2, None]),
         make_rows([("r", 4, None)], 5, unchanged=[["v"]]),
@@ -96,8 +103,8 @@ def test_what_the_manifest_says_of_it() -> None:
     assert part.operations == {"c": 1, "u": 2, "d": 1, "r": 1}
     assert (part.first_seq, part.last_seq, part.rows) == (1, 5, 5)
     assert (part.key_min, part.key_max) == ("2", "9")
-    assert (part.unchanged_rows, part.before_rows, part.overflow_rows) == (1, 1, 0)
-    assert part.digest == digest(part.data)
+    assert total([part]) == PartCounts(unchanged_rows=1, before_rows=1)
+    assert (part.digest, part.bytes, part.key) == (digest(data), len(data), f"p/{TABLE}")
 
 
 def test_columns_that_only_some_rows_need_are_null_in_the_others() -> None:
@@ -117,7 +124,9 @@ def test_overflow_is_a_map() -> None:
     rows = make_rows([("r", 1, None)], 1)
     overflow = pa.array([[("v", "infinity")]], pa.map_(pa.string(), pa.string()))
     batch = rows.batch.append_column("_tl_overflow", overflow)
-    table = read_back(one(Rows(SCHEMA, batch, overflow_rows=1), make_rows([("r", 2, "x")], 2)))
+    table = read_back(
+        one(Rows(SCHEMA, batch, PartCounts(overflow_rows=1)), make_rows([("r", 2, "x")], 2))
+    )
     assert table.column("_tl_overflow").to_pylist() == [[("v", "infinity")], None]
 
 
@@ -155,18 +164,18 @@ def test_a_delete_of_a_missing_key_holds_the_key_alone() -> None:
 def test_bounds_only_where_every_reader_orders_alike(
     rows: Rows, bounds: tuple[str | None, str | None]
 ) -> None:
-    part = one(rows)
+    part, _ = one(rows)
     assert (part.key_min, part.key_max) == bounds
 
 
 def test_rows_out_of_order_are_our_bug() -> None:
     with pytest.raises(InvariantBroken):
-        encode_parts([make_rows([("c", 1, "a")], 5), make_rows([("c", 2, "a")], 4)])
+        encoded(make_rows([("c", 1, "a")], 5), make_rows([("c", 2, "a")], 4))
 
 
 class TestEncodings:
-    def columns(self, part: EncodedPart) -> dict[str, Any]:
-        group = pq.ParquetFile(io.BytesIO(part.data)).metadata.row_group(0)
+    def columns(self, encoded: tuple[Part, bytes]) -> dict[str, Any]:
+        group = pq.ParquetFile(io.BytesIO(encoded[1])).metadata.row_group(0)
         found = [group.column(number) for number in range(group.num_columns)]
         return {column.path_in_schema: column for column in found}
 
@@ -203,10 +212,10 @@ def test_what_is_read_is_what_was_written(
 ) -> None:
     ends = [*sorted(cut for cut in cuts if cut < len(changes)), len(changes)]
     starts = [0, *ends[:-1]]
-    part = one(*(make_rows(changes[a:b], a + 1) for a, b in zip(starts, ends, strict=True)))
-    table = read_back(part)
+    written = one(*(make_rows(changes[a:b], a + 1) for a, b in zip(starts, ends, strict=True)))
+    table = read_back(written)
     assert table.column("_tl_seq").to_pylist() == list(range(1, len(changes) + 1))
     columns = [table.column(name).to_pylist() for name in ("_tl_op", "id", "v")]
     assert list(zip(*columns, strict=True)) == changes
     keys = [change[1] for change in changes]
-    assert (part.key_min, part.key_max) == (str(min(keys)), str(max(keys)))
+    assert (written[0].key_min, written[0].key_max) == (str(min(keys)), str(max(keys)))

@@ -33,12 +33,12 @@ def test_a_report_is_counted_by_test() -> None:
 
 
 def test_a_line_replaces_its_own_and_no_other() -> None:
-    old = row("oldest", VERSIONS, RED, 0, "2026-01-01")
-    newest = row("newest", VERSIONS, GREEN, 0, "2026-01-01")
-    page = with_rows(f"before\n{BEGIN}{END}after\n", {"newest": newest})
-    page = with_rows(page, {"oldest": old})
-    new = row("oldest", VERSIONS, GREEN, 1, "2026-01-02")
-    page = with_rows(page, {"oldest": new})
+    old = row("oldest/spark", VERSIONS, RED, 0, "2026-01-01")
+    newest = row("newest/spark", VERSIONS, GREEN, 0, "2026-01-01")
+    page = with_rows(f"before\n{BEGIN}{END}after\n", {"newest/spark": newest})
+    page = with_rows(page, {"oldest/spark": old})
+    new = row("oldest/spark", VERSIONS, GREEN, 1, "2026-01-02")
+    page = with_rows(page, {"oldest/spark": new})
     lines = page.splitlines(keepends=True)
     assert lines[4:] == [new, newest, END, "after\n"]
     assert lines[0] == "before\n" and lines[2].count("|") == new.count("|")
@@ -63,7 +63,7 @@ class Runs:
 def runs(monkeypatch: pytest.MonkeyPatch, folder: Path, *ends: tuple[int, str]) -> Runs:
     made = Runs(*ends)
     monkeypatch.setattr(matrix, "ROOT", folder)
-    monkeypatch.setattr(matrix.subprocess, "run", made)
+    monkeypatch.setattr(subprocess, "run", made)
     return made
 
 
@@ -113,8 +113,10 @@ def test_each_result_is_written(page: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(matrix, "run_tests", lambda *_: (GREEN, 0))
     assert main([]) == 0
     assert [line.split(" | ")[0] for line in page.read_text().splitlines()[3:-1]] == [
-        "| oldest",
-        "| newest",
+        "| oldest/airflow",
+        "| oldest/spark",
+        "| newest/airflow",
+        "| newest/spark",
     ]
 
 
@@ -122,7 +124,7 @@ def test_a_failed_test_is_red_and_written(
     page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(matrix, "run_tests", lambda *_: (RED, 0))
-    assert main(["oldest"]) == 1
+    assert main(["oldest/spark"]) == 1
     assert "| 4 | 0 | 1 | 1 |" in page.read_text()
     assert "failed: tests.a.two" in capsys.readouterr().out
 
@@ -136,6 +138,16 @@ def test_a_run_that_was_cut_off_is_red_and_leaves_the_page(
     monkeypatch.setattr(matrix, "run_tests", cut_off)
     assert main(["oldest"]) == 1
     assert page.read_text() == f"{BEGIN}{END}"
+
+
+def test_a_name_stands_for_its_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix, "run_tests", lambda *_: (GREEN, 0))
+    assert main(["newest", "oldest/airflow"]) == 0
+    assert [line.split(" | ")[0][2:] for line in page.read_text().splitlines()[3:-1]] == [
+        "oldest/airflow",
+        "newest/airflow",
+        "newest/spark",
+    ]
 
 
 def test_an_unknown_name_runs_nothing(page: Path) -> None:

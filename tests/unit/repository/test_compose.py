@@ -26,7 +26,8 @@ from devtools.services.valkey import binary
 from tests.fixtures.capture import poll
 from tests.fixtures.mysql_servers import GRANTS
 from tideline.settings import Capture, Merge, SourceSettings, make_settings
-from tideline.warehouse.delta.jars import VERSION
+from tideline.spark_versions import spark_line
+from tideline.warehouse.delta.jars import jars_folder
 from tideline_capture.health import Health
 from tideline_capture.sources.postgres.setup import setup_sql
 from tideline_capture.web import serve
@@ -330,7 +331,9 @@ def test_the_settings_of_who_needs_them_are_accepted(
         assert settings.capture.metrics_port == 0
     if name == "airflow-scheduler":
         assert settings.merge.jars is not None
-        assert Path(settings.merge.jars).parent.name == f"delta-{VERSION}"
+        lock = (ROOT / "requirements" / "image.txt").read_text()
+        [spark] = re.findall(r"^pyspark==(\S+)", lock, re.MULTILINE)
+        assert Path(settings.merge.jars).parent.name == jars_folder(spark_line(spark)).name
 
 
 def test_s3_is_asked_for_where_it_is_used(

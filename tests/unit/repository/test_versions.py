@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from devtools.matrix import BEGIN, COLUMNS, END, NAMES, TESTS, lock_of
+from devtools.matrix import BEGIN, COLUMNS, END, NAMES, RUNS, TESTS, lock_of
 from tideline.spark_versions import FIRST, spark_line
 from tideline.warehouse.delta.jars import VERSION
 
@@ -62,17 +62,17 @@ def test_pyspark_and_its_client_are_one_version(name: str) -> None:
     assert spark_line(found["pyspark"])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_page_has_a_green_result_of_these_versions(name: str) -> None:
+@pytest.mark.parametrize("run", RUNS)
+def test_the_page_has_a_green_result_of_these_versions(run: str) -> None:
     table = PAGE.partition(BEGIN)[2].partition(END)[0].splitlines()[2:]
     lines = [[word.strip() for word in line.strip("|").split("|")] for line in table]
-    [result] = [dict(zip(COLUMNS, line, strict=True)) for line in lines if line[0] == name]
-    found = locked(name)
+    [result] = [dict(zip(COLUMNS, line, strict=True)) for line in lines if line[0] == run]
+    found = locked(run.partition("/")[0])
     assert result["Spark"] == found["pyspark"]
     assert result["Delta"] == VERSION
     assert result["Airflow"] == found["apache-airflow"]
     assert result["Spark provider"] == found[SPARK_PROVIDER]
-    assert int(result["passed"]) > 300 and result["failed"] == "0"
+    assert int(result["passed"]) > 150 and result["failed"] == "0"
 
 
 def test_the_page_names_the_default() -> None:
@@ -83,4 +83,5 @@ def test_the_page_names_the_default() -> None:
 
 
 def test_every_folder_of_tests_that_it_runs_exists() -> None:
-    assert [one for one in TESTS if not (ROOT / one).exists()] == []
+    wanted = [one for tests in TESTS.values() for one in tests]
+    assert [one for one in wanted if not (ROOT / one).exists()] == []

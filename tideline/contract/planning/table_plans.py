@@ -134,15 +134,4 @@ def complete_through(state: TableState, last: Manifest) -> int | None:
 
 def planned_part(part: Part) -> PlannedPart:
     """Return a plan's entry for ``part``."""
-    return PlannedPart(
-        key=part.key,
-        schema=part.schema,
-        rows=part.rows,
-        operations=part.operations,
-        bytes=part.bytes,
-        first_seq=part.first_seq,
-        last_seq=part.last_seq,
-        unchanged_rows=part.unchanged_rows,
-        before_rows=part.before_rows,
-        before_image_rows=part.before_image_rows,
-    )
+    return PlannedPart(**{name: getattr(part, name) for name in PlannedPart.__struct_fields__})

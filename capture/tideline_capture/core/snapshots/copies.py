@@ -21,7 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tideline.contract.part import SEQ, TX
-from tideline_capture.core.events import Chunk, Int64Array, Rows
+from tideline_capture.core.chunks import Chunk
+from tideline_capture.core.events import Int64Array, Rows
 from tideline_capture.core.visibility import invisible
 
 SEEN_MAX = 100

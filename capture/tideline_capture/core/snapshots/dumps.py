@@ -13,19 +13,18 @@ from msgspec.structs import replace
 from tideline.contract.answers import Circumstances
 from tideline.contract.errors import Unavailable
 from tideline.contract.manifest import OpenRequest, TableDump
-from tideline_capture.core.effects import Effects, RereadWanted
-from tideline_capture.core.events import (
+from tideline_capture.core.chunks import (
     Chunk,
     ChunkFailed,
     ChunkOrder,
     ChunkRead,
-    Mark,
     MarksWritten,
-    Rows,
-    Snapshot,
     Told,
     Waiting,
 )
+from tideline_capture.core.effects import Effects, RereadWanted
+from tideline_capture.core.events import Mark, Rows
+from tideline_capture.core.facts import Snapshot
 from tideline_capture.core.snapshots.copies import Pulse, place_of
 from tideline_capture.core.snapshots.orders import InFlightChunk, Orders, outlived, stale
 from tideline_capture.core.snapshots.pace import RETRY_DELAY_S, DumpPace

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tideline.contract.part import DELETED, DUMPED, LOG_COLUMNS, OVERFLOW, UNCHANGED
+from tideline.contract.part import DELETED, DUMPED, LOG_COLUMNS, OVERFLOW, UNCHANGED, PartCounts
 from tideline.contract.schema import TableSchema
 from tideline_capture.core.events import Rows
 from tideline_capture.core.snapshots.window import Settled
@@ -64,7 +65,8 @@ def _rows(
     overflow = 0
     if OVERFLOW in batch.schema.names:
         overflow = count - batch.column(OVERFLOW).null_count
-    return Rows(schema, pa.RecordBatch.from_arrays(columns, names=names), overflow_rows=overflow)
+    shaped = pa.RecordBatch.from_arrays(columns, names=names)
+    return Rows(schema, shaped, PartCounts(overflow_rows=overflow))
 
 
 def _partial_rows(
@@ -81,8 +83,7 @@ def _partial_rows(
     return Rows(
         schema,
         rows.batch.append_column(UNCHANGED, unchanged),
-        unchanged_rows=len(absent),
-        overflow_rows=rows.overflow_rows,
+        msgspec.structs.replace(rows.counts, unchanged_rows=len(absent)),
     )
 
 

@@ -8,7 +8,8 @@ or is outdated, throttles nothing: it would never be known when to resume.
 
 from __future__ import annotations
 
-from tideline_capture.core.events import CoreLimits, SourceLoad
+from tideline_capture.core.facts import SourceLoad
+from tideline_capture.core.limits import CoreLimits
 
 ROWS_MIN = 100
 _STEP = 2.0

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tideline.contract.manifest import OpenRequest, TableDump
-from tideline_capture.core.events import Chunk, ChunkOrder, ChunkRead, Mark
+from tideline_capture.core.chunks import Chunk, ChunkOrder, ChunkRead
+from tideline_capture.core.events import Mark
 from tideline_capture.core.open_requests import OPEN, reads_keys
 from tideline_capture.core.snapshots.governor import Governor
 from tideline_capture.core.snapshots.verification import sampled
@@ -44,9 +45,6 @@ class InFlightChunk:
     waiting: str | None = None
     written: bool = False
     before: str | None = None
-
-    def is_of(self, item: OpenRequest, dump: TableDump) -> bool:
-        return (self.order.request_id, self.order.table) == (item.request.request_id, dump.table)
 
 
 class Orders:

@@ -6,7 +6,7 @@ from collections import deque
 
 from tideline.contract.answers import Circumstances
 from tideline.contract.manifest import OpenRequest
-from tideline_capture.core.events import ChunkOrder
+from tideline_capture.core.chunks import ChunkOrder
 from tideline_capture.core.snapshots.orders import Orders
 from tideline_capture.core.state import CoreState
 

@@ -6,9 +6,10 @@ from msgspec.structs import replace
 
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import Copied, Floor, TableDump
-from tideline_capture.core.catalog_identity import CatalogIdentity
+from tideline_capture.core.chunks import Chunk, ChunkOrder
 from tideline_capture.core.effects import Deciding, Effects, SchemaRead, SnapshotDone, Unfit
-from tideline_capture.core.events import Chunk, ChunkOrder, Mark, TableFacts
+from tideline_capture.core.events import Mark
+from tideline_capture.core.facts import CatalogIdentity, TableFacts
 from tideline_capture.core.snapshots.emit import dump_rows, missing_rows
 from tideline_capture.core.snapshots.window import ChunkWindow, settle, untouched
 from tideline_capture.core.state import CATALOG, VALUE, CoreState

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import Check, TableCondition, TableDump
 from tideline.contract.request import DumpRequest
-from tideline_capture.core.events import Chunk, ChunkOrder
+from tideline_capture.core.chunks import Chunk, ChunkOrder
 from tideline_capture.core.segment import CheckRows
 from tideline_capture.core.state import CoreState
 

@@ -20,7 +20,9 @@ import pyarrow.compute as pc
 
 from tideline.contract.part import BEFORE, OP, SEQ, TX, UNCHANGED, UPDATED
 from tideline.contract.schema import TableSchema
-from tideline_capture.core.events import ChunkOrder, Int64Array, Rows, TableFacts
+from tideline_capture.core.chunks import ChunkOrder
+from tideline_capture.core.events import Int64Array, Rows
+from tideline_capture.core.facts import TableFacts
 from tideline_capture.core.snapshots.copies import Pulse
 from tideline_capture.core.state import CoreState
 
@@ -163,7 +165,7 @@ def key_text(batch: pa.RecordBatch, key: Sequence[str], prefix: str = "") -> pa.
 def moved_incomplete(rows: Rows) -> list[tuple[str, ...]]:
     """Return the new keys, as text that the source reads, of rows that moved without all their
     values."""
-    if not rows.before_rows or not rows.unchanged_rows:
+    if not rows.counts.before_rows or not rows.counts.unchanged_rows:
         return []
     key = rows.schema.key
     moved = pc.is_valid(rows.batch.column(BEFORE + key[0]))
@@ -201,7 +203,7 @@ def _touched_keys(events: list[Rows], key: tuple[str, ...]) -> pa.Array | None:
     for rows in events:
         current = key_text(rows.batch, key)
         arrays.append(current)
-        if rows.before_rows:
+        if rows.counts.before_rows:
             arrays.append(_before_keys(rows.batch, key))
     return pa.concat_arrays(arrays) if arrays else None
 
@@ -217,7 +219,7 @@ def _supplied_gaps(events: list[Rows], schema: TableSchema) -> dict[str, frozens
 
     Only events with unsupplied columns matter, so windows without any cost nothing.
     """
-    if not any(rows.unchanged_rows for rows in events):
+    if not any(rows.counts.unchanged_rows for rows in events):
         return {}
     gaps: dict[str, frozenset[str]] = {}
     closed: set[str] = set()
@@ -226,7 +228,8 @@ def _supplied_gaps(events: list[Rows], schema: TableSchema) -> dict[str, frozens
         keys = key_text(batch, schema.key).to_pylist()
         operations = batch.column(OP).to_pylist()
         unsupplied = _column_or_none(batch, UNCHANGED)
-        moved_from = _moved_from(batch, schema.key) if rows.before_rows else [None] * len(keys)
+        moved = rows.counts.before_rows > 0
+        moved_from = _moved_from(batch, schema.key) if moved else [None] * len(keys)
         for key, operation, missing, before in zip(
             keys, operations, unsupplied, moved_from, strict=True
         ):

@@ -76,7 +76,7 @@ class Beginnings:
             captured_from=begun,
             complete_seq=begun.seq if begun.created else None,
         )
-        return state.limits.initial_dump and not begun.created
+        return state.policy.initial and not begun.created
 
     def here(self) -> CapturedFrom:
         """Return a beginning here in the log, at a watermark that carries the source's clock."""

@@ -74,10 +74,10 @@ class Blocks:
     def _follows(self, table: str, state: TableState) -> bool:
         """Return whether the settings allow its target's restart for all steps that it cannot
         take."""
-        limits = self._state.limits
+        policy = self._state.policy
         if not state.blocked_by:
-            return limits.dump_unproven
-        return all(limits.applies(table, kind) for kind in state.blocked_by)
+            return policy.unproven
+        return all(policy.applies(table, kind) for kind in state.blocked_by)
 
     def _settle_open(self, table: str) -> None:
         """Settle the open dumps of a table that was just blocked.

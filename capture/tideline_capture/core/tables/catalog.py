@@ -11,7 +11,8 @@ from __future__ import annotations
 from tideline.contract.manifest import GONE, TableState
 from tideline.contract.reasons import SnapshotReason
 from tideline_capture.core.effects import Deciding, Effects, Joined, SnapshotWanted
-from tideline_capture.core.events import CatalogRound, Mark, TableFacts
+from tideline_capture.core.events import Mark
+from tideline_capture.core.facts import CatalogRound, TableFacts
 from tideline_capture.core.state import CATALOG, CoreState
 from tideline_capture.core.tables.beginnings import BACK, Beginnings
 from tideline_capture.core.tables.blocks import Blocks

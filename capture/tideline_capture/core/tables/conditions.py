@@ -20,7 +20,8 @@ from tideline_capture.core.effects import (
     SnapshotDone,
     SnapshotWanted,
 )
-from tideline_capture.core.events import WHOLE_ROW, TableFacts
+from tideline_capture.core.events import WHOLE_ROW
+from tideline_capture.core.facts import TableFacts
 from tideline_capture.core.state import VALUE, CoreState
 from tideline_capture.core.tables.blocks import Blocks, parted_by, unblocks
 from tideline_capture.core.tables.notes import LogNotes
@@ -97,7 +98,7 @@ class Conditions:
             self._tables.unprove(table, since=state.last_seq, reason=reason)
             if not state.requests.awaits_dump(table):
                 due.append(table)
-        if due and state.limits.dump_unproven:
+        if due and state.policy.unproven:
             yield SnapshotWanted(tuple(due), _FOLLOW_UP)
 
     def unpark(self, table: str, begun: CapturedFrom) -> Effects:
@@ -117,7 +118,7 @@ class Conditions:
         """Mark ``table`` unproven and ensure that a delete-complete dump follows."""
         self._tables.unprove(table, since=since, reason=reason)
         restarted = self._state.requests.restart(table)
-        if not restarted and self._state.limits.dump_unproven and not self._blocked(table):
+        if not restarted and self._state.policy.unproven and not self._blocked(table):
             yield SnapshotWanted((table,), _UNPROVEN)
 
     def cancelled(self, requests: Iterable[tuple[str, tuple[str, ...]]]) -> Effects:
@@ -138,7 +139,7 @@ class Conditions:
             and table.complete_seq is not None
             and not state.requests.dumps_all(name)
         ]
-        if due and state.limits.dump_unproven:
+        if due and state.policy.unproven:
             yield SnapshotWanted(tuple(due), _UNPROVEN)
 
     def park(self, table: str, *, reason: str, hint: str | None, cause: str) -> Effects:
@@ -156,7 +157,7 @@ class Conditions:
         hint = "change the value or the column's type, then dump the table"
         if column == WHOLE_ROW:
             reason = "it has no key, and the log lacks the row before a change of it"
-            how = self._state.limits.whole_rows
+            how = self._state.policy.whole_rows
             by = f", by {how}," if how else ""
             hint = f"have whole rows logged{by} and dump the table then"
         yield from self.park(table, reason=reason, hint=hint, cause=VALUE)

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tideline.contract.schema import ChangeKind, TableSchema, Verdict, difference, verdict
-from tideline_capture.core.catalog_identity import CatalogIdentity
-from tideline_capture.core.events import TableFacts, columns_text
+from tideline_capture.core.facts import CatalogIdentity, TableFacts, columns_text
 
 
 def drift(

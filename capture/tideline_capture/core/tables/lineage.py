@@ -32,7 +32,7 @@ from tideline.contract.schema import (
 )
 from tideline.contract.steps import ColumnStep, Origin, StepKind, origins_after, steps_to
 from tideline.contract.types import Kind
-from tideline_capture.core.events import TableFacts
+from tideline_capture.core.facts import TableFacts
 from tideline_capture.core.tables.drift import stored_alike
 
 _WHOLE_NUMBER = re.compile(r"(?:tiny|small|medium|big)?int(?: unsigned)?")

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from tideline.contract.schema import parse_table
-from tideline_capture.core.events import Snapshot, TableFacts
+from tideline_capture.core.facts import Snapshot, TableFacts
 from tideline_capture.core.visibility import invisible
 
 

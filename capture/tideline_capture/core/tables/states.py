@@ -9,8 +9,7 @@ from tideline.contract.description import Description
 from tideline.contract.manifest import GONE, CapturedFrom, TableCondition, TableState
 from tideline.contract.schema import TableSchema, Verdict
 from tideline.contract.steps import ColumnStep, Origin, StepKind, origins_after, steps_to
-from tideline_capture.core.catalog_identity import CatalogIdentity
-from tideline_capture.core.events import TableFacts
+from tideline_capture.core.facts import CatalogIdentity, TableFacts
 from tideline_capture.core.state import CoreState
 from tideline_capture.core.tables.lineage import (
     JudgedChange,

@@ -5,13 +5,11 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Any
 
-import pymysql
-
 from tideline.settings import Settings
 from tideline_capture.sources.administration import AssessedTable
 from tideline_capture.sources.choices import choices_of
 from tideline_capture.sources.mysql.catalog.tables import list_tables, read_tables
-from tideline_capture.sources.mysql.connect import connect, flavour, query_failed
+from tideline_capture.sources.mysql.connect import connect, flavour, querying
 from tideline_capture.sources.mysql.watermarks import watermark_table
 
 _SIZES = """
@@ -23,11 +21,8 @@ WHERE (TABLE_SCHEMA, TABLE_NAME) IN %s
 def assess(settings: Settings) -> list[AssessedTable]:
     """See `Administration.assess`."""
     name = f"tideline assess {settings.pipeline}"
-    with closing(connect(settings.source, application_name=name)) as connection:
-        try:
-            return _assess(connection, settings)
-        except pymysql.Error as broken:
-            raise query_failed(broken) from None
+    with closing(connect(settings.source, application_name=name)) as connection, querying():
+        return _assess(connection, settings)
 
 
 def _assess(connection: Any, settings: Settings) -> list[AssessedTable]:

@@ -15,13 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import pymysql
-
 from tideline.contract.errors import Unavailable
 from tideline.contract.position import MysqlPosition
 from tideline_capture.core.events import Mark, MarkKind
 from tideline_capture.sources.mysql.binlog.gtid import GtidSet
-from tideline_capture.sources.mysql.connect import query_failed
+from tideline_capture.sources.mysql.connect import querying
 from tideline_capture.sources.mysql.watermarks import read_clock
 
 _VISIBLE_TIMEOUT_S = 60.0
@@ -98,14 +96,11 @@ class PlacedMarks:
     def write(self, kind: MarkKind, token: str) -> None:
         """See `Marks.write`. For a watermark that opens something, returns once it is placed and
         all that lies before it can be seen."""
-        try:
-            with self._lock, self._connection.cursor() as cursor:
-                if kind in _OPENING:
-                    self._open(cursor, kind, token)
-                else:
-                    self._close(cursor, kind, token)
-        except pymysql.Error as error:
-            raise query_failed(error) from None
+        with querying(), self._lock, self._connection.cursor() as cursor:
+            if kind in _OPENING:
+                self._open(cursor, kind, token)
+            else:
+                self._close(cursor, kind, token)
 
     def begin(self, cursor: Any) -> None:
         """See `Marks.begin`."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pymysql
@@ -23,6 +24,7 @@ from tideline.contract.errors import (
     Unavailable,
 )
 from tideline.settings import MysqlAddress, SourceSettings
+from tideline_capture.sources.finding import START_OVER
 from tideline_capture.sources.sockets import watch
 
 SESSION: Mapping[str, str] = {
@@ -193,6 +195,15 @@ def translate(error: Exception) -> TidelineError:
     )
 
 
+@contextmanager
+def querying() -> Iterator[None]:
+    """Translate the driver's errors of the block's statements by `query_failed`."""
+    try:
+        yield
+    except pymysql.Error as error:
+        raise query_failed(error) from None
+
+
 def query_failed(error: Exception) -> TidelineError:
     """Translate an error of one of our statements; its text can hold row values."""
     number = _number(error)
@@ -225,13 +236,12 @@ def stream_failed(number: int, text: str) -> TidelineError:
         return SourceLost(
             f"a file of the source's log ends in the middle of an event: {words}",
             hint="a MariaDB that was killed, or whose disk was full, leaves its log like that;"
-            " whether it had promised what is missing cannot be told: start the pipeline anew"
-            " under another name, which dumps every table",
+            f" whether it had promised what is missing cannot be told: {START_OVER}",
         )
     if number == ER.MASTER_FATAL_ERROR_READING_BINLOG and not is_rival(words):
         return SourceLost(
             f"the source no longer holds what comes next in its log: {words}",
-            hint="start the pipeline anew under another name, which dumps every table",
+            hint=START_OVER,
         )
     if number in _DENIED or number == ER.ACCESS_DENIED_ERROR:
         return Misconfigured(

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tideline.settings import Settings
 from tideline_capture.points import OnPoint
-from tideline_capture.sources.mysql.administration import MysqlAdministration
+from tideline_capture.sources.administration import Administration
+from tideline_capture.sources.mysql.assessment import assess
+from tideline_capture.sources.mysql.removal import removals
+from tideline_capture.sources.mysql.setup import setup_sql
 from tideline_capture.sources.mysql.source import MysqlSource
 
 
@@ -13,6 +18,10 @@ def source(settings: Settings, on_point: OnPoint) -> MysqlSource:
     return MysqlSource(settings, on_point=on_point)
 
 
-def administration(settings: Settings) -> MysqlAdministration:
+def administration(settings: Settings) -> Administration:
     """See `SourceFactory.administration`."""
-    return MysqlAdministration(settings)
+    return Administration(
+        setup_sql=partial(setup_sql, settings),
+        assess=partial(assess, settings),
+        removals=partial(removals, settings),
+    )

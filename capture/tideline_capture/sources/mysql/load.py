@@ -13,7 +13,7 @@ import pymysql
 from pymysql.cursors import DictCursor
 
 from tideline.contract.position import MysqlPosition
-from tideline_capture.core.events import SourceLoad
+from tideline_capture.core.facts import SourceLoad
 from tideline_capture.sources.mysql.catalog.tables import Flavour
 from tideline_capture.sources.mysql.checks.probes import rows_if_allowed
 

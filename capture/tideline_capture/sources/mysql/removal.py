@@ -12,7 +12,7 @@ from pymysql.constants import ER
 from tideline.contract.errors import Misconfigured
 from tideline.settings import Settings
 from tideline_capture.sources.administration import Removal
-from tideline_capture.sources.mysql.connect import connect, query_failed
+from tideline_capture.sources.mysql.connect import connect, query_failed, querying
 from tideline_capture.sources.mysql.names import qualified
 from tideline_capture.sources.mysql.watermarks import LANE, watermark_table
 
@@ -27,15 +27,12 @@ def removals(settings: Settings, incarnation: str | None) -> list[Removal]:
     if settings.source.read_only:
         return []
     table = watermark_table(settings.source.watermark_database)
-    with closing(_connect(settings)) as connection, connection.cursor() as cursor:
-        try:
-            cursor.execute(_IS_THERE, (table.schema, table.name))
-            if cursor.fetchone() is None:
-                return []
-            cursor.execute(f"SELECT incarnation FROM {qualified(table)}")  # noqa: S608
-            owners = [str(row[0]).partition(LANE)[0] for row in cursor.fetchall()]
-        except pymysql.Error as error:
-            raise query_failed(error) from None
+    with closing(_connect(settings)) as connection, connection.cursor() as cursor, querying():
+        cursor.execute(_IS_THERE, (table.schema, table.name))
+        if cursor.fetchone() is None:
+            return []
+        cursor.execute(f"SELECT incarnation FROM {qualified(table)}")  # noqa: S608
+        owners = [str(row[0]).partition(LANE)[0] for row in cursor.fetchall()]
     others = sum(owner != incarnation for owner in owners)
     if not others:
         what = f"the table of watermarks {table}, {len(owners)} rows"

@@ -35,6 +35,26 @@ def server_name(cursor: Any, flavour: str) -> str:
     return str(row[1])
 
 
+class ServerIds:
+    """One id per stream and term: so the server ends the stream that ours replaces, which it would
+    otherwise notice only later. ``rivals`` are ids that another client turned out to have: their
+    streams get the next one, or the two would end each other for ever."""
+
+    def __init__(self) -> None:
+        self.rivals: set[int] = set()
+        self._known: dict[tuple[str, int], int] = {}
+
+    def known(self, name: str, term: int) -> int | None:
+        """Return the id of the stream ``name`` in ``term``, if one was found that is still free."""
+        known = self._known.get((name, term))
+        return None if known in self.rivals else known
+
+    def find(self, cursor: Any, name: str, term: int) -> int:
+        """Find that id: one that no other client has, as far as visible."""
+        found = self._known[name, term] = free_server_id(cursor, name, term, taken=self.rivals)
+        return found
+
+
 def free_server_id(cursor: Any, name: str, term: int, *, taken: Collection[int] = ()) -> int:
     """Return an id for the stream ``name`` in ``term`` that no other client has, as far as visible.
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-import pymysql
 from msgspec.structs import replace
 
 from tideline.contract.errors import SourceLost
@@ -18,7 +17,7 @@ from tideline.settings import Settings
 from tideline_capture.points import OnPoint, pass_by
 from tideline_capture.sources.base import ChainTail
 from tideline_capture.sources.choices import choices_of
-from tideline_capture.sources.finding import Finding
+from tideline_capture.sources.finding import START_OVER, Finding
 from tideline_capture.sources.mark_key import MarkKey
 from tideline_capture.sources.mysql.binlog.executed import make_executed
 from tideline_capture.sources.mysql.binlog.log_state import LogState
@@ -30,6 +29,7 @@ from tideline_capture.sources.mysql.binlog.transactions import BinlogReader
 from tideline_capture.sources.mysql.board import PlacedMarks, WatermarkRegistry
 from tideline_capture.sources.mysql.catalog.tables import (
     Flavour,
+    MysqlCatalogTable,
     has_generated_columns,
     is_chosen,
     is_refused,
@@ -38,28 +38,28 @@ from tideline_capture.sources.mysql.catalog.tables import (
     read_tables,
 )
 from tideline_capture.sources.mysql.catalog.watch import Cascades, MysqlWatch
-from tideline_capture.sources.mysql.check import check, check_url
-from tideline_capture.sources.mysql.checks.preflight import require_settings
+from tideline_capture.sources.mysql.checks.preflight import check, check_url, require_settings
 from tideline_capture.sources.mysql.checks.server_log import (
-    ANEW,
     SENT_EARLY_S,
     ServerLog,
+    check_marks,
     log_files,
 )
-from tideline_capture.sources.mysql.connect import ANSWER_S, connect, flavour, query_failed
+from tideline_capture.sources.mysql.connect import (
+    ANSWER_S,
+    connect,
+    flavour,
+    querying,
+)
 from tideline_capture.sources.mysql.marks import Marks
-from tideline_capture.sources.mysql.names import qualified, quoted
-from tideline_capture.sources.mysql.server_ids import free_server_id, server_name
+from tideline_capture.sources.mysql.server_ids import ServerIds, server_name
 from tideline_capture.sources.mysql.snapshot.chunks import CopyAccess, RowChunkReader
 from tideline_capture.sources.mysql.snapshot.pulses import Pulses
 from tideline_capture.sources.mysql.snapshot.snapshot_copy import StatementCopy
 from tideline_capture.sources.mysql.watermarks import (
-    CREATE_DATABASE,
-    CREATE_TABLE,
     SESSION,
     WrittenMarks,
-    check_form,
-    last_clock,
+    make_table,
     watermark_table,
 )
 from tideline_capture.sources.sockets import Opened, end
@@ -67,8 +67,8 @@ from tideline_capture.sources.streams import Streams
 
 _ANSWER_MIN_S = SENT_EARLY_S + 5.0
 """No wait of a session is longer than a wait for what was sent early."""
-_CLOCK_BACK_US = 60_000_000
-"""The tolerance for a server's clock that is set back without its log being another one."""
+
+_Answer = TypeVar("_Answer")
 
 
 class MysqlSource:
@@ -88,8 +88,7 @@ class MysqlSource:
         self._flavour: Flavour = "mysql"
         self._folds = False
         self._term = 0
-        self._server_ids: dict[tuple[str, int], int] = {}
-        self._rivals: set[int] = set()
+        self._server_ids = ServerIds()
         self._opened = Opened()
         self._answer_s = max(settings.capture.mark_timeout_s, _ANSWER_MIN_S)
 
@@ -117,41 +116,21 @@ class MysqlSource:
         self._end_opened()
         position = _binlog(tail.position)
         self._term = tail.term
-        with self._asking("prepare") as connection, connection.cursor() as cursor:
-            try:
-                identity = self._identify(connection)
-                databases = self._logged(cursor)
-                require_settings(connection, read_only=self._source.read_only, databases=databases)
-                if not self._source.read_only:
-                    self._make_table(cursor)
-                server_log = ServerLog(cursor, self._flavour)
-                if position == self.begin():
-                    return server_log.end()
-                if identity != tail.identity:
-                    return server_log.fail_over(position, tail, identity)
-                server_log.check(position)
-                if not self._source.read_only:
-                    self._check_marks(cursor, tail)
-                return position
-            except pymysql.Error as error:
-                raise query_failed(error) from None
-
-    def _check_marks(self, cursor: Any, tail: Manifest) -> None:
-        """Raise SourceLost where the watermark table, which is written before the log is read, is
-        behind the chain: the server was restored from a copy, and its log continues differently
-        from there, under the old names, offsets and GTIDs."""
-        written = last_clock(cursor, self._ours, tail.incarnation)
-        # A chain from before clocks were bounded may have read a time that never came.
-        read = tail.through_us
-        if written is None or read is None or written >= read - _CLOCK_BACK_US:
-            return
-        raise SourceLost(
-            f"the chain has read marks that were written {(read - written) / 1e6:.0f} s after the"
-            f" last one that {self._ours} has: the log is not the one that it was",
-            hint="was the source restored from a backup? What came between is in the warehouse"
-            f" only: {ANEW}. If not, its clock was set back, or somebody else wrote to that table:"
-            f" remove the row of incarnation {tail.incarnation} from it",
-        )
+        with self._asking("prepare") as connection, connection.cursor() as cursor, querying():
+            identity = self._identify(connection)
+            databases = self._logged(cursor)
+            require_settings(connection, read_only=self._source.read_only, databases=databases)
+            if not self._source.read_only:
+                make_table(cursor, self._ours)
+            server_log = ServerLog(cursor, self._flavour)
+            if position == self.begin():
+                return server_log.end()
+            if identity != tail.identity:
+                return server_log.fail_over(position, tail, identity)
+            server_log.check(position)
+            if not self._source.read_only:
+                check_marks(cursor, self._ours, tail)
+            return position
 
     def _logged(self, cursor: Any) -> set[str]:
         """Return the databases whose changes the log must hold."""
@@ -166,13 +145,6 @@ class MysqlSource:
             cursor.execute("SELECT @@lower_case_table_names")
             self._folds = cursor.fetchone()[0] == 1
             return SourceIdentity(self._flavour, server_name(cursor, self._flavour), 0, "")
-
-    def _make_table(self, cursor: Any) -> None:
-        """Make the watermark table, unless it is there: the user may lack the right to make it."""
-        if check_form(cursor, self._ours):
-            return
-        cursor.execute(CREATE_DATABASE.format(database=quoted(self._ours.schema)))
-        cursor.execute(CREATE_TABLE.format(table=qualified(self._ours)))
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -261,17 +233,19 @@ class MysqlSource:
     def _open_replay(self, place: MysqlPosition, name: str) -> BinlogStream:
         """Open the log once more, from where it has the rows of an XA transaction. Raises
         SourceLost."""
-        with self._asking("replay") as connection, connection.cursor() as cursor:
-            if place.file not in log_files(cursor):
-                raise SourceLost(
-                    f"the server purged {place.file}, which held rows of an XA transaction that"
-                    " committed later",
-                    hint="keep the log for longer (binlog_expire_logs_seconds)",
-                )
+        if place.file not in self._ask("replay", log_files):
+            raise SourceLost(
+                f"the server purged {place.file}, which held rows of an XA transaction that"
+                " committed later",
+                hint="keep the log for longer (binlog_expire_logs_seconds)",
+            )
         return self._open(place, name)
 
     def _open(self, position: MysqlPosition, name: str, *, by_gtid: bool = False) -> BinlogStream:
-        server_id = self._server_id(f"{self._settings.pipeline} {name}")
+        ids, stream_name = self._server_ids, f"{self._settings.pipeline} {name}"
+        server_id = ids.known(stream_name, self._term) or self._ask(
+            "server id", lambda cursor: ids.find(cursor, stream_name, self._term)
+        )
         stream = open_stream(
             self._source,
             position,
@@ -280,33 +254,19 @@ class MysqlSource:
             application_name=f"{self._application} log",
             by_gtid=by_gtid,
         )
-        stream.on_rival = partial(self._rivals.add, server_id)
+        stream.on_rival = partial(ids.rivals.add, server_id)
         stream.event_bytes_max = self._settings.capture.event_bytes_max
         return stream
 
-    def _server_id(self, name: str) -> int:
-        """Return one id per stream and term: so the server ends the stream that ours replaces,
-        which it would otherwise notice only later. Where another client turns out to have the id,
-        return the next one, or the two would end each other for ever."""
-        known = self._server_ids.get((name, self._term))
-        if known is None or known in self._rivals:
-            with self._asking("server id") as connection, connection.cursor() as cursor:
-                known = free_server_id(cursor, name, self._term, taken=self._rivals)
-            self._server_ids[name, self._term] = known
-        return known
-
     def _learn_cascades(self) -> None:
         """Learn the cascades before anything is read: the first look at the catalog comes later."""
-        if self._source.cascades == "refuse":
-            return
-        with self._asking("cascades") as connection, connection.cursor() as cursor:
-            try:
-                source = self._source
-                tables = list_tables(cursor, source.tables, source.exclude, ours=(self._ours,))
-                found = read_tables(cursor, tables, flavour=self._flavour, cascades="redump")
-            except pymysql.Error as error:
-                raise query_failed(error) from None
-        self._cascades.learn(found)
+        if self._source.cascades != "refuse":
+            self._cascades.learn(self._ask("cascades", self._read_cascades))
+
+    def _read_cascades(self, cursor: Any) -> Sequence[MysqlCatalogTable]:
+        source = self._source
+        tables = list_tables(cursor, source.tables, source.exclude, ours=(self._ours,))
+        return read_tables(cursor, tables, flavour=self._flavour, cascades="redump")
 
     def _role(self, table: TableId) -> Role:
         if table == self._ours:
@@ -318,31 +278,25 @@ class MysqlSource:
     def _natives(self, table: TableId) -> Mapping[str, str]:
         if self._flavour != "mariadb":
             return {}
-        with self._asking("types") as connection, connection.cursor() as cursor:
-            try:
-                return natives(cursor, [table]).get(table, {})
-            except pymysql.Error as error:
-                raise query_failed(error) from None
+        return self._ask("types", lambda cursor: natives(cursor, [table])).get(table, {})
 
     def _derives(self, table: TableId) -> bool:
-        with self._asking("types") as connection, connection.cursor() as cursor:
-            try:
-                return has_generated_columns(cursor, table)
-            except pymysql.Error as error:
-                raise query_failed(error) from None
+        return self._ask("types", lambda cursor: has_generated_columns(cursor, table))
 
     def _refuses(self, table: TableId) -> bool:
-        with self._asking("catalog") as connection, connection.cursor() as cursor:
-            try:
-                return is_refused(
-                    cursor,
-                    table,
-                    flavour=self._flavour,
-                    cascades=self._source.cascades,
-                    choices=self._choices,
-                )
-            except pymysql.Error as error:
-                raise query_failed(error) from None
+        refused = partial(
+            is_refused,
+            table=table,
+            flavour=self._flavour,
+            cascades=self._source.cascades,
+            choices=self._choices,
+        )
+        return self._ask("catalog", refused)
+
+    def _ask(self, role: str, question: Callable[[Any], _Answer]) -> _Answer:
+        """Return what ``question`` reads over a cursor of a connection for ``role``."""
+        with self._asking(role) as connection, connection.cursor() as cursor, querying():
+            return question(cursor)
 
     def _asking(self, role: str) -> closing[Any]:
         """Return a connection that the session waits for: nothing else would notice that answers no
@@ -374,5 +328,5 @@ class MysqlSource:
 
 def _binlog(position: SourcePosition) -> MysqlPosition:
     if not isinstance(position, MysqlPosition):
-        raise SourceLost(f"{position} is no position of a binlog", hint=ANEW)
+        raise SourceLost(f"{position} is no position of a binlog", hint=START_OVER)
     return position

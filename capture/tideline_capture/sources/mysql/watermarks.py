@@ -19,7 +19,7 @@ from tideline.contract.schema import TableId
 from tideline_capture.core.events import Mark, MarkKind, StrangeMark
 from tideline_capture.sources.mark_key import MarkKey
 from tideline_capture.sources.mysql.connect import query_failed
-from tideline_capture.sources.mysql.names import qualified
+from tideline_capture.sources.mysql.names import qualified, quoted
 
 TABLE = "watermark"
 COLUMNS = ("incarnation", "kind", "token", "clock_us")
@@ -84,6 +84,14 @@ def check_form(cursor: Any, table: TableId) -> bool:
             hint=f"DROP TABLE {qualified(table)}; it is made anew when the worker starts",
         )
     return bool(found)
+
+
+def make_table(cursor: Any, table: TableId) -> None:
+    """Make the watermark table, unless it is there: the user may lack the right to make it."""
+    if check_form(cursor, table):
+        return
+    cursor.execute(CREATE_DATABASE.format(database=quoted(table.schema)))
+    cursor.execute(CREATE_TABLE.format(table=qualified(table)))
 
 
 def last_clock(cursor: Any, table: TableId, incarnation: str) -> int | None:

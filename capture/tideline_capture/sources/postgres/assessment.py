@@ -11,7 +11,7 @@ import psycopg2
 from tideline.contract.patterns import matches
 from tideline.contract.schema import TableId
 from tideline.settings import Settings
-from tideline_capture.core.events import TableFacts
+from tideline_capture.core.facts import TableFacts
 from tideline_capture.sources.administration import AssessedTable
 from tideline_capture.sources.choices import choices_of
 from tideline_capture.sources.postgres.catalog.tables import (
@@ -29,9 +29,10 @@ from tideline_capture.sources.postgres.checks.facts import (
     read_server,
 )
 from tideline_capture.sources.postgres.checks.tables import parked_reason
-from tideline_capture.sources.postgres.connect import connect, query_failed
+from tideline_capture.sources.postgres.connect import connect, querying
 from tideline_capture.sources.postgres.names import publication_name
 from tideline_capture.sources.postgres.publication import not_added
+from tideline_capture.sources.postgres.types import PINNED
 
 _LOCK_WAIT = {"lock_timeout": "2000"}
 _FOREIGN = "f"
@@ -53,16 +54,11 @@ FROM pg_catalog.pg_class c WHERE c.oid = ANY (%s) AND c.relkind = 'r'
 
 def assess(settings: Settings) -> list[AssessedTable]:
     """See `Administration.assess`."""
-    from tideline_capture.sources.postgres.types import PINNED
-
     name = f"tideline assess {settings.pipeline}"
-    with closing(
-        connect(settings.source, application_name=name, settings={**PINNED, **_LOCK_WAIT})
-    ) as connection:
-        try:
-            return sorted(_assess(connection, settings), key=lambda one: one.table)
-        except psycopg2.Error as broken:
-            raise query_failed(broken) from None
+    pinned = {**PINNED, **_LOCK_WAIT}
+    connection = connect(settings.source, application_name=name, settings=pinned)
+    with closing(connection), querying():
+        return sorted(_assess(connection, settings), key=lambda one: one.table)
 
 
 def _assess(connection: Any, settings: Settings) -> Iterator[AssessedTable]:

@@ -7,7 +7,8 @@ never the password. Before that it may quote any piece of a broken url: then its
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ from tideline.contract.errors import (
     Unavailable,
 )
 from tideline.settings import SourceSettings
+from tideline_capture.sources.finding import START_OVER
 from tideline_capture.sources.postgres.tls import arguments, no_tls
 from tideline_capture.sources.postgres.types import PINNED
 from tideline_capture.sources.sockets import (
@@ -52,7 +54,6 @@ _LOST = (
 )
 _NO_PUBLICATION = re.compile(r'publication "[^"]*" does not exist')
 """Changes of the time when there was none cannot be read, not even after it was made again."""
-_REDUMP = "start the pipeline anew under another name, which dumps every table"
 _OTHERWISE = """
 SELECT w.name FROM unnest(%s::text[], %s::text[]) AS w(name, value)
 WHERE pg_catalog.split_part(pg_catalog.current_setting(w.name), ',', 1) <> w.value ORDER BY 1
@@ -153,8 +154,17 @@ def replication_failed(error: psycopg2.Error) -> TidelineError:
     """Translate an error of the stream: permanent loss, or a reason to reconnect."""
     text = " ".join(str(error).split())
     if any(words in text for words in _LOST) or _NO_PUBLICATION.search(text):
-        return SourceLost(f"the source no longer holds what comes next: {text}", hint=_REDUMP)
+        return SourceLost(f"the source no longer holds what comes next: {text}", hint=START_OVER)
     return Unavailable(f"the replication stream ended: {text}")
+
+
+@contextmanager
+def querying() -> Iterator[None]:
+    """Translate the driver's errors of the block's statements by `query_failed`."""
+    try:
+        yield
+    except psycopg2.Error as error:
+        raise query_failed(error) from None
 
 
 def query_failed(error: psycopg2.Error) -> TidelineError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tideline_capture.core.events import SourceLoad
+from tideline_capture.core.facts import SourceLoad
 
 _LOAD = """
 SELECT

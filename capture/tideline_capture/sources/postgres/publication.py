@@ -16,7 +16,7 @@ import psycopg2.errors
 
 from tideline.contract.errors import Misconfigured
 from tideline.contract.schema import parse_table
-from tideline_capture.core.events import TableFacts
+from tideline_capture.core.facts import TableFacts
 from tideline_capture.sources.postgres.names import qualified, quoted
 
 OPTIONS = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"

@@ -13,7 +13,7 @@ from tideline.contract.errors import Misconfigured
 from tideline.settings import Settings
 from tideline_capture.sources.administration import Removal
 from tideline_capture.sources.postgres.checks.facts import SlotFacts, read_publication, read_slot
-from tideline_capture.sources.postgres.connect import connect, query_failed
+from tideline_capture.sources.postgres.connect import connect, query_failed, querying
 from tideline_capture.sources.postgres.names import publication_name, quoted, slot_name
 
 _GONE = (psycopg2.errors.UndefinedObject,)
@@ -23,13 +23,10 @@ _DROP_SLOT = "SELECT pg_catalog.pg_drop_replication_slot('{slot}')"
 def removals(settings: Settings) -> list[Removal]:
     """See `Administration.removals`: the slot first, as it costs the server while it is there."""
     slot, publication = slot_name(settings), publication_name(settings)
-    with closing(_connect(settings)) as connection:
-        try:
-            slot_facts = read_slot(connection, slot)
-            published = read_publication(connection, publication)
-            database = connection.info.dbname
-        except psycopg2.Error as error:
-            raise query_failed(error) from None
+    with closing(_connect(settings)) as connection, querying():
+        slot_facts = read_slot(connection, slot)
+        published = read_publication(connection, publication)
+        database = connection.info.dbname
     found = []
     if slot_facts is not None:
         _check_slot(slot, slot_facts, database)

@@ -1,27 +1,22 @@
-"""PostgreSQL as a source: connections, slot and resume position."""
+"""PostgreSQL as a source: its connections, and what reads over them."""
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing, suppress
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import psycopg2
 import psycopg2.extensions
-import structlog
 from psycopg2.extras import LogicalReplicationConnection
 
-from tideline.contract.errors import Misconfigured, SourceLost, TidelineError, Unavailable
+from tideline.contract.errors import SourceLost
 from tideline.contract.manifest import Manifest
 from tideline.contract.patterns import matches
 from tideline.contract.position import (
     PostgresPosition,
     SourceIdentity,
     SourcePosition,
-    format_lsn,
     parse_lsn,
 )
 from tideline.contract.schema import TableId, parse_table
@@ -29,18 +24,25 @@ from tideline.settings import Settings
 from tideline_capture.points import OnPoint, pass_by
 from tideline_capture.sources.base import ChainTail
 from tideline_capture.sources.choices import choices_of
-from tideline_capture.sources.finding import Finding
+from tideline_capture.sources.finding import START_OVER, Finding
 from tideline_capture.sources.mark_key import MarkKey
 from tideline_capture.sources.postgres.catalog.watch import PostgresWatch
-from tideline_capture.sources.postgres.check import check, check_url
-from tideline_capture.sources.postgres.connect import connect, query_failed, replication_failed
+from tideline_capture.sources.postgres.checks.preflight import check, check_url
+from tideline_capture.sources.postgres.connect import (
+    connect,
+    querying,
+    replication_failed,
+)
 from tideline_capture.sources.postgres.names import publication_name, quoted, slot_name
 from tideline_capture.sources.postgres.publication import ensure_publication
 from tideline_capture.sources.postgres.replication.relations import Relations
-from tideline_capture.sources.postgres.replication.same_log import a_transaction_ends_at
 from tideline_capture.sources.postgres.replication.transactions import TransactionReader
+from tideline_capture.sources.postgres.slot import (
+    BEGIN,
+    ReplicationSlot,
+    postgres_position,
+)
 from tideline_capture.sources.postgres.snapshot.chunks import CopyChunkReader
-from tideline_capture.sources.postgres.snapshot.fence import blocker
 from tideline_capture.sources.postgres.snapshot.snapshot_copy import PageCopy
 from tideline_capture.sources.postgres.types import PINNED
 from tideline_capture.sources.sockets import Opened, answered, end
@@ -48,28 +50,7 @@ from tideline_capture.sources.streams import Streams
 
 _STREAM_SETTINGS = {**PINNED, "wal_sender_timeout": "0"}
 _WRITER_SETTINGS = {**PINNED, "synchronous_commit": "on"}
-_MAKING = PostgresPosition(1)
-"""The chain's position before the slot is made. No log begins there."""
 _FEEDBACK_S = 5
-_PATIENCE_S = 1.0
-_TERMINATE_S = 10.0
-_FREE_NAME = "set source.slot to a name that is free"
-_ANEW = "start the pipeline anew under another name, which dumps every table (docs/RESTORE.md)"
-_RESTORED = (
-    "was the store or the source restored from a backup? What came between is in one of them only:"
-)
-
-_SLOT = """
-SELECT plugin, database, active_pid, wal_status, confirmed_flush_lsn::text
-FROM pg_catalog.pg_replication_slots WHERE slot_name = %s
-"""
-_MAKE_SLOT = """
-SELECT lsn::text FROM pg_catalog.pg_create_logical_replication_slot(%s, 'pgoutput')
-"""
-
-_T = TypeVar("_T")
-
-log = structlog.get_logger("tideline.postgres")
 
 
 class PostgresSource:
@@ -100,33 +81,25 @@ class PostgresSource:
         return check_url(self._settings)
 
     def begin(self) -> PostgresPosition:
-        return PostgresPosition(0)
+        return BEGIN
 
     def resume(self, tail: Manifest, on_waiting: Callable[[str], None]) -> PostgresPosition:
         """See `Preflight.resume`. Only the worker that owns the chain may call this: another
-        session that holds the slot is ended.
-
-        The chain announces that a slot is going to be made (`_MAKING`) before it is: only then a
-        slot that is already there can be ours, left by a worker that died in between.
-        """
+        session that holds the slot is ended."""
         self._end_opened()
         identity, written = self._identify()
         if identity != tail.identity:
             raise SourceLost(
                 f"this is another server, {_name(identity)};"
                 f" the chain is of {_name(tail.identity)}",
-                hint=f"point source.url at the right server, or {_ANEW}",
+                hint=f"point source.url at the right server, or {START_OVER}",
             )
-        with closing(self._asking("prepare")) as connection, connection.cursor() as cursor:
-            try:
-                ensure_publication(cursor, self._publication)
-                if tail.position == self.begin():
-                    return self._announce_slot(cursor)
-                if tail.position == _MAKING:
-                    return self._make_slot(cursor, on_waiting)
-                return self._resume(cursor, _postgres(tail.position), written, on_waiting)
-            except psycopg2.Error as error:
-                raise query_failed(error) from None
+        connection = self._asking("prepare")
+        with closing(connection), connection.cursor() as cursor, querying():
+            ensure_publication(cursor, self._publication)
+            position = postgres_position(tail.position)
+            slot = ReplicationSlot(self._slot, self._publication, self._connect)
+            return slot.resume(cursor, position, written, on_waiting)
 
     def log_reader(
         self,
@@ -137,7 +110,7 @@ class PostgresSource:
     ) -> TransactionReader:
         """See `Source.log_reader`. Nothing is ever held: prepared transactions are sent once they
         have committed."""
-        begin = _postgres(position)
+        begin = postgres_position(position)
         connection = connect(
             self._settings.source,
             application_name=self._application,
@@ -255,187 +228,6 @@ class PostgresSource:
             connection.close()
         identity = SourceIdentity("postgres", str(system_id), int(timeline), str(database))
         return identity, parse_lsn(written)
-
-    def _resume(
-        self,
-        cursor: Any,
-        position: PostgresPosition,
-        written: int,
-        on_waiting: Callable[[str], None],
-    ) -> PostgresPosition:
-        slot = self._read_slot(cursor)
-        if slot is None:
-            raise SourceLost(
-                f"replication slot {self._slot!r} is gone; changes after {position} are lost",
-                hint=_ANEW,
-            )
-        _, _, pid, wal_status, confirmed = slot
-        self._check_slot(cursor, slot)
-        if wal_status == "lost":
-            raise SourceLost(
-                f"the server dropped log that slot {self._slot!r} needs, after {position}",
-                hint=f"raise max_slot_wal_keep_size, then {_ANEW}",
-            )
-        if parse_lsn(confirmed) > position.end_lsn or written < position.end_lsn:
-            raise SourceLost(
-                f"slot {self._slot!r} stands at {confirmed}, the log ends at"
-                f" {format_lsn(written)}, and the chain at {position}: not the log it was",
-                hint=f"{_RESTORED} {_ANEW}",
-            )
-        if pid is not None:
-            self._end_holder(cursor, pid)
-        if parse_lsn(confirmed) < position.end_lsn:
-            self._check_same_log(position, on_waiting)
-        return position
-
-    def _check_same_log(
-        self, position: PostgresPosition, on_waiting: Callable[[str], None]
-    ) -> None:
-        """Raise SourceLost where the chain's ``position`` is not one of the server's log.
-
-        The slot has not confirmed that position, as it keeps the last transaction. It may have a
-        lot to decode: nothing limits how long that takes, and ``on_waiting`` is called in the
-        meantime.
-        """
-        with closing(self._connect("look")) as connection, connection.cursor() as cursor:
-            try:
-                same = self._patiently(
-                    cursor,
-                    partial(
-                        a_transaction_ends_at,
-                        cursor,
-                        self._slot,
-                        self._publication,
-                        position.end_lsn,
-                    ),
-                    lambda: f"the server looks through its log up to {position}",
-                    on_waiting,
-                )
-            except psycopg2.Error as error:
-                raise replication_failed(error) from None
-        if not same:
-            raise SourceLost(
-                f"no transaction of the server's log ends at {position}, where the chain does: it"
-                " is not the log that it was",
-                hint=f"{_RESTORED} {_ANEW}",
-            )
-
-    def _announce_slot(self, cursor: Any) -> PostgresPosition:
-        """Return the position before the slot is made. The chain is empty, so a slot by our name
-        belongs to another one, or was left over: raises Misconfigured."""
-        if self._read_slot(cursor) is not None:
-            raise Misconfigured(
-                f"there is a replication slot {self._slot!r} already, but the chain of this"
-                " pipeline is empty: another store may hold what was read from it",
-                hint="correct store.url; or, if nobody needs the slot any more, run SELECT"
-                f" pg_drop_replication_slot('{self._slot}')",
-            )
-        return _MAKING
-
-    def _make_slot(self, cursor: Any, on_waiting: Callable[[str], None]) -> PostgresPosition:
-        slot = self._read_slot(cursor)
-        if slot is not None:
-            self._check_slot(cursor, slot)
-            if slot[2] is not None:
-                raise Misconfigured(
-                    f"replication slot {self._slot!r} is read by process {slot[2]}, which is not"
-                    " a worker of this chain",
-                    hint=_FREE_NAME,
-                )
-            cursor.execute("SELECT pg_catalog.pg_drop_replication_slot(%s)", (self._slot,))
-        log.info(
-            "making the replication slot; this waits for transactions that are running now",
-            slot=self._slot,
-        )
-        patient = cursor.connection.cursor(cursor_factory=psycopg2.extensions.cursor)
-        try:
-            self._patiently(
-                patient,
-                lambda: patient.execute(_MAKE_SLOT, (self._slot,)),
-                self._holder_of_slot,
-                on_waiting,
-            )
-        except (
-            psycopg2.errors.ObjectNotInPrerequisiteState,
-            psycopg2.errors.ConfigurationLimitExceeded,
-        ) as error:
-            raise Misconfigured(
-                f"the server cannot make a replication slot: {error.diag.message_primary}",
-                hint="set wal_level = logical and a max_replication_slots that leaves one free, and"
-                " restart the server; `tideline doctor` shows what is set",
-            ) from None
-        return PostgresPosition(parse_lsn(patient.fetchone()[0]))
-
-    def _holder_of_slot(self) -> str:
-        with closing(self._connect("slot")) as connection:
-            return f"the replication slot waits for {blocker(connection.cursor())}"
-
-    def _patiently(
-        self,
-        cursor: Any,
-        ask: Callable[[], _T],
-        why: Callable[[], str],
-        on_waiting: Callable[[str], None],
-    ) -> _T:
-        """Return the result of ``ask``, which waits for ``cursor``, however long; report ``why``
-        while it waits. An exception of ``on_waiting`` ends the statement."""
-        done: list[_T] = []
-        failures: list[psycopg2.Error] = []
-
-        def run() -> None:
-            try:
-                done.append(ask())
-            except psycopg2.Error as error:
-                failures.append(error)
-
-        running = threading.Thread(target=run, name="slot", daemon=True)
-        running.start()
-        running.join(_PATIENCE_S)
-        while running.is_alive():
-            try:
-                on_waiting(why())
-            except TidelineError:
-                cursor.connection.cancel()
-                running.join(_TERMINATE_S)
-                raise
-            running.join(_PATIENCE_S)
-        if failures:
-            raise failures[0]
-        return done[0]
-
-    def _check_slot(self, cursor: Any, slot: tuple[Any, ...]) -> None:
-        plugin, database = slot[:2]
-        if plugin != "pgoutput" or database != self._database(cursor):
-            raise Misconfigured(
-                f"replication slot {self._slot!r} is of {plugin} on database {database!r}",
-                hint=_FREE_NAME,
-            )
-
-    def _end_holder(self, cursor: Any, pid: int) -> None:
-        """End the session that holds the slot: we own the chain, so it is a dead worker's."""
-        cursor.execute("SELECT pg_catalog.pg_terminate_backend(%s)", (pid,))
-        deadline = time.monotonic() + _TERMINATE_S
-        while time.monotonic() < deadline:
-            slot = self._read_slot(cursor)
-            if slot is None or slot[2] is None:
-                return
-            time.sleep(0.05)
-        raise Unavailable(f"replication slot {self._slot!r} is still held by process {pid}")
-
-    def _read_slot(self, cursor: Any) -> tuple[Any, ...] | None:
-        cursor.execute(_SLOT, (self._slot,))
-        row: tuple[Any, ...] | None = cursor.fetchone()
-        return row
-
-    def _database(self, cursor: Any) -> str:
-        cursor.execute("SELECT pg_catalog.current_database()")
-        return str(cursor.fetchone()[0])
-
-
-def _postgres(position: SourcePosition) -> PostgresPosition:
-    if not isinstance(position, PostgresPosition):
-        raise SourceLost(f"{position} is no position of PostgreSQL", hint=_ANEW)
-    return position
 
 
 def _name(identity: SourceIdentity) -> str:

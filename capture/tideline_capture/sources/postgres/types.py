@@ -115,7 +115,7 @@ def to_arrow(text: pa.Array, logical: LogicalType) -> Converted:
     Raises nothing for any content; InvariantBroken if a value were lost.
     """
     try:
-        converted = Converted(_parse(text, logical), None)
+        converted = Converted(_parse(text, logical))
     except pa.ArrowInvalid:
         converted = _salvage(text, logical)
     overflow = converted.overflow

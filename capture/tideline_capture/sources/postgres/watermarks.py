@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tideline_capture.core.events import Mark, MarkKind, Snapshot, StrangeMark
+from tideline_capture.core.events import Mark, MarkKind, StrangeMark
+from tideline_capture.core.facts import Snapshot
 from tideline_capture.sources.mark_key import MarkKey
 
 PREFIX = "tideline"

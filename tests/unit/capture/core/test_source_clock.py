@@ -12,7 +12,8 @@ from tests.fixtures.core import (
     started,
 )
 from tideline.contract.manifest import OpenState
-from tideline_capture.core.events import CatalogRound, Mark, MarkKind
+from tideline_capture.core.events import Mark, MarkKind
+from tideline_capture.core.facts import CatalogRound
 
 SECOND, HOUR, DAY = 1_000_000, 3_600_000_000, 86_400_000_000
 

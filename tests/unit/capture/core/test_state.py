@@ -7,7 +7,16 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from tests.fixtures.core import FACTS, IDENTITY, LIMITS, TABLE, Driver, first_manifest, started
+from tests.fixtures.core import (
+    FACTS,
+    IDENTITY,
+    LIMITS,
+    POLICY,
+    TABLE,
+    Driver,
+    first_manifest,
+    started,
+)
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import (
     CapturedFrom,
@@ -26,7 +35,7 @@ from tideline_capture.core.state import CoreState
 @pytest.fixture
 def state() -> CoreState:
     before = OpenState(tables={TABLE: TableState()})
-    return CoreState(first_manifest(), before, {}, LIMITS)
+    return CoreState(first_manifest(), before, {}, LIMITS, POLICY)
 
 
 def test_every_part_of_the_open_state_counts(state: CoreState) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tideline_capture.core.events import Snapshot
+from tideline_capture.core.facts import Snapshot
 from tideline_capture.core.visibility import UnseenTransactions, invisible
 
 WRAPPED = 5 << 32

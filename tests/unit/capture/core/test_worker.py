@@ -11,13 +11,14 @@ import pytest
 
 from tests.fixtures.core import (
     FACTS,
-    LIMITS,
+    POLICY,
     SCHEMA,
     TABLE,
     WIDER,
     Driver,
     emitted,
     facts_with,
+    limits_with,
     make_core,
     make_rows,
     started,
@@ -25,14 +26,9 @@ from tests.fixtures.core import (
 from tideline.contract.manifest import TableCondition
 from tideline.contract.request import KeyRange, RequestState
 from tideline.contract.schema import Column, TableSchema
-from tideline_capture.core.events import (
-    ChunkFailed,
-    LogBatch,
-    MarkKind,
-    SchemaSeen,
-    Snapshot,
-    Truncated,
-)
+from tideline_capture.core.chunks import ChunkFailed
+from tideline_capture.core.events import LogBatch, MarkKind, SchemaSeen, Truncated
+from tideline_capture.core.facts import Snapshot
 
 RETYPED = TableSchema(TABLE, (SCHEMA.columns[0], Column("v", "int32", "integer")), ("id",))
 LATE = (1 << 20) + 5
@@ -58,7 +54,7 @@ def test_a_new_table_is_announced_dumped_and_live() -> None:
 
 
 def test_log_only_does_not_dump_what_it_sees_for_the_first_time() -> None:
-    core = make_core(limits=dataclasses.replace(LIMITS, initial_dump=False))
+    core = make_core(policy=dataclasses.replace(POLICY, initial=False))
     driver = Driver(core)
     driver.catalog(FACTS)
     assert core.next_order(now=1000.0) is None
@@ -122,7 +118,9 @@ class TestWindow:
         driver.answer(order, [(1, "old"), (2, "gone"), (3, "kept")], facts=facts)
         driver.mark(MarkKind.HIGH, order.token)
         sealed = driver.seal()
-        partial = [rows for rows in sealed.rows if rows.unchanged_rows and "r" in _ops(rows.batch)]
+        partial = [
+            rows for rows in sealed.rows if rows.counts.unchanged_rows and "r" in _ops(rows.batch)
+        ]
         assert len(partial) == 1
         row = partial[0].batch.to_pylist()[0]
         assert (row["id"], row["v"], row["big"]) == (1, None, "big 1")
@@ -435,7 +433,7 @@ class TestSegments:
         assert driver.core.seal(now=driver.now) is not None
 
     def test_a_huge_transaction_is_spilled_and_committed_once(self) -> None:
-        core = make_core(limits=dataclasses.replace(LIMITS, segment_bytes_max=100))
+        core = make_core(limits=limits_with(segment_bytes_max=100))
         driver = Driver(core)
         driver.catalog(FACTS)
         driver.seal()

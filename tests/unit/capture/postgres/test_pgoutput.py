@@ -44,8 +44,8 @@ MESSAGES = {
         1, "pg_catalog", "empty", "d", ()
     ),
     b"Y" + struct.pack(">I", 16_500) + b"public\0mood\0": Type(16_500, "public", "mood"),
-    b"T" + struct.pack(">IBII", 2, 3, 10, 11): TruncateMessage((10, 11), True, True),
-    b"T" + struct.pack(">IBI", 1, 2, 10): TruncateMessage((10,), False, True),
+    b"T" + struct.pack(">IBII", 2, 3, 10, 11): TruncateMessage((10, 11)),
+    b"T" + struct.pack(">IBI", 1, 2, 10): TruncateMessage((10,)),
     b"M"
     + struct.pack(">BQ", 1, 9)
     + b"tideline\0"

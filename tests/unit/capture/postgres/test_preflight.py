@@ -19,10 +19,10 @@ from tideline_capture.sources.postgres.checks.facts import (
 from tideline_capture.sources.postgres.checks.preflight import (
     PreflightNames,
     check_capacity,
-    check_publication,
     check_server,
     check_slot,
 )
+from tideline_capture.sources.postgres.checks.publication import check_publication
 from tideline_capture.sources.postgres.names import publication_name, qualified, quoted, slot_name
 
 GOOD = PostgresServerFacts(
@@ -167,7 +167,7 @@ def test_a_slot_and_the_chain() -> None:
 
 def test_publication_of_a_stranger_that_lacks_a_table() -> None:
     lacking = dataclasses.replace(PUBLICATION, published={}, owned=False)
-    found = list(check_publication(lacking, [TABLE], GOOD, NAMES))
+    found = list(check_publication(lacking, [TABLE], GOOD, NAMES.publication))
     assert bad(found) == [("publication_tables", "error")]
     assert found[-1].fix == 'ALTER PUBLICATION "p" ADD TABLE "public"."a";'
 

@@ -115,15 +115,7 @@ class BulkRows:
                 rest = self._decode(bulk, events, next_seq, without | {schema.table})
                 left_out = ((schema.table, decoded.key_overflow[0]), *rest.unholdable)
                 return Taken(rest.rows, rest.changes, rest.controls, left_out)
-            rows.append(
-                Rows(
-                    schema,
-                    decoded.batch,
-                    before_rows=decoded.before_rows,
-                    overflow_rows=decoded.overflow_rows,
-                    image_rows=decoded.image_rows,
-                )
-            )
+            rows.append(decoded.rows)
         return Taken(tuple(rows), int(counts.sum()), controls)
 
     def _walk(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tideline.contract.errors import CorruptData
-from tideline_capture.sources.large import too_large
+from tideline_capture.sources.decoding import too_large
 from tideline_capture.sources.mysql.binlog.event_body import length_encoded, reads
 from tideline_capture.sources.mysql.binlog.event_codes import (
     COMPRESSED_ROWS_V1,

@@ -143,7 +143,7 @@ class _Batch:
         for place, column in enumerate(schema.columns):
             if place not in self._fields:
                 nothing = pa.nulls(len(deletes), arrow_type(column.logical))
-                self._typed.add(column.name, Converted(nothing, None))
+                self._typed.add(column.name, Converted(nothing))
                 continue
             hidden = deletes if some and not every and place not in self._key else None
             field = _hide(self._fields[place], hidden)

@@ -229,11 +229,6 @@ class EventBuffer:
         return int(_length_at(self._bytes, at + LEAD_BYTES + _SIZE_AT)[0])
 
 
-def packet(event: bytes) -> bytes:
-    """Return ``event`` (header, body, checksum) as the packets that a server would send it in."""
-    return b"".join(packets_of(event))
-
-
 def packets_of(*event: Buffer) -> list[Buffer]:
     """Return the packets of an event that is given in pieces, in pieces: nothing of it is
     copied."""

@@ -26,9 +26,7 @@ _U32 = struct.Struct("<I")
 class MysqlGtid:
     """Begins a transaction on MySQL. ``number`` 0 and a zero ``source``: it has no GTID.
 
-    ``commit_time_us`` is when this server committed it, ``original_time_us`` when the server where
-    it began did, both µs since 1970 UTC and None before MySQL 8.0. ``transaction_bytes`` is its
-    length in the log with this event, None where the server does not say.
+    ``commit_time_us`` is when this server committed it, µs since 1970 UTC; None before MySQL 8.0.
     """
 
     source: uuid.UUID
@@ -36,8 +34,6 @@ class MysqlGtid:
     number: int
     flags: int
     commit_time_us: int | None = None
-    original_time_us: int | None = None
-    transaction_bytes: int | None = None
 
 
 _VERSION = 1
@@ -91,16 +87,8 @@ def parse_tagged_gtid(body: bytes) -> MysqlGtid:
             break
     if len(source) != 16 or _NUMBER not in numbers or at > size:
         raise IndexError
-    committed = numbers.get(_COMMIT_TIME)
-    return MysqlGtid(
-        uuid.UUID(bytes=source),
-        tag,
-        numbers[_NUMBER],
-        numbers.get(_FLAGS, 0),
-        committed,
-        numbers.get(_ORIGINAL_TIME, committed),
-        numbers.get(_TRANSACTION_BYTES),
-    )
+    flags, committed = numbers.get(_FLAGS, 0), numbers.get(_COMMIT_TIME)
+    return MysqlGtid(uuid.UUID(bytes=source), tag, numbers[_NUMBER], flags, committed)
 
 
 def _source(body: bytes, at: int) -> tuple[bytes, int]:
@@ -129,15 +117,13 @@ class MariadbGtid:
     """Begins a transaction on MariaDB; the server's id is in the event's header.
 
     ``standalone``: one statement follows and no commit. ``xid`` names the XA transaction whose
-    rows follow and are held (``prepared``) or whose outcome follows (``completed``).
-    ``start_alter`` announces an ALTER TABLE whose end (``alter_ended``) is logged by itself.
+    rows follow and are held (``prepared``) or whose outcome follows.
     """
 
     domain: int
     sequence: int
     flags: int
     xid: Xid | None = None
-    extra_flags: int = 0
 
     @property
     def standalone(self) -> bool:
@@ -146,18 +132,6 @@ class MariadbGtid:
     @property
     def prepared(self) -> bool:
         return bool(self.flags & _PREPARED_XA)
-
-    @property
-    def completed(self) -> bool:
-        return bool(self.flags & _COMPLETED_XA)
-
-    @property
-    def start_alter(self) -> bool:
-        return bool(self.extra_flags & _START_ALTER)
-
-    @property
-    def alter_ended(self) -> bool:
-        return bool(self.extra_flags & (_COMMIT_ALTER | _ROLLBACK_ALTER))
 
 
 @reads("GTID")
@@ -176,4 +150,4 @@ def parse_mariadb_gtid(body: bytes) -> MariadbGtid:
     extra = body[at] if at < len(body) else 0
     if extra & ~_KNOWN_EXTRA:
         raise CorruptData(f"a GTID event of the binlog has unknown flags: {extra:#x}")
-    return MariadbGtid(domain, sequence, flags, xid, extra)
+    return MariadbGtid(domain, sequence, flags, xid)

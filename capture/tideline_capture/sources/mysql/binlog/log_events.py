@@ -35,14 +35,10 @@ _FILE_NAME = re.compile(r"[^\x00-\x1f]*\.[0-9]{6,}")
 
 @dataclass(frozen=True, slots=True)
 class FormatDescription:
-    """The first event of every file. ``checksummed``: the events that follow end in a CRC32.
-
-    ``post_headers`` holds the length of the fixed part of each kind of event, by code less one.
-    """
+    """The first event of every file. ``checksummed``: the events that follow end in a CRC32."""
 
     server_version: str
     created_s: int
-    post_headers: bytes
     checksummed: bool
 
 
@@ -57,12 +53,7 @@ def parse_format_description(body: bytes) -> FormatDescription:
             f"a binlog of a form that is not read: version {version}, "
             f"headers of {header_bytes} bytes, checksum algorithm {algorithm}"
         )
-    return FormatDescription(
-        server.rstrip(b"\0").decode(),
-        created_s,
-        body[_FORMAT.size : -CHECKSUM_BYTES - 1],
-        algorithm == 1,
-    )
+    return FormatDescription(server.rstrip(b"\0").decode(), created_s, algorithm == 1)
 
 
 @dataclass(frozen=True, slots=True)

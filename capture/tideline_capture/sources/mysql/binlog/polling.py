@@ -14,7 +14,7 @@ import numpy as np
 
 from tideline.contract.errors import CorruptData, Misconfigured, TidelineError, Unavailable
 from tideline_capture.core.events import Int64Array
-from tideline_capture.sources.large import too_large
+from tideline_capture.sources.decoding import too_large
 from tideline_capture.sources.mysql.binlog.bulk import OPERATIONS, EventColumns, prepares
 from tideline_capture.sources.mysql.binlog.event_codes import EVENT_KINDS, EventCode, Treatment
 from tideline_capture.sources.mysql.binlog.framing import HEADER_BYTES, LEAD_BYTES, Buffer

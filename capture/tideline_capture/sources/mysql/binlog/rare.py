@@ -136,7 +136,7 @@ class RareEvents:
         if areas.partial.any() or not known.table.key:
             return ()  # Not as we write it; the watermark that is waited for does not come.
         none = np.zeros(count, np.int64)
-        batch = walked.to_batch(known.table.schema, seq=none, tx=none, ts=none).batch
+        batch = walked.to_batch(known.table.schema, seq=none, tx=none, ts=none).rows.batch
         marks = [parse_mark(row, self._key) for row in batch.to_pylist()]
         return tuple(mark for mark in marks if mark is not None)
 

@@ -21,7 +21,7 @@ from tideline.contract.errors import InvariantBroken, SourceLost
 from tideline.contract.position import MysqlPosition
 from tideline.settings import SourceSettings
 from tideline_capture.core.events import Int64Array
-from tideline_capture.sources.large import EVENT_BYTES_MAX
+from tideline_capture.sources.decoding import EVENT_BYTES_MAX
 from tideline_capture.sources.mysql.binlog.framing import EventBuffer
 from tideline_capture.sources.mysql.binlog.gtid import GtidSet
 from tideline_capture.sources.mysql.binlog.unpack import PayloadStream

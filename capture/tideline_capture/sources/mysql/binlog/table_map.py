@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 from tideline.contract.errors import CorruptData, InvariantBroken, Misconfigured
 from tideline.contract.schema import TableId
-from tideline_capture.sources.mysql.binlog.body_reader import BodyReader
+from tideline_capture.sources.mysql.binlog.event_body import BodyReader
 from tideline_capture.sources.mysql.names import qualified
 from tideline_capture.sources.mysql.types.charsets import charset_of, decode_label
 from tideline_capture.sources.mysql.types.columns import BYTES, Code, MysqlColumn, MysqlTable

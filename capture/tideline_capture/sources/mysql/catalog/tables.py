@@ -22,7 +22,7 @@ from typing import Any, Literal
 from tideline.contract.description import describe
 from tideline.contract.patterns import matches
 from tideline.contract.schema import TableId
-from tideline_capture.core.events import TableFacts
+from tideline_capture.core.facts import TableFacts
 from tideline_capture.sources.choices import Choices, KeyChoice, no_choice
 from tideline_capture.sources.mysql.catalog.cascades import read_cascades
 from tideline_capture.sources.mysql.catalog.column_types import ColumnRow, read_column

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-import pymysql
-
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.position import MysqlPosition, SourcePosition
 from tideline.contract.schema import TableId
 from tideline.settings import SourceSettings
-from tideline_capture.core.events import MarkKind, Snapshot, SourceLoad, TableFacts
+from tideline_capture.core.events import MarkKind
+from tideline_capture.core.facts import Snapshot, SourceLoad, TableFacts
 from tideline_capture.sources.choices import Choices, no_choice
 from tideline_capture.sources.mysql.catalog.tables import (
     Flavour,
@@ -19,7 +18,7 @@ from tideline_capture.sources.mysql.catalog.tables import (
     list_tables,
     read_tables,
 )
-from tideline_capture.sources.mysql.connect import query_failed
+from tideline_capture.sources.mysql.connect import querying
 from tideline_capture.sources.mysql.load import read_load
 from tideline_capture.sources.mysql.marks import Marks
 from tideline_capture.sources.rounds import CatalogRounds
@@ -76,12 +75,9 @@ class MysqlWatch(CatalogRounds):
 
     def look(self) -> tuple[Snapshot, list[TableFacts]]:
         """See `CatalogRounds.look`."""
-        try:
-            with self._connection.cursor() as cursor:
-                self._marks.check(cursor)
-                return EVERYTHING, self._look(cursor)
-        except pymysql.Error as error:
-            raise query_failed(error) from None
+        with querying(), self._connection.cursor() as cursor:
+            self._marks.check(cursor)
+            return EVERYTHING, self._look(cursor)
 
     def snapshot(self) -> Snapshot:
         """See `SourceWatch.snapshot`."""
@@ -91,15 +87,13 @@ class MysqlWatch(CatalogRounds):
         """See `SourceWatch.load`."""
         if not isinstance(position, MysqlPosition):
             raise InvariantBroken(f"{position} is no position of a binlog")
-        try:
+        with querying():
             return read_load(
                 self._connection,
                 flavour=self._flavour,
                 position=position,
                 source_time_us=source_time_us,
             )
-        except pymysql.Error as error:
-            raise query_failed(error) from None
 
     def close(self) -> None:
         self._marks.close()

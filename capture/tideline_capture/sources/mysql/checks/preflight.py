@@ -7,16 +7,30 @@ the log before they are visible; files that the server removes before they were 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 from tideline.contract.errors import Misconfigured
+from tideline.contract.manifest import Manifest
 from tideline.contract.position import MysqlPosition
 from tideline.contract.schema import TableId
-from tideline_capture.sources.choices import Choices, no_choice
-from tideline_capture.sources.finding import Finding, check_session, error, ok, warning
+from tideline.settings import Settings
+from tideline.settings.addresses import is_loopback, mysql_address, split_url
+from tideline_capture.sources.base import ChainTail
+from tideline_capture.sources.choices import Choices, choices_of, no_choice
+from tideline_capture.sources.finding import (
+    START_OVER,
+    Finding,
+    SecuredSession,
+    check_clocks,
+    check_session,
+    error,
+    ok,
+    warning,
+)
 from tideline_capture.sources.mysql.catalog.problems import Policy
 from tideline_capture.sources.mysql.catalog.tables import Flavour
 from tideline_capture.sources.mysql.checks.facts import (
@@ -30,12 +44,13 @@ from tideline_capture.sources.mysql.checks.facts import (
 )
 from tideline_capture.sources.mysql.checks.log import check_log, check_replica
 from tideline_capture.sources.mysql.checks.tables import check_mark_table, check_tables
+from tideline_capture.sources.mysql.connect import connect, querying
 from tideline_capture.sources.mysql.names import quoted
 from tideline_capture.sources.mysql.snapshot.prepared import ORDERED_SINCE
+from tideline_capture.sources.mysql.watermarks import read_clock, watermark_table
 
 VERSION_MIN = {"mysql": (8, 0), "mariadb": (10, 6)}
 _NAMES = {"mysql": "MySQL", "mariadb": "MariaDB"}
-_ANEW = "start the pipeline anew under another name, which dumps every table (docs/RESTORE.md)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +164,14 @@ def check_position(position: MysqlPosition, place: PlaceFacts) -> Iterator[Findi
     after."""
     if place.known is False:
         text = f"the server lacks transactions that the chain holds, up to {position}"
-        yield error("position", f"{text}: it has another history", _ANEW)
+        yield error("position", f"{text}: it has another history", START_OVER)
     elif place.held:
         yield ok("position", f"the log holds what comes after {position}")
     elif place.held is None:
         yield warning("position", f"whether the log holds what comes after {position} is not known")
     else:
         text = f"the server has removed what its log held after {position}"
-        yield error("position", f"{text}: it is lost", _ANEW)
+        yield error("position", f"{text}: it is lost", START_OVER)
 
 
 def _unseen_commits(user: str) -> Finding:
@@ -175,3 +190,39 @@ def _prepared(count: int) -> Finding:
         " reading begins, and are missed if they commit after it",
         "XA RECOVER; -- then XA COMMIT or XA ROLLBACK each, before capture starts",
     )
+
+
+def check(settings: Settings, chain_end: Callable[[], ChainTail]) -> list[Finding]:
+    """See `Preflight.check`."""
+    source = settings.source
+    plan = PreflightPlan(
+        flavour="mariadb" if source.kind == "mariadb" else "mysql",
+        tables=source.tables,
+        exclude=source.exclude,
+        marks=None if source.read_only else watermark_table(source.watermark_database),
+        cascades=source.cascades,
+        holds_xa=source.xa == "hold",
+        chain=_place(chain_end().manifest),
+        choices=choices_of(settings),
+    )
+    name = f"tideline doctor {settings.pipeline}"
+    with closing(connect(source, application_name=name)) as connection, querying():
+        found = run_preflight(connection, plan)
+        with connection.cursor() as cursor:
+            return [*found, check_clocks(read_clock(cursor))]
+
+
+def check_url(settings: Settings) -> list[Finding]:
+    """See `Preflight.check_url`."""
+    url = settings.source.url.get_secret_value()
+    here = is_loopback(split_url(url).hostname or "localhost")
+    mode = mysql_address(url, None).ssl_mode
+    session = SecuredSession(here, mode != "DISABLED", mode == "VERIFY_IDENTITY")
+    return list(check_session(session, mode="ssl-mode", verifies="VERIFY_IDENTITY"))
+
+
+def _place(tail: Manifest | None) -> tuple[MysqlPosition, str] | None:
+    """Return where the chain ends and on which server; None before it holds any of a binlog."""
+    if tail is None or not isinstance(tail.position, MysqlPosition) or not tail.position.file:
+        return None
+    return tail.position, tail.identity.system_id

@@ -10,16 +10,20 @@ import structlog
 from tideline.contract.errors import Misconfigured, SourceLost
 from tideline.contract.manifest import Manifest
 from tideline.contract.position import MysqlPosition, SourceIdentity
+from tideline.contract.schema import TableId
+from tideline_capture.sources.finding import START_OVER
 from tideline_capture.sources.mysql.binlog.executed import make_executed
 from tideline_capture.sources.mysql.binlog.gtid import MariadbGtids
 from tideline_capture.sources.mysql.catalog.tables import Flavour
+from tideline_capture.sources.mysql.watermarks import last_clock
 
-ANEW = "start the pipeline anew under another name, which dumps every table (docs/RESTORE.md)"
 SENT_EARLY_S = 10
 """The length of one wait until the server reports that it has what it already sent."""
 _SENT_EARLY_WAITS = 2
 """Semi-synchronous replication holds a commit for 10 s by default when its replica is away."""
 _PARSE_ERROR = 1064
+_CLOCK_BACK_US = 60_000_000
+"""The tolerance for a server's clock that is set back without its log being another one."""
 
 log = structlog.get_logger("tideline.mysql")
 
@@ -69,12 +73,12 @@ class ServerLog:
             raise SourceLost(
                 f"the server purged its log: the chain ends at {position}, the oldest file is"
                 f" {oldest}; changes between them are lost",
-                hint=f"keep the log for longer (binlog_expire_logs_seconds), then {ANEW}",
+                hint=f"keep the log for longer (binlog_expire_logs_seconds), then {START_OVER}",
             )
         if files[position.file] < position.offset or not self._holds(position):
             raise SourceLost(
                 f"the server's log is not the one that it was: it ends before {position}",
-                hint=f"was the server restored, or its log reset? {ANEW}",
+                hint=f"was the server restored, or its log reset? {START_OVER}",
             )
 
     def fail_over(
@@ -87,22 +91,22 @@ class ServerLog:
         if identity.kind != tail.identity.kind:
             raise SourceLost(
                 f"{what} {tail.identity.kind} {tail.identity.system_id}",
-                hint=f"point source.url at the right server, or {ANEW}",
+                hint=f"point source.url at the right server, or {START_OVER}",
             )
         what = f"{what} {tail.identity.system_id}"
         if not position.gtids:
             raise SourceLost(
                 f"{what}, and its position is a file's: files of another server mean nothing",
-                hint=f"point source.url at the right server, or {ANEW}",
+                hint=f"point source.url at the right server, or {START_OVER}",
             )
         if tail.state is not None and tail.state.held:
             raise SourceLost(
-                f"{what}, where the rows of prepared XA transactions lie elsewhere", hint=ANEW
+                f"{what}, where the rows of prepared XA transactions lie elsewhere", hint=START_OVER
             )
         if not self._covers(position.gtids):
             raise SourceLost(
                 f"{what}, and it does not have all of {position.gtids}: it is no replica, or lags",
-                hint=f"wait until it has caught up, point source.url at a replica, or {ANEW}",
+                hint=f"wait until it has caught up, point source.url at a replica, or {START_OVER}",
             )
         log.warning("another server: the log is followed by GTID", server=identity.system_id)
         return MysqlPosition("", 0, position.gtids, by_gtid=True)
@@ -113,7 +117,7 @@ class ServerLog:
         if not self._covers(position.gtids):
             raise SourceLost(
                 f"the server's log is not the one that it was: it does not have {position.gtids}",
-                hint=f"was the server restored, or its log reset? {ANEW}",
+                hint=f"was the server restored, or its log reset? {START_OVER}",
             )
         if self._flavour == "mysql":
             purged = self._variable("gtid_purged")
@@ -121,7 +125,7 @@ class ServerLog:
                 raise SourceLost(
                     f"the server purged its log: the chain ends at {position}, and {purged} is no"
                     " longer held; changes between them are lost",
-                    hint=f"keep the log for longer (binlog_expire_logs_seconds), then {ANEW}",
+                    hint=f"keep the log for longer (binlog_expire_logs_seconds), then {START_OVER}",
                 )
 
     def _gtids(self) -> str:
@@ -163,3 +167,21 @@ def log_files(cursor: Any) -> dict[str, int]:
     """Return the server's files of the log, and how many bytes each has."""
     cursor.execute("SHOW BINARY LOGS")
     return {str(row[0]): int(row[1]) for row in cursor.fetchall()}
+
+
+def check_marks(cursor: Any, table: TableId, tail: Manifest) -> None:
+    """Raise SourceLost where the watermark table, which is written before the log is read, is
+    behind the chain: the server was restored from a copy, and its log continues differently from
+    there, under the old names, offsets and GTIDs."""
+    written = last_clock(cursor, table, tail.incarnation)
+    # A chain from before clocks were bounded may have read a time that never came.
+    read = tail.through_us
+    if written is None or read is None or written >= read - _CLOCK_BACK_US:
+        return
+    raise SourceLost(
+        f"the chain has read marks that were written {(read - written) / 1e6:.0f} s after the"
+        f" last one that {table} has: the log is not the one that it was",
+        hint="was the source restored from a backup? What came between is in the warehouse"
+        f" only: {START_OVER}. If not, its clock was set back, or somebody else wrote to that"
+        f" table: remove the row of incarnation {tail.incarnation} from it",
+    )

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from tideline.contract.patterns import matches
 from tideline.contract.schema import TableId
-from tideline_capture.sources.finding import Finding, error, ok, warning
+from tideline_capture.sources.finding import Finding, error, how_many, nothing_chosen, ok, warning
 from tideline_capture.sources.mysql.catalog.problems import UNTRANSACTIONAL, Policy
 from tideline_capture.sources.mysql.checks.facts import (
     MarkTableFacts,
@@ -21,7 +21,6 @@ from tideline_capture.sources.mysql.checks.facts import (
 )
 from tideline_capture.sources.mysql.names import qualified, quoted
 from tideline_capture.sources.mysql.watermarks import CREATE_DATABASE, CREATE_TABLE
-from tideline_capture.sources.nothing import how_many, nothing_chosen
 
 _READ_ONLY = "or set source.read_only = true, which writes no watermarks"
 _LISTED_MAX = 20

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from tideline.contract.errors import CorruptData
-from tideline_capture.core.events import ChunkOrder
+from tideline_capture.core.chunks import ChunkOrder
 from tideline_capture.sources.mysql.names import qualified, quoted
 from tideline_capture.sources.mysql.types.columns import BYTES, Code, MysqlColumn, MysqlTable
 from tideline_capture.sources.mysql.types.literals import (

@@ -23,18 +23,24 @@ import pymysql
 from pymysql.constants import ER
 
 from tideline.contract.errors import InvariantBroken, Misconfigured
-from tideline.contract.schema import TableId, TableSchema, parse_table
-from tideline_capture.core.events import ChunkFailed, ChunkOrder, MarkKind, Snapshot
+from tideline.contract.schema import TableSchema, parse_table
+from tideline_capture.core.chunks import ChunkFailed, ChunkOrder
+from tideline_capture.core.events import MarkKind
+from tideline_capture.core.facts import Snapshot
 from tideline_capture.points import OnPoint, pass_by
 from tideline_capture.sources.choices import Choices, no_choice
 from tideline_capture.sources.chunks import GONE, MarkedChunkReader, SourceChunk, is_last
 from tideline_capture.sources.mysql.catalog.problems import Policy
 from tideline_capture.sources.mysql.catalog.tables import Flavour, MysqlCatalogTable, read_tables
 from tideline_capture.sources.mysql.catalog.watch import EVERYTHING
-from tideline_capture.sources.mysql.chunk_errors import ends_connection, failure_of, number_of
 from tideline_capture.sources.mysql.connect import query_failed
 from tideline_capture.sources.mysql.marks import Marks
 from tideline_capture.sources.mysql.names import qualified
+from tideline_capture.sources.mysql.snapshot.chunk_errors import (
+    ends_connection,
+    failure_of,
+    number_of,
+)
 from tideline_capture.sources.mysql.snapshot.chunk_query import MysqlChunkQuery
 from tideline_capture.sources.mysql.snapshot.prepared import PreparedTransactions
 from tideline_capture.sources.mysql.snapshot.pulses import Pulses
@@ -123,27 +129,46 @@ class RowChunkReader(MarkedChunkReader[MysqlCatalogTable, StatementCopy]):
         """See `MarkedChunkReader.begin_copy`."""
         if self._access is None:
             raise InvariantBroken("a reader that makes no connections was to copy a table")
-        table = parse_table(order.table)
+        held: MysqlCatalogTable | ChunkFailed | None
         connection = self._access.connect()
         try:
             with connection.cursor() as cursor, self._reads.cursor() as asking:
                 cursor.execute(f"{self._session}, net_write_timeout = {_PATIENCE_S:d}")
-                if self._prepared is not None and not self._prepared.settle(asking):
-                    hint = f"GRANT XA_RECOVER_ADMIN ON *.* TO {_account(self._reads)}"
-                    connection.close()
-                    return ChunkFailed(order.token, _UNSEEN_COMMITS, hint, retry=False)
-                shown = self._begin_between_pulses(cursor, order, self._access)
-                self.on_point("after-fence")
-                self._check_order(cursor)
-                cursor.execute(f"SELECT 1 FROM {qualified(table)} LIMIT 0")  # noqa: S608
-                found = self._look(cursor, table)
+                held = self._unsettled(asking, order)
+                if held is None:
+                    shown = self._begin_between_pulses(cursor, order, self._access)
+                    held = self._take_hold(cursor, order)
         except BaseException:
             connection._force_close()
             raise
-        if not found:
+        if isinstance(held, ChunkFailed):
             connection.close()
-            return ChunkFailed(order.token, GONE, None, retry=False)
-        return StatementCopy(connection, found[0], shown)
+            return held
+        return StatementCopy(connection, held, shown)
+
+    def _unsettled(self, cursor: Any, order: ChunkOrder) -> ChunkFailed | None:
+        """Wait for XA transactions that are being committed; return the failure of a chunk that
+        could miss one."""
+        if self._prepared is None or self._prepared.settle(cursor):
+            return None
+        hint = f"GRANT XA_RECOVER_ADMIN ON *.* TO {_account(self._reads)}"
+        return ChunkFailed(order.token, _UNSEEN_COMMITS, hint, retry=False)
+
+    def _take_hold(self, cursor: Any, order: ChunkOrder) -> MysqlCatalogTable | ChunkFailed:
+        """Keep DDL of the table waiting from here on, the snapshot being taken, and then look at
+        the catalog."""
+        self.on_point("after-fence")
+        self._check_order(cursor)
+        table = parse_table(order.table)
+        cursor.execute(f"SELECT 1 FROM {qualified(table)} LIMIT 0")  # noqa: S608
+        found = read_tables(
+            cursor,
+            [table],
+            flavour=self._flavour,
+            cascades=self._cascades,
+            choices=self._choices,
+        )
+        return found[0] if found else ChunkFailed(order.token, GONE, None, retry=False)
 
     def _begin_between_pulses(
         self, cursor: Any, order: ChunkOrder, access: CopyAccess
@@ -161,33 +186,20 @@ class RowChunkReader(MarkedChunkReader[MysqlCatalogTable, StatementCopy]):
 
     def read(self, order: ChunkOrder) -> SourceChunk | ChunkFailed:
         """See `MarkedChunkReader.read`."""
-        table = parse_table(order.table)
         with self._reads.cursor() as cursor:
             cursor.execute(self._session)
-            if self._prepared is not None and not self._prepared.settle(cursor):
-                hint = f"GRANT XA_RECOVER_ADMIN ON *.* TO {_account(self._reads)}"
-                return ChunkFailed(order.token, _UNSEEN_COMMITS, hint, retry=False)
+            failed = self._unsettled(cursor, order)
+            if failed is not None:
+                return failed
             self._marks.begin(cursor)
-            self.on_point("after-fence")
             try:
-                self._check_order(cursor)
-                cursor.execute(f"SELECT 1 FROM {qualified(table)} LIMIT 0")  # noqa: S608
-                found = self._look(cursor, table)
-                if not found:
-                    return ChunkFailed(order.token, GONE, None, retry=False)
-                return self.select(order, found[0], EVERYTHING)
+                held = self._take_hold(cursor, order)
+                if isinstance(held, ChunkFailed):
+                    return held
+                return self.select(order, held, EVERYTHING)
             finally:
                 if self._reads.open:
                     cursor.execute("ROLLBACK")
-
-    def _look(self, cursor: Any, table: TableId) -> list[MysqlCatalogTable]:
-        return read_tables(
-            cursor,
-            [table],
-            flavour=self._flavour,
-            cascades=self._cascades,
-            choices=self._choices,
-        )
 
     def _check_order(self, cursor: Any) -> None:
         if self._flavour != "mysql":

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tideline_capture.arrow_types import OVERFLOW_FIELD, arrow_type, overflow_maps
 from tideline_capture.core.snapshots.window import key_text
 from tideline_capture.sources.chunks import TypedChunk
+from tideline_capture.sources.decoded import chunk_batch
 from tideline_capture.sources.mysql.snapshot.row_packets import RowPackets
 from tideline_capture.sources.mysql.types.columns import MysqlColumn
 from tideline_capture.sources.mysql.types.texts import to_arrow
@@ -23,18 +23,9 @@ def typed_rows(
 ) -> TypedChunk:
     """Return rows of ``width`` values, of which the first are the table's ``columns``; ``asked``
     are the requested keys."""
-    fields = [pa.field(column.name, arrow_type(column.logical)) for column in columns]
-    arrays, texts = [], {}
     raws = rows.columns(width)[: len(columns)]
-    for column, raw in zip(columns, raws, strict=True):
-        converted = to_arrow(raw, column)
-        arrays.append(converted.values)
-        if converted.overflow is not None:
-            texts[column.name] = converted.overflow
-    if texts:
-        arrays.append(overflow_maps(len(rows), texts))
-        fields.append(OVERFLOW_FIELD)
-    batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    converted = [to_arrow(raw, column) for column, raw in zip(columns, raws, strict=True)]
+    batch = chunk_batch(columns, converted)
     return TypedChunk(batch, None if asked is None else _missing(asked, batch))
 
 

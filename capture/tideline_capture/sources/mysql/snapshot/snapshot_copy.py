@@ -14,7 +14,7 @@ from typing import Any
 import pymysql
 
 from tideline.contract.errors import InvariantBroken
-from tideline_capture.core.events import ChunkOrder
+from tideline_capture.core.chunks import ChunkOrder
 from tideline_capture.sources.chunks import SourceChunk, opened_copy
 from tideline_capture.sources.mysql.catalog.tables import MysqlCatalogTable
 from tideline_capture.sources.mysql.catalog.watch import EVERYTHING

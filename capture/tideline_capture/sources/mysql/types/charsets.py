@@ -147,7 +147,7 @@ def _table(charset: str) -> CodeTable:
 
 def _by_utf8(raw: pa.BinaryArray) -> Converted:
     try:
-        return Converted(raw.cast(pa.string()), None)
+        return Converted(raw.cast(pa.string()))
     except pa.ArrowInvalid:
         return _one_by_one(raw, bytes.decode, lambda one: one.decode(errors="backslashreplace"))
 
@@ -155,7 +155,7 @@ def _by_utf8(raw: pa.BinaryArray) -> Converted:
 def _by_codec(raw: pa.BinaryArray, codec: _Codec) -> Converted:
     """Return values joined, a newline after each; the text is cut again at these newlines."""
     if codec.is_ascii and _is_ascii(raw):
-        return Converted(raw.cast(pa.string()), None)
+        return Converted(raw.cast(pa.string()))
     filled = pc.fill_null(raw, b"") if raw.null_count else raw
     joined, offsets = _content(pc.binary_join_element_wise(filled, b"", codec.newline))
     width = len(codec.newline)
@@ -170,7 +170,7 @@ def _by_codec(raw: pa.BinaryArray, codec: _Codec) -> Converted:
     cuts = np.flatnonzero(text == ord("\n"))[newlines[offsets[1:] // width - 1] - 1]
     ends = np.concatenate([[0], cuts - np.arange(len(cuts))])
     valid = raw.is_valid().to_numpy(zero_copy_only=False)
-    return Converted(_strings(np.delete(text, cuts), ends, valid), None)
+    return Converted(_strings(np.delete(text, cuts), ends, valid))
 
 
 def _one_by_one(
@@ -193,7 +193,7 @@ def _one_by_one(
 
 def _by_table(raw: pa.BinaryArray, table: CodeTable) -> Converted:
     if table.is_ascii and _is_ascii(raw):
-        return Converted(raw.cast(pa.string()), None)
+        return Converted(raw.cast(pa.string()))
     data, offsets = _content(raw)
     points, heads = _characters(data, offsets, table)
     unreadable = points == NONE

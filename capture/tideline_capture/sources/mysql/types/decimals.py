@@ -40,15 +40,15 @@ def decimals(field: Fixed, precision: int, scale: int) -> Converted:
     """Decode decimals; as the text the server prints when they are wider than a decimal can be."""
     if precision > DECIMAL_PRECISION_MAX:
         texts = decimal_texts(field.raw, precision, scale)
-        return Converted(texts if field.nulls is None else with_nulls(texts, field.nulls), None)
+        return Converted(texts if field.nulls is None else with_nulls(texts, field.nulls))
     kind = pa.decimal128(precision, scale)
     if field.raw.shape[1] <= _WORD:
         small = _small(field.raw, precision, scale)
         wide = np.empty((len(small), 2), np.int64)
         wide[:, 0] = small
         np.right_shift(small, 63, out=wide[:, 1])
-        return Converted(values_array(kind, wide, field.nulls), None)
-    return Converted(values_array(kind, _wide(field.raw, precision, scale), field.nulls), None)
+        return Converted(values_array(kind, wide, field.nulls))
+    return Converted(values_array(kind, _wide(field.raw, precision, scale), field.nulls))
 
 
 def unsigned_decimals(raw: Bytes, nulls: Marks | None) -> pa.Array:

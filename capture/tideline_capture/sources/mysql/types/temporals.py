@@ -100,14 +100,14 @@ def times(field: Fixed, fsp: int) -> Converted:
         raise CorruptData("a TIME of the binlog has a fraction of more than a second")
     hours, clock = size >> (below + 12) & 0x7FF, size >> below & 0xFFF
     texts = _time_texts(hours, clock, stored < 0, micros, fsp=fsp)
-    return Converted(texts if field.nulls is None else with_nulls(texts, field.nulls), None)
+    return Converted(texts if field.nulls is None else with_nulls(texts, field.nulls))
 
 
 def years(field: Fixed) -> Converted:
     """Decode YEAR: years since 1900; 0 is the year 0."""
     stored = field.raw[:, 0].astype(np.int32)
     values = np.where(stored == 0, 0, stored + _YEAR_BASE).astype(np.int32)
-    return Converted(values_array(pa.int32(), values, field.nulls), None)
+    return Converted(values_array(pa.int32(), values, field.nulls))
 
 
 def time_width(base: int, fsp: int) -> int:
@@ -136,7 +136,7 @@ def _checked(
     if nulls is not None:
         bad = bad & ~nulls
     if not bad.any():
-        return Converted(values_array(kind, values, nulls), None)
+        return Converted(values_array(kind, values, nulls))
     absent = bad if nulls is None else bad | nulls
     return Converted(values_array(kind, values, absent), texts_of(stored, text, ~bad))
 

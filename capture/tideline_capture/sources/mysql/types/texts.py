@@ -48,12 +48,12 @@ def to_arrow(raw: pa.BinaryArray, column: MysqlColumn) -> Converted:
 
 
 def _number(raw: pa.BinaryArray, column: MysqlColumn) -> Converted:
-    return Converted(_ascii(raw).cast(arrow_type(column.logical)), None)
+    return Converted(_ascii(raw).cast(arrow_type(column.logical)))
 
 
 def _float(raw: pa.BinaryArray, _: MysqlColumn) -> Converted:
     """Convert by way of a double: the text is that of the double that the stored number is."""
-    return Converted(_ascii(raw).cast(pa.float64()).cast(pa.float32(), safe=False), None)
+    return Converted(_ascii(raw).cast(pa.float64()).cast(pa.float32(), safe=False))
 
 
 def _decimal(raw: pa.BinaryArray, column: MysqlColumn) -> Converted:
@@ -62,11 +62,11 @@ def _decimal(raw: pa.BinaryArray, column: MysqlColumn) -> Converted:
     text = _checked_ascii(raw)
     if column.unsigned:
         text = pc.replace_substring_regex(text, _PADDING_ZEROS, r"\1\2")
-    return Converted(text, None)
+    return Converted(text)
 
 
 def _time(raw: pa.BinaryArray, _: MysqlColumn) -> Converted:
-    return Converted(_checked_ascii(raw), None)
+    return Converted(_checked_ascii(raw))
 
 
 def _date(raw: pa.BinaryArray, _: MysqlColumn) -> Converted:
@@ -91,7 +91,7 @@ def _calendar(text: pa.StringArray, kind: pa.DataType) -> Converted:
     first = pa.scalar(_FIRST_DAY, pa.date32()).cast(kind)
     # Arrow knows a year 0, which no calendar of ours has.
     if values is not None and not pc.any(pc.less(values, first)).as_py():
-        return Converted(values, None)
+        return Converted(values)
     fits = pc.and_(pa.array(_is_day(text)), text.is_valid())
     nothing = pa.scalar(None, pa.string())
     return Converted(
@@ -124,14 +124,14 @@ def _bit(raw: pa.BinaryArray, column: MysqlColumn) -> Converted:
     stored = _joined(pc.fill_null(raw, bytes(width)), width)
     bits = np.unpackbits(stored, axis=1)[:, 8 * width - column.length :]
     nulls = raw.is_null().to_numpy(zero_copy_only=False) if raw.null_count else None
-    return Converted(fixed_texts(bits + np.uint8(ord("0")), nulls), None)
+    return Converted(fixed_texts(bits + np.uint8(ord("0")), nulls))
 
 
 def _labels(raw: pa.BinaryArray, column: MysqlColumn) -> Converted:
     """Decode labels: few different texts, each decoded once."""
     coded = raw.dictionary_encode()
     labels = [decode_label(one, column.charset) for one in coded.dictionary.to_pylist()]
-    return Converted(pa.array(labels, pa.string()).take(coded.indices), None)
+    return Converted(pa.array(labels, pa.string()).take(coded.indices))
 
 
 def _json(raw: pa.BinaryArray, column: MysqlColumn) -> Converted:
@@ -140,12 +140,12 @@ def _json(raw: pa.BinaryArray, column: MysqlColumn) -> Converted:
 
 def _text(raw: pa.BinaryArray, column: MysqlColumn) -> Converted:
     if column.native:
-        return Converted(_checked_ascii(raw), None)
-    return Converted(raw, None) if column.charset == BYTES else decode_texts(raw, column.charset)
+        return Converted(_checked_ascii(raw))
+    return Converted(raw) if column.charset == BYTES else decode_texts(raw, column.charset)
 
 
 def _bytes(raw: pa.BinaryArray, _: MysqlColumn) -> Converted:
-    return Converted(raw, None)
+    return Converted(raw)
 
 
 _CONVERSIONS: dict[int, Callable[[pa.BinaryArray, MysqlColumn], Converted]] = {

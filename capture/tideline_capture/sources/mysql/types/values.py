@@ -68,7 +68,7 @@ def slot(column: MysqlColumn) -> Slot:
 def fixed_values(field: Fixed, column: MysqlColumn) -> Converted:
     """Convert values of a fixed width to an array of the column's logical type."""
     if column.code in _INTEGER_BYTES:
-        return Converted(_integers(field, column), None)
+        return Converted(_integers(field, column))
     return _FIXED[column.code](field, column)
 
 
@@ -77,15 +77,15 @@ def variable_values(data: Bytes, field: Variable, column: MysqlColumn) -> Conver
     if column.code == Code.STRING and (column.native or column.charset == BYTES):
         stored = _padded(data, field, column)
         if column.native:
-            return Converted(native_texts(column.native, stored, field.nulls), None)
-        return Converted(fixed_bytes(stored, field.nulls), None)
+            return Converted(native_texts(column.native, stored, field.nulls))
+        return Converted(fixed_bytes(stored, field.nulls))
     raw = bytes_array(data, field)
     if column.code == Code.JSON:
-        return Converted(_each(raw, pa.string(), json_text), None)
+        return Converted(_each(raw, pa.string(), json_text))
     if column.compressed:
         raw = _each(raw, pa.binary(), functools.partial(_inflated, column.name))
     if column.code in (Code.GEOMETRY, Code.VECTOR) or column.charset == BYTES:
-        return Converted(raw, None)
+        return Converted(raw)
     return decode_texts(raw, column.charset)
 
 
@@ -150,14 +150,14 @@ def _integers(field: Fixed, column: MysqlColumn) -> pa.Array:
 
 def _floats(field: Fixed, column: MysqlColumn) -> Converted:
     if column.code == Code.FLOAT:
-        return Converted(values_array(pa.float32(), field.raw.view("<f4"), field.nulls), None)
-    return Converted(values_array(pa.float64(), field.raw.view("<f8"), field.nulls), None)
+        return Converted(values_array(pa.float32(), field.raw.view("<f4"), field.nulls))
+    return Converted(values_array(pa.float64(), field.raw.view("<f8"), field.nulls))
 
 
 def _bits(field: Fixed, column: MysqlColumn) -> Converted:
     """Print all bits as 0 and 1, the highest first."""
     digits = np.unpackbits(field.raw, axis=1)[:, -column.length :] + np.uint8(ord("0"))
-    return Converted(fixed_texts(digits, field.nulls), None)
+    return Converted(fixed_texts(digits, field.nulls))
 
 
 def _enums(field: Fixed, column: MysqlColumn) -> Converted:
@@ -169,7 +169,7 @@ def _enums(field: Fixed, column: MysqlColumn) -> Converted:
     if len(index) and index.max() > len(column.labels):
         raise CorruptData(f"column {column.name} holds an index that its enum does not have")
     labels = pa.array(["", *column.labels], pa.string())
-    return Converted(labels.take(pa.array(index, mask=field.nulls)), None)
+    return Converted(labels.take(pa.array(index, mask=field.nulls)))
 
 
 def _sets(field: Fixed, column: MysqlColumn) -> Converted:
@@ -182,7 +182,7 @@ def _sets(field: Fixed, column: MysqlColumn) -> Converted:
             raise CorruptData(f"column {column.name} holds a member that its set does not have")
         return ",".join(label for at, label in enumerate(column.labels) if members >> at & 1)
 
-    return Converted(texts_of(little_endian(field.raw), text, field.nulls), None)
+    return Converted(texts_of(little_endian(field.raw), text, field.nulls))
 
 
 _WIDTHS: Mapping[int, Callable[[MysqlColumn], int]] = {

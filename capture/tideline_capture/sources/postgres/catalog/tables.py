@@ -17,7 +17,7 @@ from tideline.contract.description import describe
 from tideline.contract.manifest import ColumnNumbers
 from tideline.contract.patterns import matches
 from tideline.contract.schema import Column, TableId, TableSchema
-from tideline_capture.core.events import TableFacts
+from tideline_capture.core.facts import TableFacts
 from tideline_capture.sources.choices import Choices, KeyChoice, no_choice
 from tideline_capture.sources.postgres.catalog.defaults import known_defaults
 from tideline_capture.sources.postgres.catalog.problems import (

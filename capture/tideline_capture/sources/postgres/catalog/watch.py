@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import psycopg2
-
 from tideline.contract.errors import Unavailable
 from tideline.contract.position import SourcePosition
-from tideline_capture.core.events import MarkKind, Snapshot, SourceLoad, TableFacts
+from tideline_capture.core.events import MarkKind
+from tideline_capture.core.facts import Snapshot, SourceLoad, TableFacts
 from tideline_capture.sources.choices import Choices, no_choice
 from tideline_capture.sources.mark_key import MarkKey
 from tideline_capture.sources.postgres.catalog.tables import list_tables, read_tables
 from tideline_capture.sources.postgres.catalog.type_names import TypeNames
-from tideline_capture.sources.postgres.connect import query_failed
+from tideline_capture.sources.postgres.connect import querying
 from tideline_capture.sources.postgres.load import read_load
 from tideline_capture.sources.postgres.publication import has_publication, publish, withdraw
 from tideline_capture.sources.postgres.watermarks import take_snapshot, write_mark
@@ -46,36 +45,24 @@ class PostgresWatch(CatalogRounds):
 
     def write_mark(self, kind: MarkKind, token: str) -> None:
         """See `CatalogRounds.write_mark`."""
-        try:
-            with self._connection.cursor() as cursor:
-                write_mark(cursor, self._key, kind, token)
-        except psycopg2.Error as error:
-            raise query_failed(error) from None
+        with querying(), self._connection.cursor() as cursor:
+            write_mark(cursor, self._key, kind, token)
 
     def look(self) -> tuple[Snapshot, list[TableFacts]]:
         """See `CatalogRounds.look`."""
-        try:
-            with self._connection.cursor() as cursor:
-                snapshot = take_snapshot(cursor)
-                return snapshot, self._look(cursor)
-        except psycopg2.Error as error:
-            raise query_failed(error) from None
+        with querying(), self._connection.cursor() as cursor:
+            snapshot = take_snapshot(cursor)
+            return snapshot, self._look(cursor)
 
     def snapshot(self) -> Snapshot:
         """See `SourceWatch.snapshot`."""
-        try:
-            with self._connection.cursor() as cursor:
-                return take_snapshot(cursor)
-        except psycopg2.Error as error:
-            raise query_failed(error) from None
+        with querying(), self._connection.cursor() as cursor:
+            return take_snapshot(cursor)
 
     def load(self, position: SourcePosition, source_time_us: int | None) -> SourceLoad:
         """See `SourceWatch.load`. The slot gives the part of the log that is needed."""
-        try:
-            with self._connection.cursor() as cursor:
-                return read_load(cursor, self._slot)
-        except psycopg2.Error as error:
-            raise query_failed(error) from None
+        with querying(), self._connection.cursor() as cursor:
+            return read_load(cursor, self._slot)
 
     def close(self) -> None:
         self._connection.close()

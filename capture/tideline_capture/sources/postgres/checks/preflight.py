@@ -8,13 +8,26 @@ of a published table without replica identity fails in the *application*.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tideline.contract.patterns import matches
-from tideline.contract.position import format_lsn
-from tideline_capture.sources.choices import Choices, no_choice
-from tideline_capture.sources.finding import Finding, check_session, error, ok, warning
+from tideline.contract.position import PostgresPosition, format_lsn
+from tideline.settings import Settings
+from tideline.settings.addresses import is_loopback, split_url
+from tideline_capture.sources.base import ChainTail
+from tideline_capture.sources.choices import Choices, choices_of, no_choice
+from tideline_capture.sources.finding import (
+    START_OVER,
+    Finding,
+    SecuredSession,
+    check_clocks,
+    check_session,
+    error,
+    ok,
+    warning,
+)
 from tideline_capture.sources.postgres.catalog.tables import list_tables, read_tables
 from tideline_capture.sources.postgres.catalog.type_names import TypeNames
 from tideline_capture.sources.postgres.checks.facts import (
@@ -28,16 +41,16 @@ from tideline_capture.sources.postgres.checks.facts import (
     read_server,
     read_slot,
 )
+from tideline_capture.sources.postgres.checks.publication import check_publication
 from tideline_capture.sources.postgres.checks.tables import (
     check_images,
     check_tables,
-    parked_reason,
 )
-from tideline_capture.sources.postgres.names import pasteable, quoted
+from tideline_capture.sources.postgres.connect import connect, querying
+from tideline_capture.sources.postgres.names import pasteable, publication_name, quoted, slot_name
+from tideline_capture.sources.postgres.watermarks import read_clock
 
 VERSION_NUM_MIN = 140000
-OPERATIONS = ("insert", "update", "delete", "truncate")
-_ANEW = "start the pipeline anew under another name, which dumps every table (docs/RESTORE.md)"
 _RESTART = " -- then restart the server"
 
 
@@ -82,7 +95,7 @@ def run_preflight(
         *check_capacity(server, slot_facts),
         *check_tables(chosen, every, role=names.role),
         *check_images(chosen, choices),
-        *check_publication(published, chosen, server, names),
+        *check_publication(published, chosen, server, names.publication),
         *check_slot(slot_facts, published, server, names, chain_lsn=captured),
     )
     return [one if one.fix is None else replace(one, fix=pasteable(one.fix)) for one in findings]
@@ -191,90 +204,6 @@ def check_capacity(server: PostgresServerFacts, slot: SlotFacts | None) -> Itera
         )
 
 
-def check_publication(
-    publication: PublicationFacts | None,
-    chosen: Sequence[RelationFacts],
-    server: PostgresServerFacts,
-    names: PreflightNames,
-) -> Iterator[Finding]:
-    """Check that the publication exists or can be made, and publishes all operations through the
-    root, and all our tables."""
-    captured = [one for one in chosen if parked_reason(one) is None]
-    create = create_statement(names.publication, captured)
-    name = names.publication
-    if publication is None:
-        strangers = [one.sql for one in captured if not one.owned]
-        if (server.may_create and not strangers) or server.superuser:
-            yield ok("publication", f"Tideline will create the publication {name}")
-        else:
-            lacks = f"own {_few(strangers)}" if strangers else "have CREATE on the database"
-            text = (
-                f"there is no publication {name}, and the role cannot make it: it does not {lacks}"
-            )
-            yield error("publication", text, create)
-        return
-    if publication.all_tables:
-        text = f"the publication {name} is FOR ALL TABLES: updates of a table without replica"
-        fix = f"DROP PUBLICATION {name};"
-        yield error("publication_all", f"{text} identity fail in the application", fix)
-        return
-    yield from _check_options(publication, name)
-    yield from _check_members(publication, chosen, captured, server, name)
-
-
-def _check_options(publication: PublicationFacts, name: str) -> Iterator[Finding]:
-    missing = [word for word in OPERATIONS if word not in publication.operations]
-    if missing:
-        text = f"the publication {name} does not publish {', '.join(missing)}"
-        fix = f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate');"
-        yield error("publication_operations", text, fix)
-    if not publication.via_root:
-        text = f"the publication {name} publishes partitions under their own names"
-        fix = f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true);"
-        yield error("publication_root", text, fix)
-    if not missing and publication.via_root:
-        yield ok("publication", f"the publication {name} publishes all operations")
-
-
-def _check_members(
-    publication: PublicationFacts,
-    chosen: Sequence[RelationFacts],
-    captured: Sequence[RelationFacts],
-    server: PostgresServerFacts,
-    name: str,
-) -> Iterator[Finding]:
-    absent = [one for one in captured if one.table not in publication.published]
-    narrowed = [one for one in captured if publication.published.get(one.table)]
-    may_add = server.superuser or (publication.owned and all(one.owned for one in absent))
-    if absent and may_add:
-        text = f"Tideline will add to the publication {name}: {_few([a.sql for a in absent])}"
-        yield ok("publication_tables", text)
-    elif absent:
-        listed = ", ".join(one.sql for one in absent)
-        text = f"the publication {name} lacks {_few([one.sql for one in absent])}"
-        fix = f"ALTER PUBLICATION {name} ADD TABLE {listed};"
-        # The worker leaves such tables out, by name, and continues with the others.
-        level = error if len(absent) == len(captured) else warning
-        yield level("publication_tables", text, fix)
-    for one in narrowed:
-        yield error(
-            "publication_filter",
-            f"the publication {name} filters rows or columns of {one.sql}",
-            f"ALTER PUBLICATION {name} DROP TABLE {one.sql};"
-            f" ALTER PUBLICATION {name} ADD TABLE {one.sql};",
-        )
-    for one in chosen:
-        reason = parked_reason(one)
-        if one.table in publication.published and reason is not None and one.identity != "f":
-            drop = f"ALTER PUBLICATION {name} DROP TABLE {one.sql};"
-            yield error(
-                "publication_identity",
-                f"{one.sql} is published without a replica identity: the application's updates"
-                " and deletes of it fail",
-                drop,
-            )
-
-
 def check_slot(
     slot: SlotFacts | None,
     publication: PublicationFacts | None,
@@ -292,7 +221,7 @@ def check_slot(
     if slot is None:
         if chain_lsn:
             text = f"the slot {names.slot} is gone: what the log held after {format_lsn(chain_lsn)}"
-            yield error("slot", f"{text} is lost", _ANEW)
+            yield error("slot", f"{text} is lost", START_OVER)
         else:
             yield ok("slot", f"Tideline will create the slot {names.slot}")
         return
@@ -308,10 +237,12 @@ def check_slot(
         yield error("slot", f"{text} store may hold what was read from it", fix)
     elif slot.wal_status == "lost":
         text = f"the slot {names.slot} is lost: the server dropped the log that it needs"
-        yield error("slot", text, f"{drop} -- then {_ANEW}" if chain_lsn else drop)
+        yield error("slot", text, f"{drop} -- then {START_OVER}" if chain_lsn else drop)
     elif chain_lsn and slot.confirmed_lsn > chain_lsn:
         text = f"the slot {names.slot} stands at {format_lsn(slot.confirmed_lsn)}, the chain at"
-        yield error("slot", f"{text} {format_lsn(chain_lsn)}: what is between them is lost", _ANEW)
+        yield error(
+            "slot", f"{text} {format_lsn(chain_lsn)}: what is between them is lost", START_OVER
+        )
     elif publication is None:
         text = f"the slot {names.slot} is older than its publication and cannot be read with it"
         yield error("slot", text, drop)
@@ -325,24 +256,41 @@ def check_slot(
         yield ok("slot", f"the slot {names.slot} can be read, {_kept(slot)}")
 
 
-def create_statement(publication: str, tables: Sequence[RelationFacts]) -> str:
-    """Return the statement that makes the publication, tables listed one by one; names are
-    quoted."""
-    listed = ", ".join(one.sql for one in tables)
-    only = f" FOR TABLE {listed}" if listed else ""
-    return (
-        f"CREATE PUBLICATION {publication}{only} WITH"
-        " (publish = 'insert, update, delete, truncate', publish_via_partition_root = true);"
-    )
-
-
 def _kept(slot: SlotFacts) -> str:
     kept = "an unknown amount" if slot.retained_bytes is None else f"{slot.retained_bytes} bytes"
     left = "" if slot.safe_wal_bytes is None else f", {slot.safe_wal_bytes} bytes before its limit"
     return f"{kept} of log kept{left}"
 
 
-def _few(names: Sequence[str]) -> str:
-    """Return the first names of a list that may be long."""
-    shown = ", ".join(names[:5])
-    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
+def check(settings: Settings, chain_end: Callable[[], ChainTail]) -> list[Finding]:
+    """See `Preflight.check`."""
+
+    def chain_lsn() -> int | None:
+        known, tail = chain_end()
+        if not known:
+            return None
+        return tail.position.end_lsn if tail and isinstance(tail.position, PostgresPosition) else 0
+
+    source = settings.source
+    name = f"tideline doctor {settings.pipeline}"
+    with closing(connect(source, application_name=name)) as connection, querying():
+        found = run_preflight(
+            connection,
+            tables=source.tables,
+            exclude=source.exclude,
+            slot=slot_name(settings),
+            publication=publication_name(settings),
+            chain_lsn=chain_lsn,
+            choices=choices_of(settings),
+        )
+        with connection.cursor() as cursor:
+            return [*found, check_clocks(read_clock(cursor))]
+
+
+def check_url(settings: Settings) -> list[Finding]:
+    """See `Preflight.check_url`."""
+    url = settings.source.url.get_secret_value()
+    here = is_loopback(split_url(url).hostname or "localhost")
+    mode = settings.source.postgres_tls().mode
+    session = SecuredSession(here, mode != "disable", mode == "verify-full")
+    return list(check_session(session, mode="sslmode", verifies="verify-full"))

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from tideline.contract.patterns import matches
 from tideline.contract.schema import RESERVED_PREFIX, is_reserved
 from tideline_capture.sources.choices import Choices, ways_on
-from tideline_capture.sources.finding import Finding, error, ok, warning
-from tideline_capture.sources.nothing import how_many, nothing_chosen
+from tideline_capture.sources.finding import Finding, error, how_many, nothing_chosen, ok, warning
 from tideline_capture.sources.postgres.checks.facts import RelationFacts
 from tideline_capture.sources.postgres.names import quoted
 

@@ -84,8 +84,6 @@ class TruncateMessage:
     """A statement that emptied all these relations."""
 
     relation_oids: tuple[int, ...]
-    cascade: bool
-    restart_identity: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +161,9 @@ def _type(payload: bytes) -> Type:
 
 
 def _truncate(payload: bytes) -> TruncateMessage:
-    count, options = _TRUNCATE.unpack_from(payload)
+    count, _ = _TRUNCATE.unpack_from(payload)
     oids = struct.unpack(f">{count}I", payload[_TRUNCATE.size :])
-    return TruncateMessage(oids, bool(options & 1), bool(options & 2))
+    return TruncateMessage(oids)
 
 
 def _message(payload: bytes) -> LogicalMessage:

@@ -15,7 +15,8 @@ import numpy as np
 
 from tideline.contract.errors import CorruptData
 from tideline.contract.schema import TableId, TableSchema
-from tideline_capture.core.events import SchemaSeen, TableFacts
+from tideline_capture.core.events import SchemaSeen
+from tideline_capture.core.facts import TableFacts
 from tideline_capture.core.visibility import invisible
 from tideline_capture.sources.choices import Choices, no_choice
 from tideline_capture.sources.postgres.catalog.tables import make_schema, read_tables

@@ -33,10 +33,9 @@ from tideline_capture.core.events import (
     Rows,
     Truncated,
 )
-from tideline_capture.sources.decoding import decoding
-from tideline_capture.sources.large import EVENT_BYTES_MAX, too_large
+from tideline_capture.sources.decoding import EVENT_BYTES_MAX, decoding, too_large
 from tideline_capture.sources.mark_key import MarkKey
-from tideline_capture.sources.postgres.connect import query_failed, replication_failed
+from tideline_capture.sources.postgres.connect import querying, replication_failed
 from tideline_capture.sources.postgres.replication.decode import decode_rows
 from tideline_capture.sources.postgres.replication.pgoutput import (
     POSTGRES_EPOCH_US,
@@ -167,10 +166,8 @@ class TransactionReader:
         bulk = _Bulk(pending, self._open)
         self._open = bulk.open
         rows, changes, unholdable = self._decode(bulk, next_seq, frozenset())
-        try:
+        with querying():
             controls = self._control(rare) if rare is not None else ()
-        except psycopg2.Error as error:
-            raise query_failed(error) from None
         boundary = None
         if bulk.open is None and bulk.last_commit is not None:
             commit_lsn, end_lsn = bulk.last_commit
@@ -206,8 +203,7 @@ class TransactionReader:
                 column = decoded.key_overflow[0]
                 rest, changes, more = self._decode(bulk, next_seq, without | {schema.table})
                 return rest, changes, ((schema.table, column), *more)
-            counts = (decoded.unchanged_rows, decoded.before_rows, decoded.overflow_rows)
-            rows.append(Rows(schema, decoded.batch, *counts, decoded.image_rows))
+            rows.append(decoded.rows)
         return tuple(rows), int(kept.sum()), ()
 
     def _control(self, payload: bytes) -> tuple[Control, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tideline.contract.errors import InvariantBroken
-from tideline_capture.core.events import ChunkOrder
+from tideline_capture.core.chunks import ChunkOrder
 from tideline_capture.sources.postgres.catalog.tables import PostgresCatalogTable
 from tideline_capture.sources.postgres.names import qualified, quoted
 

@@ -20,7 +20,9 @@ import pyarrow.compute as pc
 
 from tideline.contract.errors import InvariantBroken, Unavailable
 from tideline.contract.schema import TableSchema, parse_table
-from tideline_capture.core.events import ChunkFailed, ChunkOrder, MarkKind, Snapshot
+from tideline_capture.core.chunks import ChunkFailed, ChunkOrder
+from tideline_capture.core.events import MarkKind
+from tideline_capture.core.facts import Snapshot
 from tideline_capture.points import OnPoint, pass_by
 from tideline_capture.sources.choices import Choices, no_choice
 from tideline_capture.sources.chunks import (
@@ -33,13 +35,18 @@ from tideline_capture.sources.chunks import (
 from tideline_capture.sources.mark_key import MarkKey
 from tideline_capture.sources.postgres.catalog.tables import PostgresCatalogTable, read_tables
 from tideline_capture.sources.postgres.catalog.type_names import TypeNames
-from tideline_capture.sources.postgres.connect import query_failed
+from tideline_capture.sources.postgres.connect import query_failed, querying
 from tideline_capture.sources.postgres.names import pasteable, qualified, quoted
 from tideline_capture.sources.postgres.snapshot.chunk_query import PostgresChunkQuery
 from tideline_capture.sources.postgres.snapshot.copy import CopiedRows, chunk_from_csv
 from tideline_capture.sources.postgres.snapshot.fence import Fence
-from tideline_capture.sources.postgres.snapshot.snapshot_copy import PageCopy, begin_page_copy
-from tideline_capture.sources.postgres.watermarks import take_snapshot, write_mark
+from tideline_capture.sources.postgres.snapshot.snapshot_copy import (
+    BEGIN,
+    PageCopy,
+    begin_page_copy,
+    take_hold,
+)
+from tideline_capture.sources.postgres.watermarks import write_mark
 from tideline_capture.sources.streams import Streams
 
 _OID = """
@@ -92,10 +99,8 @@ class CopyChunkReader(MarkedChunkReader[PostgresCatalogTable, PageCopy]):
 
     def write_high(self, order: ChunkOrder) -> None:
         """See `ChunkReader.write_high`."""
-        try:
+        with querying():
             super().write_high(order)
-        except psycopg2.Error as error:
-            raise query_failed(error) from None
 
     def pass_fence(self, on_waiting: Callable[[str | None], None]) -> str | None:
         """See `MarkedChunkReader.pass_fence`."""
@@ -120,14 +125,11 @@ class CopyChunkReader(MarkedChunkReader[PostgresCatalogTable, PageCopy]):
     def _forbidden(self, order: ChunkOrder) -> ChunkFailed:
         """Return the failure of a chunk that the role may not read, or not with all of its rows."""
         table = parse_table(order.table)
-        try:
-            with self._marks.cursor() as cursor:
-                cursor.execute(_HIDES_ROWS, (table.schema, table.name))
-                found = cursor.fetchone()
-                cursor.execute("SELECT session_user::text")
-                role = quoted(cursor.fetchone()[0])
-        except psycopg2.Error as error:
-            raise query_failed(error) from None
+        with querying(), self._marks.cursor() as cursor:
+            cursor.execute(_HIDES_ROWS, (table.schema, table.name))
+            found = cursor.fetchone()
+            cursor.execute("SELECT session_user::text")
+            role = quoted(cursor.fetchone()[0])
         if found is not None and found[0]:
             what = "row-level security hides rows of the table from the role"
             hint = f"ALTER ROLE {role} BYPASSRLS; -- as a superuser"
@@ -162,11 +164,9 @@ class CopyChunkReader(MarkedChunkReader[PostgresCatalogTable, PageCopy]):
         """See `MarkedChunkReader.read`."""
         name = qualified(parse_table(order.table))
         with self._reads.cursor() as cursor:
-            cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            cursor.execute(BEGIN)
             try:
-                cursor.execute(f"SET LOCAL lock_timeout = {round(self._lock_timeout_s * 1000)}")
-                cursor.execute(f"LOCK TABLE {name} IN ACCESS SHARE MODE")
-                snapshot = take_snapshot(cursor)
+                snapshot = take_hold(cursor, name, self._lock_timeout_s)
                 found = self._find(order, cursor)
                 if found is None:
                     return ChunkFailed(order.token, GONE, None, retry=False)

@@ -19,7 +19,8 @@ import pyarrow.csv as csv
 from tideline.contract.errors import CorruptData, InvariantBroken
 from tideline.contract.schema import Column
 from tideline.contract.types import Kind
-from tideline_capture.arrow_types import OVERFLOW_FIELD, arrow_type, overflow_maps
+from tideline_capture.arrow_types import Converted, arrow_type
+from tideline_capture.sources.decoded import chunk_batch, no_rows
 from tideline_capture.sources.postgres.types import to_arrow
 
 CSV_BYTES_MAX = 2**31 - 2
@@ -77,7 +78,7 @@ def chunk_from_csv(data: bytes, columns: Sequence[Column]) -> pa.RecordBatch:
     if len(data) > CSV_BYTES_MAX:
         raise InvariantBroken(f"a chunk has {len(data)} bytes")
     if len(data) == 0:
-        return _batch([pa.array([], arrow_type(column.logical)) for column in columns], columns)
+        return no_rows(columns)
     try:
         read = _read(data, {column.name: _readable(column) for column in columns})
     except pa.ArrowInvalid:
@@ -124,22 +125,10 @@ def _readable(column: Column) -> pa.DataType:
 
 def _converted(read: Sequence[pa.Array], columns: Sequence[Column]) -> pa.RecordBatch:
     """Return a batch of ``read``, in which columns read as text are converted to their types."""
-    arrays, overflow = [], {}
-    for column, array in zip(columns, read, strict=True):
-        if array.type == _readable(column) and column.logical.kind is not Kind.BINARY:
-            arrays.append(array)
-            continue
-        converted = to_arrow(array, column.logical)
-        arrays.append(converted.values)
-        if converted.overflow is not None:
-            overflow[column.name] = converted.overflow
-    if overflow:
-        arrays.append(overflow_maps(len(arrays[0]), overflow))
-    return _batch(arrays, columns)
-
-
-def _batch(arrays: Sequence[pa.Array], columns: Sequence[Column]) -> pa.RecordBatch:
-    fields = [pa.field(column.name, arrow_type(column.logical)) for column in columns]
-    if len(arrays) > len(columns):
-        fields.append(OVERFLOW_FIELD)
-    return pa.RecordBatch.from_arrays(list(arrays), schema=pa.schema(fields))
+    converted = [
+        to_arrow(array, column.logical)
+        if array.type != _readable(column) or column.logical.kind is Kind.BINARY
+        else Converted(array)
+        for column, array in zip(columns, read, strict=True)
+    ]
+    return chunk_batch(columns, converted)

@@ -16,13 +16,15 @@ import psycopg2
 
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.schema import TableSchema
-from tideline_capture.core.events import ChunkOrder, Snapshot
+from tideline_capture.core.chunks import ChunkOrder
+from tideline_capture.core.facts import Snapshot
 from tideline_capture.sources.chunks import SourceChunk, TypedChunk, opened_copy
 from tideline_capture.sources.postgres.catalog.tables import PostgresCatalogTable
 from tideline_capture.sources.postgres.names import quoted
 from tideline_capture.sources.postgres.snapshot.copy import CopiedRows, chunk_from_csv
 from tideline_capture.sources.postgres.watermarks import take_snapshot
 
+BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _FIRST_PAGES = 64
 
 _LEAVES = """
@@ -120,9 +122,15 @@ def begin_page_copy(
 ) -> PageCopy | None:
     """Take hold of the table, then a snapshot, then look at the catalog; None: it is gone."""
     with connection.cursor() as cursor:
-        cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        cursor.execute(f"SET LOCAL lock_timeout = {round(lock_timeout_s * 1000)}")
-        cursor.execute(f"LOCK TABLE {name} IN ACCESS SHARE MODE")
-        snapshot = take_snapshot(cursor)
+        cursor.execute(BEGIN)
+        snapshot = take_hold(cursor, name, lock_timeout_s)
         table = look(cursor)
     return None if table is None else PageCopy(connection, table, snapshot)
+
+
+def take_hold(cursor: Any, name: str, lock_timeout_s: float) -> Snapshot:
+    """Lock the table ``name``, as SQL, against rewriting DDL, and then take the snapshot of the
+    transaction that has begun."""
+    cursor.execute(f"SET LOCAL lock_timeout = {round(lock_timeout_s * 1000)}")
+    cursor.execute(f"LOCK TABLE {name} IN ACCESS SHARE MODE")
+    return take_snapshot(cursor)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.fixtures.core import LIMITS, SCHEMA, TABLE, Driver, make_core
+from tests.fixtures.core import SCHEMA, TABLE, Driver, limits_with, make_core
 from tideline.contract import patterns
 from tideline.contract.manifest import OpenState, TableCondition, TableDump, TableState
 from tideline.contract.reasons import SnapshotReason
@@ -63,7 +62,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 def driver(*tables: str, open_requests_max: int = 64) -> Driver:
     state = OpenState(tables=dict.fromkeys(tables, LIVE))
-    core = make_core(state, replace(LIMITS, open_requests_max=open_requests_max))
+    core = make_core(state, limits_with(open_requests_max=open_requests_max))
     core.state.learn(SCHEMA)
     return Driver(core)
 

@@ -13,15 +13,9 @@ from msgspec.structs import replace
 from tests.fixtures.core import SCHEMA as KEYED
 from tests.fixtures.core import Driver, facts_with
 from tideline.contract.schema import Column, TableSchema
-from tideline_capture.core.events import (
-    Chunk,
-    ChunkFailed,
-    MarkKind,
-    Rows,
-    SchemaSeen,
-    Snapshot,
-    TableFacts,
-)
+from tideline_capture.core.chunks import Chunk, ChunkFailed
+from tideline_capture.core.events import MarkKind, Rows, SchemaSeen
+from tideline_capture.core.facts import Snapshot, TableFacts
 from tideline_capture.core.snapshots.copies import SEEN_MAX, Pulse, SnapshotPlace, place_of
 
 SCHEMA = TableSchema("public.bag", (Column("a", "int32", "int"),), ())
@@ -39,7 +33,7 @@ def rows(*changes: tuple[int, int]) -> Rows:
 
 def chunk(snapshot: Snapshot, pulses: tuple[tuple[str, int], ...] | None = None) -> Chunk:
     empty = pa.RecordBatch.from_arrays([], names=[])
-    return Chunk("t", FACTS, empty, 0, (), None, None, False, snapshot, pulses=pulses)
+    return Chunk("t", FACTS, empty, (), None, None, False, snapshot, pulses=pulses)
 
 
 def counted(place: SnapshotPlace, seqs: list[int]) -> list[int]:

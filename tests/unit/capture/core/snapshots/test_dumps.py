@@ -12,7 +12,6 @@ from tests.fixtures.core import (
     BEFORE_LATE,
     FACTS,
     LATE,
-    LIMITS,
     OTHER,
     OTHER_FACTS,
     SCHEMA,
@@ -20,6 +19,7 @@ from tests.fixtures.core import (
     Driver,
     emitted,
     facts_with,
+    limits_with,
     make_core,
     make_rows,
     started,
@@ -29,17 +29,9 @@ from tideline.contract.manifest import TableCondition
 from tideline.contract.receipt import reread_request
 from tideline.contract.request import DumpRequest, RequestState
 from tideline.contract.schema import Column, TableSchema
-from tideline_capture.core.events import (
-    ChunkFailed,
-    ChunkOrder,
-    ChunkRead,
-    LogBatch,
-    MarkKind,
-    MarksWritten,
-    RequestArrived,
-    SchemaSeen,
-    Snapshot,
-)
+from tideline_capture.core.chunks import ChunkFailed, ChunkOrder, ChunkRead, MarksWritten
+from tideline_capture.core.events import LogBatch, MarkKind, RequestArrived, SchemaSeen
+from tideline_capture.core.facts import Snapshot
 
 KEYLESS = TableSchema(TABLE, SCHEMA.columns, ())
 
@@ -176,7 +168,7 @@ class TestFence:
         assert driver.order().fence
 
     def test_a_chunk_whose_low_mark_came_after_ids_were_dropped_is_read_again(self) -> None:
-        core = make_core(limits=dataclasses.replace(LIMITS, unseen_transactions_max=2))
+        core = make_core(limits=limits_with(unseen_transactions_max=2))
         driver = Driver(core)
         driver.catalog(FACTS)
         driver.dump([])
@@ -190,7 +182,7 @@ class TestFence:
         assert whole_rows(driver) == []
 
     def test_what_a_chunk_shows_is_forgotten_before_its_low_mark_comes(self) -> None:
-        core = make_core(limits=dataclasses.replace(LIMITS, unseen_transactions_max=2))
+        core = make_core(limits=limits_with(unseen_transactions_max=2))
         driver = Driver(core)
         driver.catalog(FACTS)
         driver.dump([])

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
-from tests.fixtures.core import FACTS, LIMITS, Driver, make_core
+from tests.fixtures.core import FACTS, Driver, limits_with, make_core
 from tideline.contract.request import RequestState
-from tideline_capture.core.events import ChunkRead, SourceLoad
+from tideline_capture.core.chunks import ChunkRead
+from tideline_capture.core.facts import SourceLoad
 from tideline_capture.core.snapshots.governor import LOAD_VALID_S, ROWS_MIN, Governor
 
 T = "shop.t"
-BUSY = dataclasses.replace(
-    LIMITS, replica_lag_max_s=5.0, running_queries_max=10, log_backlog_max_bytes=1 << 30
-)
+BUSY = limits_with(replica_lag_max_s=5.0, running_queries_max=10, log_backlog_max_bytes=1 << 30)
 
 
 def governor(target_ms: int = 1000) -> Governor:
-    return Governor(dataclasses.replace(LIMITS, chunk_target_ms=target_ms))
+    return Governor(limits_with(chunk_target_ms=target_ms))
 
 
 @pytest.mark.parametrize(
@@ -61,9 +58,7 @@ def test_a_chunk_that_is_not_full_shows_only_what_is_too_many() -> None:
 
 
 def test_the_end_of_a_table_is_no_full_chunk() -> None:
-    driver = Driver(
-        make_core(limits=dataclasses.replace(LIMITS, chunk_target_ms=1000, chunk_rows=5_000))
-    )
+    driver = Driver(make_core(limits=limits_with(chunk_target_ms=1000, chunk_rows=5_000)))
     driver.catalog(FACTS)
     order = driver.order()
     read = ChunkRead(order.token, ("3",), complete=True, rows=3, took_s=0.001)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -11,19 +10,21 @@ from tests.fixtures.core import (
     BEFORE_LATE,
     FACTS,
     LATE,
-    LIMITS,
     OTHER,
     OTHER_FACTS,
     TABLE,
     Driver,
     emitted,
     facts_with,
+    limits_with,
     make_core,
     make_rows,
     started,
 )
 from tideline.contract.request import RequestState
-from tideline_capture.core.events import ChunkFailed, ChunkOrder, MarkKind, Snapshot
+from tideline_capture.core.chunks import ChunkFailed, ChunkOrder
+from tideline_capture.core.events import MarkKind
+from tideline_capture.core.facts import Snapshot
 
 AFTER_LATE = Snapshot(LATE + 1, LATE + 1, ())
 
@@ -143,7 +144,7 @@ def test_a_snapshot_after_it_was_read_is_not_held_against_it() -> None:
 
 
 def test_ids_are_forgotten_while_chunks_follow_each_other() -> None:
-    core = make_core(limits=dataclasses.replace(LIMITS, unseen_transactions_max=3))
+    core = make_core(limits=limits_with(unseen_transactions_max=3))
     driver = Driver(core)
     driver.catalog(FACTS)
     driver.dump([])
@@ -239,7 +240,7 @@ class TestSideBySide:
     """Several tables at once, and several chunks of one table."""
 
     def driver(self, **limits: Any) -> Driver:
-        driver = Driver(make_core(limits=dataclasses.replace(LIMITS, **limits)))
+        driver = Driver(make_core(limits=limits_with(**limits)))
         driver.catalog(FACTS, OTHER_FACTS)
         driver.dump([])
         driver.dump([], facts=OTHER_FACTS)

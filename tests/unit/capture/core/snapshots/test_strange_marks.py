@@ -14,7 +14,8 @@ from tests.fixtures.core import (
     facts_with,
     started,
 )
-from tideline_capture.core.events import ChunkOrder, Mark, MarkKind, SchemaSeen, StrangeMark
+from tideline_capture.core.chunks import ChunkOrder
+from tideline_capture.core.events import Mark, MarkKind, SchemaSeen, StrangeMark
 from tideline_capture.core.snapshots.window import ChunkWindow
 
 

@@ -20,7 +20,8 @@ from tests.fixtures.core import (
 )
 from tideline.contract.manifest import Check, TableCondition
 from tideline.contract.request import Action, Command, DumpRequest, RequestState
-from tideline_capture.core.events import CommandArrived, MarkKind, SchemaSeen, Snapshot, Truncated
+from tideline_capture.core.events import CommandArrived, MarkKind, SchemaSeen, Truncated
+from tideline_capture.core.facts import Snapshot
 from tideline_capture.core.segment import Segment
 from tideline_capture.core.snapshots.verification import SCHEMA_TRIES_MAX, sampled
 from tideline_capture.core.tables.states import TableStates

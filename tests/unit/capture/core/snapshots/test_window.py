@@ -14,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fixtures.core import CLOCK_US, TABLE, WIDER, make_rows
+from tideline.contract.part import PartCounts
 from tideline.contract.schema import Column, TableSchema
 from tideline_capture.arrow_types import part_schema
-from tideline_capture.core.events import ChunkOrder, Rows
+from tideline_capture.core.chunks import ChunkOrder
+from tideline_capture.core.events import Rows
 from tideline_capture.core.snapshots.emit import dump_rows, missing_rows
 from tideline_capture.core.snapshots.window import (
     ChunkWindow,
@@ -112,8 +114,10 @@ def as_rows(events: Sequence[Event]) -> Rows:
     return Rows(
         WIDER,
         pa.RecordBatch.from_arrays(columns, schema=fields),
-        unchanged_rows=sum(event.unchanged for event in events),
-        before_rows=sum(event.before is not None for event in events),
+        PartCounts(
+            unchanged_rows=sum(event.unchanged for event in events),
+            before_rows=sum(event.before is not None for event in events),
+        ),
     )
 
 
@@ -266,7 +270,8 @@ def test_moved_keys_are_given_as_the_source_reads_them() -> None:
         pa.array([["v"]], pa.list_(pa.string())),
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=fields)
-    assert moved_incomplete(Rows(schema, batch, 1, 1)) == [(r"\x00ff",)]
+    counts = PartCounts(unchanged_rows=1, before_rows=1)
+    assert moved_incomplete(Rows(schema, batch, counts)) == [(r"\x00ff",)]
 
 
 def test_a_window_holds_so_many_changes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from tests.fixtures.core import CLOCK_US, FACTS, LIMITS, SCHEMA, TABLE, Driver, facts_with
+from tests.fixtures.core import CLOCK_US, FACTS, POLICY, SCHEMA, TABLE, Driver, facts_with
 from tideline.contract.manifest import GONE, CapturedFrom, OpenState, TableCondition, TableState
 from tideline.contract.request import DumpRequest
 from tideline.contract.schema import TableSchema
@@ -81,7 +81,7 @@ def test_a_successor_knows_what_has_begun() -> None:
 def test_one_that_may_hold_rows_is_captured_and_dumped(empty: bool | None, initial: bool) -> None:
     """It was renamed; or made, unless it was there, and nobody has looked before."""
     driver = Driver()
-    driver.core.state.limits = replace(LIMITS, initial_dump=initial)
+    driver.core.state.policy = replace(POLICY, initial=initial)
     driver.log(None, begins(empty), SchemaSeen(SCHEMA))
     state = driver.core.state.tables[TABLE]
     assert state.captured_from == CapturedFrom(1, AT_US)

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.fixtures.core import (
-    FACTS,
-    LIMITS,
-    SCHEMA,
-    TABLE,
-    Driver,
-    facts_with,
-    make_core,
-    started,
-)
+from tests.fixtures.core import FACTS, POLICY, SCHEMA, TABLE, Driver, facts_with, make_core, started
 from tideline.contract.manifest import ColumnNumbers, TableCondition
 from tideline.contract.request import Action, Command, RequestState
 from tideline.contract.schema import Column, TableSchema
@@ -121,8 +112,8 @@ def test_doubts_during_the_dump_outlive_it() -> None:
 
 
 def applying(*kinds: StepKind) -> Driver:
-    limits = replace(LIMITS, applies=lambda table, kind: table == TABLE and kind in kinds)
-    driver = Driver(make_core(limits=limits))
+    policy = replace(POLICY, applies=lambda table, kind: table == TABLE and kind in kinds)
+    driver = Driver(make_core(policy=policy))
     driver.catalog(FACTS)
     driver.dump([])
     driver.seal()
@@ -180,7 +171,7 @@ def test_who_cancels_the_workers_own_wants_the_table_left_as_it_is() -> None:
     driver.catalog(NEW)
     driver.catalog(NEW)
     assert open_ids(driver) == []
-    later = Driver(make_core(driver.seal().state, driver.core.state.limits))
+    later = Driver(make_core(driver.seal().state, policy=driver.core.state.policy))
     later.core.state.learn(RETYPED)
     later.core.state.mint(driver.core.state.last_seq)
     later.catalog(NEW)
@@ -206,8 +197,8 @@ def test_another_change_that_they_say_to_park_at_ends_that_dump() -> None:
 def test_settings_may_be_changed_while_it_waits() -> None:
     driver = blocked()
     state = driver.seal().state
-    limits = replace(LIMITS, applies=lambda table, kind: True)
-    later = Driver(make_core(state, limits))
+    policy = replace(POLICY, applies=lambda table, kind: True)
+    later = Driver(make_core(state, policy=policy))
     later.core.state.learn(RETYPED)
     later.core.state.mint(driver.core.state.last_seq)
     later.catalog(NEW)

@@ -7,7 +7,8 @@ import pytest
 from tests.fixtures.core import EVERYTHING, FACTS, SCHEMA, TABLE, WIDER, Driver, facts_with, started
 from tideline.contract.manifest import TableCondition
 from tideline.contract.schema import Column, TableSchema
-from tideline_capture.core.events import MarkKind, SchemaSeen, Snapshot, Truncated
+from tideline_capture.core.events import MarkKind, SchemaSeen, Truncated
+from tideline_capture.core.facts import Snapshot
 
 LATE = (1 << 20) + 5
 BEFORE_LATE = Snapshot(LATE, LATE + 1, (LATE,))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.fixtures.core import FACTS, SCHEMA, TABLE, WIDER, facts_with
 from tideline.contract.schema import Column, TableSchema
-from tideline_capture.core.events import TableFacts
+from tideline_capture.core.facts import TableFacts
 from tideline_capture.core.tables.drift import drift, republished
 
 SCHEMAS = {SCHEMA.fingerprint: SCHEMA}

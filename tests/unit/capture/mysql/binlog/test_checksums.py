@@ -9,7 +9,7 @@ import zlib
 import numpy as np
 import pytest
 
-from tests.fixtures.odd_events import FOLDER
+from tests.fixtures.odd_events import FOLDER, packet
 from tests.unit.capture.mysql.binlog.test_transactions import (
     anonymous,
     operations,
@@ -27,7 +27,7 @@ from tideline_capture.sources.mysql.binlog.checksums import (
     sealed,
 )
 from tideline_capture.sources.mysql.binlog.event_codes import ARTIFICIAL_FLAG, EventCode
-from tideline_capture.sources.mysql.binlog.framing import LEAD_BYTES, PAYLOAD_MAX, packet
+from tideline_capture.sources.mysql.binlog.framing import LEAD_BYTES, PAYLOAD_MAX
 
 CHECKED = sorted(path.stem for path in FOLDER.glob("*.bin") if "no-checksum" not in path.name)
 UNCHECKED = sorted(path.stem for path in FOLDER.glob("*no-checksum.bin"))

@@ -8,6 +8,7 @@ import pytest
 from tests.fixtures.mysql_binlog import joined
 from tests.fixtures.mysql_images import behind_length, image, stored_date
 from tideline.contract.errors import CorruptData, InvariantBroken
+from tideline.contract.part import PartCounts
 from tideline.contract.schema import TableId
 from tideline_capture.sources.decoded import Decoded
 from tideline_capture.sources.mysql.binlog.decode import Walked, walk_events
@@ -46,20 +47,20 @@ def test_rows_of_all_kinds_in_log_order() -> None:
         ("d", row(1)),
         ("c", row(4)),
     )
-    batch = decoded.batch
+    batch = decoded.rows.batch
     assert batch.column("_tl_op").to_pylist() == list("ccuudc")
     assert batch.column("_tl_seq").to_pylist() == [10, 11, 12, 13, 14, 15]
     assert batch.column("id").to_pylist() == [1, 2, 1, 3, 1, 4]
     assert batch.column("name").to_pylist() == ["x", None, "y", "moved", None, "x"]
     assert batch.column("_tl_before_id").to_pylist() == [None, None, None, 2, None, None]
     assert batch.column("_tl_before_day").null_count == 5
-    assert (decoded.before_rows, decoded.overflow_rows, decoded.key_overflow) == (1, 0, ())
+    assert (decoded.rows.counts, decoded.key_overflow) == (PartCounts(before_rows=1), ())
 
 
 def test_an_update_that_keeps_the_key_has_no_before() -> None:
     decoded = decode(("u", row(1, "a") + row(1, "b")))
-    assert decoded.before_rows == 0
-    assert decoded.batch.schema.names[-1] == "day"
+    assert decoded.rows.counts.before_rows == 0
+    assert decoded.rows.batch.schema.names[-1] == "day"
 
 
 def test_deletes_alone_convert_their_key_only() -> None:
@@ -74,7 +75,7 @@ def test_deletes_alone_convert_their_key_only() -> None:
             with pytest.raises(CorruptData, match="kind"):
                 walked.to_batch(table.schema, seq=one, tx=one, ts=one)
         else:
-            batch = walked.to_batch(table.schema, seq=one, tx=one, ts=one).batch
+            batch = walked.to_batch(table.schema, seq=one, tx=one, ts=one).rows.batch
             assert batch.column("kind").to_pylist() == [None]
             assert batch.column("id").to_pylist() == [1]
 
@@ -90,8 +91,8 @@ def test_a_key_that_its_type_cannot_hold_is_named() -> None:
     ):
         assert decode((kind, area)).key_overflow == named
     held = decode(("c", row(1)), ("c", row(1, day=NO_DAY)))
-    assert held.overflow_rows == 1
-    assert held.batch.column("_tl_overflow").to_pylist() == [None, [("day", "0000-00-00")]]
+    assert held.rows.counts.overflow_rows == 1
+    assert held.rows.batch.column("_tl_overflow").to_pylist() == [None, [("day", "0000-00-00")]]
 
 
 def test_an_update_has_two_images() -> None:
@@ -142,6 +143,6 @@ def test_many_events_take_the_walk_side_by_side() -> None:
             "tideline_capture.sources.mysql.binlog.decode.image_starts", images.image_starts_loop
         )
         assert decode(*events) == fast
-    assert fast.batch.num_rows == sum(
+    assert fast.rows.batch.num_rows == sum(
         len(area) // len(row(0) + row(0, None)) * (1 if kind == "u" else 2) for kind, area in events
     )

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from tests.fixtures.odd_events import packet
 from tideline_capture.sources.mysql.binlog.framing import (
     PAYLOAD_MAX,
     EventBuffer,
-    packet,
     packets_of,
 )
 

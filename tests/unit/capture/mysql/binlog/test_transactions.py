@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.odd_events import FOLDER, MAGIC
+from tests.fixtures.odd_events import FOLDER, MAGIC, packet
 from tideline.contract.errors import (
     CorruptData,
     Misconfigured,
@@ -32,7 +32,6 @@ from tideline_capture.sources.mysql.binlog import polling, unpack
 from tideline_capture.sources.mysql.binlog import xa_buffer as kept
 from tideline_capture.sources.mysql.binlog.event_codes import EventCode
 from tideline_capture.sources.mysql.binlog.executed import make_executed
-from tideline_capture.sources.mysql.binlog.framing import packet
 from tideline_capture.sources.mysql.binlog.log_events import STRICT
 from tideline_capture.sources.mysql.binlog.log_state import LogState
 from tideline_capture.sources.mysql.binlog.rare import RareEvents

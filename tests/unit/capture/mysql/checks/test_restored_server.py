@@ -12,9 +12,7 @@ import pytest
 from tests.unit.contract.documents import first_manifest
 from tideline.contract.errors import SourceLost
 from tideline.contract.manifest import Manifest
-from tideline.settings import make_settings
-from tideline_capture.sources.mysql import source as module
-from tideline_capture.sources.mysql.source import MysqlSource
+from tideline_capture.sources.mysql.checks.server_log import check_marks
 from tideline_capture.sources.mysql.watermarks import last_clock, watermark_table
 
 READ_US = 1_700_000_000_000_000
@@ -35,25 +33,26 @@ MINUTE_US = 60_000_000
     ],
 )
 def test_marks_that_are_older_than_what_was_read(
-    monkeypatch: pytest.MonkeyPatch, written: int | None, read: int | None, lost: bool
+    written: int | None, read: int | None, lost: bool
 ) -> None:
-    check(monkeypatch, written, first_manifest(source_time_us=read), lost=lost)
+    check(written, first_manifest(source_time_us=read), lost=lost)
 
 
-def test_a_time_to_come_that_was_once_believed_counts_for_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_time_to_come_that_was_once_believed_counts_for_nothing() -> None:
     """Chains from before clocks were bounded may have heard of one."""
     tail = first_manifest(source_time_us=READ_US + 1_440 * MINUTE_US, written_at_us=READ_US)
-    check(monkeypatch, READ_US, tail, lost=False)
+    check(READ_US, tail, lost=False)
 
 
 class Cursor:
-    def __init__(self, row: tuple[int] | None) -> None:
+    def __init__(self, row: tuple[int] | None, incarnation: str = "5f0c") -> None:
         self._row = row
+        self._incarnation = incarnation
+        self.asked = False
 
     def execute(self, query: str, values: tuple[str]) -> None:
-        assert values == ("5f0c",)
+        assert values == (self._incarnation,)
+        self.asked = True
 
     def fetchone(self) -> tuple[int] | None:
         return self._row
@@ -67,24 +66,8 @@ def test_a_row_that_tells_of_no_time(row: tuple[int] | None, said: int | None) -
     assert last_clock(Cursor(row), watermark_table("tideline"), "5f0c") == said
 
 
-def check(
-    monkeypatch: pytest.MonkeyPatch, written: int | None, tail: Manifest, *, lost: bool
-) -> None:
-    asked: list[str] = []
-
-    def stand_in(cursor: object, table: object, incarnation: str) -> int | None:
-        asked.append(incarnation)
-        return written
-
-    monkeypatch.setattr(module, "last_clock", stand_in)
-    settings = make_settings(
-        {
-            "pipeline": "shop",
-            "source": {"url": "mysql://nobody@127.0.0.1:1/", "tables": ["shop.*"]},
-            "store": {"url": "memory://marks"},
-            "warehouse": {"url": "file:///warehouse"},
-        }
-    )
+def check(written: int | None, tail: Manifest, *, lost: bool) -> None:
+    cursor = Cursor(None if written is None else (written,), incarnation=tail.incarnation)
     with pytest.raises(SourceLost, match="marks") if lost else nullcontext():
-        MysqlSource(settings)._check_marks(None, tail)
-    assert asked == [tail.incarnation]
+        check_marks(cursor, watermark_table("tideline"), tail)
+    assert cursor.asked

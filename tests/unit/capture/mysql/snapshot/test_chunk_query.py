@@ -9,7 +9,7 @@ import pytest
 from tideline.contract.errors import CorruptData
 from tideline.contract.request import TimeRange
 from tideline.contract.schema import TableId
-from tideline_capture.core.events import ChunkOrder
+from tideline_capture.core.chunks import ChunkOrder
 from tideline_capture.sources.mysql.names import qualified, quoted
 from tideline_capture.sources.mysql.snapshot.chunk_query import MysqlChunkQuery
 from tideline_capture.sources.mysql.types.columns import BYTES, Code, MysqlColumn, MysqlTable

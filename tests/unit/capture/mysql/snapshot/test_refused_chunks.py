@@ -7,7 +7,8 @@ from typing import Any, cast
 import pymysql
 import pytest
 
-from tideline_capture.core.events import ChunkFailed, ChunkOrder, MarkKind
+from tideline_capture.core.chunks import ChunkFailed, ChunkOrder
+from tideline_capture.core.events import MarkKind
 from tideline_capture.sources.mysql.marks import Marks
 from tideline_capture.sources.mysql.snapshot.chunks import RowChunkReader
 

@@ -8,7 +8,7 @@ import pymysql
 from pymysql.constants import ER
 
 from tideline.contract.schema import parse_table
-from tideline_capture.core.events import ChunkFailed, ChunkOrder
+from tideline_capture.core.chunks import ChunkFailed, ChunkOrder
 from tideline_capture.sources.chunks import GONE
 from tideline_capture.sources.mysql.names import qualified
 
