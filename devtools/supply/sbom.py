@@ -2,8 +2,7 @@
 
 Python packages that are installed here (licence, and the hashes that the locks accept), the jars
 that Spark runs with (their own hashes), and, in a checkout, the images that the compose files name.
-With ``--system`` also Debian's packages: the image lists itself on standard output with
-``docker compose run --rm -T worker python -m devtools.supply.sbom --system -``
+With ``--system`` also Debian's packages: so the image is listed when it is built (``Dockerfile``).
 
 Nothing in it is this machine's: no path, no name of a host, no address of a registry.
 """

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.unit.repository.pages import ROOT, page
+from tests.unit.repository.pages import ROOT, code_tokens, page
 
 NAMES_DELTA = re.compile(r"(?<!time)delta|_jvm\b", re.IGNORECASE)
 """Also as a part of a name: `DeltaTable.forPath`, `deltalake`, an error code."""
@@ -78,25 +76,9 @@ def test_a_format_is_one_line_of_each_registry() -> None:
         assert len(re.findall(r'^    "delta": ', (ROOT / path).read_text(), re.MULTILINE)) == 1
 
 
-def docstring_lines(text: str) -> set[int]:
-    """The lines on which a string stands that is a statement: docstrings, and those of names."""
-    return {
-        line
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    }
-
-
 def naming(text: str) -> list[str]:
     """The tokens that name the format: neither comments nor docstrings."""
-    said = docstring_lines(text)
-    return [
-        token.string
-        for token in tokenize.generate_tokens(io.StringIO(text).readline)
-        if token.type in (tokenize.NAME, tokenize.STRING) and token.start[0] not in said
-        for _ in NAMES_DELTA.findall(token.string)
-    ]
+    return [one for one in code_tokens(text) for _ in NAMES_DELTA.findall(one)]
 
 
 def test_nothing_outside_a_formats_folder_names_it() -> None:
