@@ -21,6 +21,7 @@ WHY_DELTA = {
     "spark_jobs/tideline_spark/formats/registry.py": (4, "the line of the format"),
     "console/tideline_console/errors.py": (2, "packages of the extras, by their import names"),
     "capture/tideline_capture/segments.py": (1, "an encoding of Parquet's"),
+    "console/tideline_console/errors.py": (2, "packages, to name the extra that brings each"),
 }
 """By module outside the format's folders: how often its code may name it, and why."""
 PRODUCT = ("tideline", "spark_jobs", "capture", "console", "plugins", "dags")
