@@ -19,7 +19,6 @@ WHY_DELTA = {
     "tideline/warehouse/registry.py": (4, "the line of the format"),
     "tideline/warehouse/job_jars.py": (4, "the line of the format"),
     "spark_jobs/tideline_spark/formats/registry.py": (4, "the line of the format"),
-    "console/tideline_console/errors.py": (2, "packages of the extras, by their import names"),
     "capture/tideline_capture/segments.py": (1, "an encoding of Parquet's"),
     "console/tideline_console/errors.py": (2, "packages, to name the extra that brings each"),
 }
