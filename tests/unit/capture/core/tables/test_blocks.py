@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.fixtures.core import FACTS, POLICY, SCHEMA, TABLE, Driver, facts_with, make_core, started
 from tideline.contract.manifest import ColumnNumbers, TableCondition
 from tideline.contract.request import Action, Command, RequestState
 from tideline.contract.schema import Column, TableSchema
 from tideline.contract.steps import ColumnStep, StepKind
 from tideline_capture.core.events import (
+    WHOLE_ROW,
     CascadeSeen,
     CommandArrived,
     MarkKind,
@@ -251,3 +254,19 @@ class TestGone:
         driver.catalog()
         state = driver.core.state.tables[TABLE]
         assert (state.numbers, state.stated) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("statement", "hint"),
+    [
+        ("SET whole = ON", "have whole rows logged, by SET whole = ON, and dump the table then"),
+        ("", "have whole rows logged and dump the table then"),
+    ],
+)
+def test_the_hint_for_missing_rows_has_the_sources_own_statement(statement: str, hint: str) -> None:
+    driver = Driver(make_core(policy=replace(POLICY, whole_rows=statement)))
+    driver.catalog(FACTS)
+    conditions = driver.core.conditions
+    for _ in conditions.park_value(TABLE, WHOLE_ROW, driver.core.state.next_seq):
+        pass
+    assert driver.core.state.tables[TABLE].hint == hint
