@@ -1,5 +1,5 @@
 # One image for every part of Tideline: the worker, Airflow's components and Spark.
-FROM python:3.11-slim-bookworm@sha256:0bee7276f83efd4a1ee05bbbf4281d95ed28e079220a9457f25a93e3f1e3c31b
+FROM python:3.11-slim-bookworm@sha256:0bee7276f83efd4a1ee05bbbf4281d95ed28e079220a9457f25a93e3f1e3c31b AS tideline
 
 # procps: spark-submit looks for its children with ps. tini: reaps what they leave.
 RUN apt-get update \
@@ -20,8 +20,6 @@ COPY tideline tideline
 COPY capture capture
 COPY spark_jobs spark_jobs
 COPY console console
-COPY devtools/__init__.py devtools/
-COPY devtools/supply devtools/supply
 COPY dags dags
 COPY plugins plugins
 RUN pip install --no-cache-dir --no-deps --no-build-isolation . ./plugins
@@ -31,7 +29,15 @@ ENV TIDELINE_CACHE=/opt/tideline/cache \
     TIDELINE_CONFIG=/etc/tideline/tideline.toml \
     AIRFLOW_HOME=/var/lib/airflow \
     PYTHONUNBUFFERED=1
-RUN python -c 'from tideline.delta_jars import delta_jars; delta_jars()' \
+RUN python -c 'from tideline.warehouse.job_jars import job_jars; job_jars()' \
     && python -c 'from tideline_spark.class_archive import make_archive; make_archive()'
 
+# Lists what the image holds. The program that does is no part of it.
+FROM tideline AS listed
+COPY devtools/__init__.py devtools/
+COPY devtools/supply devtools/supply
+RUN python -m devtools.supply.sbom --system /home/tideline/image.cdx.json
+
+FROM tideline
+COPY --from=listed /home/tideline/image.cdx.json ./
 ENTRYPOINT ["tini", "--"]

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 
-from tideline.delta_jars import VERSION as DELTA
+from tideline.warehouse.delta.jars import VERSION as DELTA
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "VERSIONS.md"

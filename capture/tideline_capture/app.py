@@ -16,6 +16,7 @@ from tideline.contract.schema import parse_table
 from tideline.contract.steps import StepKind
 from tideline.redis_client import connect
 from tideline.settings import Control, Settings, Store
+from tideline.settings.source_kinds import SOURCE_KINDS
 from tideline.store.chain import Chain, Link
 from tideline.store.objects import ObjectStore, open_store
 from tideline.store.probe import probe_clients
@@ -258,11 +259,12 @@ def _prove_ownership(crew: Crew, timeout_s: float | None = None) -> None:
     crew.uploader.drain(timeout_s)
 
 
-def _policy(settings: Settings) -> DumpPolicy:
+def _policy(current: Settings) -> DumpPolicy:
     return DumpPolicy(
-        initial=settings.source.initial == "dump",
-        unproven=settings.source.schema_policy == "auto",
-        applies=_applies(settings),
+        initial=current.source.initial == "dump",
+        unproven=current.source.schema_policy == "auto",
+        applies=_applies(current),
+        whole_rows=SOURCE_KINDS[current.source.kind].whole_rows,
     )
 
 

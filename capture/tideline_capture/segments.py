@@ -1,10 +1,14 @@
-"""Encodes Arrow batches as Parquet parts.
+"""Encodes Arrow batches as Parquet: parts, and verification parts.
 
-A part holds the rows of one table and schema version within a segment, in seq order. The encodings
-are those that were both cheapest to write and smallest: zstd level 1, deltas for integers and
-string lengths, a dictionary only for strings that repeat. Types that Spark reads wrongly without an
-error (nanoseconds, unsigned and 256-bit numbers) cannot occur: `tideline_capture.arrow_types` has
-none.
+A part holds the rows of one table and schema version within a segment, in seq order. A verification
+part holds the rows of one verification chunk, in the order of its keys: ``_tl_low`` (the sequence
+at the chunk's low watermark, the same in every row), ``_tl_op`` (``r``; ``d`` for a requested key
+that the source does not have), the table's columns, and ``_tl_overflow``.
+
+The encodings are those that were both cheapest to write and smallest: zstd level 1, deltas for
+integers and string lengths, a dictionary only for strings that repeat. Types that Spark reads
+wrongly without an error (nanoseconds, unsigned and 256-bit numbers) cannot occur:
+`tideline_capture.arrow_types` has none.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from tideline.contract.part import (
     BEFORE,
     IMAGE,
     IMAGE_OVERFLOW,
+    LOW,
     OP,
     OVERFLOW,
     SEQ,
@@ -35,8 +40,9 @@ from tideline.contract.part import (
 )
 from tideline.contract.schema import TableSchema
 from tideline.contract.types import Kind
-from tideline_capture.arrow_types import part_schema
+from tideline_capture.arrow_types import OVERFLOW_FIELD, arrow_type, part_schema
 from tideline_capture.core.events import Rows
+from tideline_capture.core.segment import CheckRows
 
 _SAMPLE_ROWS = 2_000
 _REPEATS_MIN = 8
@@ -81,6 +87,39 @@ def _encode(group: list[Rows], key: str) -> tuple[Part, bytes]:
         **asdict(total(item.counts for item in group)),
     )
     return part, data
+
+
+def encode_check(chunk: CheckRows) -> bytes:
+    """Encode a verification chunk as a verification part."""
+    batches = [_with_low(chunk, chunk.rows, "r")]
+    if chunk.missing is not None and chunk.missing.num_rows:
+        batches.append(_with_low(chunk, chunk.missing, "d"))
+    return write_part(pa.Table.from_batches(batches))
+
+
+def check_schema(schema: TableSchema) -> pa.Schema:
+    """Return the columns of a verification part."""
+    return pa.schema(
+        [
+            pa.field(LOW, pa.int64()),
+            pa.field(OP, pa.string()),
+            *(pa.field(column.name, arrow_type(column.logical)) for column in schema.columns),
+            OVERFLOW_FIELD,
+        ]
+    )
+
+
+def _with_low(chunk: CheckRows, rows: pa.RecordBatch, op: str) -> pa.RecordBatch:
+    count = rows.num_rows
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array(np.full(count, chunk.check.low_seq, np.int64)),
+            pa.array([op], pa.string()).take(pa.array(np.zeros(count, np.int32))),
+            *rows.columns,
+        ],
+        names=[LOW, OP, *rows.schema.names],
+    )
+    return fill(batch, check_schema(chunk.schema))
 
 
 def write_part(table: pa.Table) -> bytes:

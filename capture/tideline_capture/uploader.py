@@ -25,14 +25,13 @@ from tideline.contract.schema import TableId, TableSchema, parse_table
 from tideline.store.chain import Chain, Link
 from tideline.store.objects import ObjectStore
 from tideline.system import Empty, Queue, System
-from tideline_capture.check_parts import encode_check
 from tideline_capture.core.events import Rows
 from tideline_capture.core.segment import CheckRows, Segment, Spill
 from tideline_capture.health import Health
 from tideline_capture.leadership import Lead
 from tideline_capture.manifests import Manifests
 from tideline_capture.points import OnPoint, pass_by
-from tideline_capture.segments import encode_parts
+from tideline_capture.segments import encode_check, encode_parts
 
 _PUTS_AT_ONCE = 8
 _RETRY_S = 1.0

@@ -86,7 +86,7 @@ def check_identity(source: Source, chain_end: ChainTail) -> Finding:
         return ok("identity", "the source is the server that the chain is of")
     text = f"the source is {found}, the chain is of {tail.identity}"
     if found.kind == tail.identity.kind and tail.position.portable:
-        return warning("identity", f"{text}: capture goes on by GTID", _STAND_IN)
+        return warning("identity", f"{text}: capture goes on from the same position", _STAND_IN)
     fix = "point source.url at the right server, or start the pipeline anew under another name"
     return error("identity", text, fix)
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 
-from tideline.delta_jars import delta_jars
+from tideline.contract.target_properties import DEFAULT_FORMAT
 from tideline.settings import CONFIG_VARIABLE, Settings
+from tideline.warehouse.job_jars import job_jars
 from tideline_capture.sources.finding import Finding, error, ok, warning
 from tideline_console.checks import attempt, check_control, check_store, check_warehouse, told
 from tideline_console.modes import check_modes
@@ -81,11 +82,12 @@ def check_spark(settings: Settings) -> list[Finding]:
         found = ok("connection", f"{absent}: jobs run here, on {master} (merge.master)")
     if not master.startswith("local"):
         jars = settings.merge.jars
-        told = "merge.jars names Delta's jars" if jars else "Delta's jars are to be in its Spark"
+        wanted = f"the jars of {DEFAULT_FORMAT} tables"
+        told = f"merge.jars names {wanted}" if jars else f"{wanted} are to be in its Spark"
         fix = None if jars else "name them in merge.jars if they are not"
         return [found, ok("jars", told) if jars else warning("jars", told, fix)]
     environment = local_environment()
-    jars = settings.merge.jars or ",".join(str(jar) for jar in delta_jars())
+    jars = settings.merge.jars or ",".join(str(jar) for jar in job_jars())
     return [
         found,
         ok("java", f"Java 17 or newer: {environment['JAVA_HOME']}"),

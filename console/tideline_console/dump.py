@@ -23,13 +23,11 @@ from tideline.contract.request import (
 )
 from tideline.control import Asker
 from tideline.control.client import RequestClient
-from tideline.control.exchange import Waits
+from tideline.control.exchange import DUMP_WAITS
 from tideline.control.record import Record
 from tideline.settings import Settings
 from tideline_console.output import say
 
-WAITS = Waits(away_timeout_s=60.0)
-"""The time that ``--wait`` survives an unavailable Redis without news from the chain either."""
 EXIT_FAILED = 1
 
 
@@ -54,7 +52,7 @@ def warn_if_none_runs(asker: Asker, report: Callable[[str], None]) -> None:
 def watch(client: RequestClient, *, quiet: bool = False) -> Answer:
     """Follow a sent request, with a progress bar per table on a terminal, elsewhere with a line
     per table and state; ``quiet``: without output. Raises Unavailable when neither Redis nor the
-    chain knew of it for as long as `WAITS` allow."""
+    chain knew of it for as long as `DUMP_WAITS` allow."""
     if quiet:
         return _followed(client, lambda answer: None)
     if not sys.stdout.isatty():
@@ -69,10 +67,10 @@ def watch(client: RequestClient, *, quiet: bool = False) -> Answer:
 
 
 def _followed(client: RequestClient, show: Callable[[Answer], None]) -> Answer:
-    ended = client.follow(WAITS, show)
+    ended = client.follow(DUMP_WAITS, show)
     if ended.final is not None:
         return ended.final
-    raise ended.away or Unavailable("the request has not ended")
+    raise ended.unanswered(DUMP_WAITS.timeout_s)
 
 
 class Lines:

@@ -25,6 +25,22 @@ EXIT_INTERRUPTED = 130
 OURS = ("tideline", "tideline_capture", "tideline_console", "tideline_spark", "tideline_airflow")
 """Our own packages: one of these missing is a bug, not an extra that was left out."""
 
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "obstore": ("planner", "postgres", "mysql"),
+    "deltalake": ("planner",),
+    "pyarrow": ("capture",),
+    "numpy": ("postgres", "mysql"),
+    "isal": ("postgres", "mysql"),
+    "prometheus_client": ("capture",),
+    "psycopg2": ("postgres",),
+    "pymysql": ("mysql",),
+    "pymysqlreplication": ("mysql",),
+    "pyspark": ("spark",),
+    "delta": ("spark",),
+    "openlineage": ("lineage",),
+}
+"""The extras that bring each optional package, by the name that it is imported by."""
+
 _CODES: tuple[tuple[type[TidelineError], int], ...] = (
     (Misconfigured, EXIT_MISCONFIGURED),
     (Unavailable, 3),
@@ -41,9 +57,10 @@ def exit_code(error: TidelineError) -> int:
 
 def not_installed(package: str) -> Misconfigured:
     """Return the error of a command that needs a package of an extra that is not installed."""
+    extras = EXTRAS.get(package, ("postgres,mysql,planner,spark",))
     return Misconfigured(
         f"this command needs the package {package}, which is not installed",
-        hint="pip install 'tideline-cdc[postgres,mysql,planner,spark]', or one extra of these",
+        hint=" or ".join(f"pip install 'tideline-cdc[{extra}]'" for extra in extras),
     )
 
 

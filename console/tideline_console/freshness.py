@@ -11,49 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-
-import msgspec
 
 from tideline.contract.clocks import utc
 from tideline.contract.manifest import Manifest, ManifestKind, TableCondition, TableState
 from tideline.contract.printable import command
 from tideline.contract.timeliness import (
     Kept,
+    Lateness,
     MergeRun,
     Objective,
+    Stage,
     Timeliness,
     in_window,
     kept,
 )
 from tideline.control import WorkerStatus
+from tideline.planner.table_status import TableStage, TableStatus
 
 _DONE = ("applied", "already_applied")
-
-
-class Stage(StrEnum):
-    """The stage that a late table waits for."""
-
-    SOURCE = "source"
-    """The source's log has nothing new: the server is unavailable, or does not move."""
-    CAPTURE = "capture"
-    """No worker reads the log, or the one that does is behind it."""
-    STORE = "store"
-    """A worker reads, but its uploads do not become durable."""
-    TABLE = "table"
-    """The table itself: parked, unproven, blocked, changed by others, or lacking values."""
-    MERGE = "merge"
-    """Merges run and fail, or do not keep up."""
-    SCHEDULE = "schedule"
-    """Captured changes wait, and no merge of them runs."""
-
-
-class Lateness(msgspec.Struct, frozen=True):
-    """The cause of a table's delay: the ``stage``, the ``reason`` in words, and the remedy."""
-
-    stage: Stage
-    reason: str
-    hint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,32 +55,29 @@ class ChainEnd:
     began_us: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedTable:
-    """The state of a table: ``through_us`` as in the status, ``doubt`` of its warehouse side,
-    whether something ``waits`` to be merged, and whether a dump of it is running."""
+def lateness(
+    chain: ChainEnd,
+    table: TableStatus,
+    found: TableState,
+    doubt: str | None,
+    watch: FreshnessWatch,
+) -> Lateness | None:
+    """Return why ``table`` is late; None when it is not, or the source no longer has it.
 
-    name: str
-    state: TableState
-    through_us: int | None
-    waits: bool
-    doubt: str | None = None
-    dumping: bool = False
-
-
-def lateness(chain: ChainEnd, table: WatchedTable, watch: FreshnessWatch) -> Lateness | None:
-    """Return why ``table`` is late; None when it is not, or the source no longer has it."""
-    if table.state.gone:
+    ``found`` is its state in the chain without the doubts that a proof has ended, ``doubt`` what
+    the warehouse's side of it waits for.
+    """
+    if found.gone:
         return None
-    within_us = watch.objective_of(table.name).within_us
-    since_us = chain.began_us if table.through_us is None else table.through_us
+    within_us = watch.objective_of(table.table).within_us
+    through_us = table.complete_through_us
+    since_us = chain.began_us if through_us is None else through_us
     if since_us is not None and chain.now_us - since_us <= within_us:
         return None
-    own = _own(chain, table)
     return (
-        own
+        _own(chain, table, found, doubt)
         or _upstream(chain, within_us)
-        or (_merging(chain, table, watch, within_us) if table.waits else None)
+        or (None if table.up_to_date else _merging(chain, table, watch, within_us))
         or Lateness(
             Stage.SOURCE,
             "the source's clock and this machine's differ",
@@ -130,17 +102,19 @@ def kept_in_all(watch: FreshnessWatch, objective: Objective) -> Kept:
     return kept(objective, found, watch.since_us)
 
 
-def _own(chain: ChainEnd, table: WatchedTable) -> Lateness | None:
+def _own(
+    chain: ChainEnd, table: TableStatus, found: TableState, doubt: str | None
+) -> Lateness | None:
     """Return the cause in the table itself."""
-    state = table.state
-    if table.doubt is not None:
-        return Lateness(Stage.TABLE, table.doubt)
-    if state.condition is not TableCondition.LIVE:
-        reason = f"it is {state.condition.value}: {state.reason or 'no reason given'}"
-        return Lateness(Stage.TABLE, reason, state.hint)
-    if state.complete_seq is None or chain.tail.last_seq < state.complete_seq:
-        hint = None if table.dumping else f"run {command('dump', table.name)}"
-        under_way = "; one is under way" if table.dumping else ""
+    if doubt is not None:
+        return Lateness(Stage.TABLE, doubt)
+    if found.condition is not TableCondition.LIVE:
+        reason = f"it is {found.condition.value}: {found.reason or 'no reason given'}"
+        return Lateness(Stage.TABLE, reason, found.hint)
+    if found.complete_seq is None or chain.tail.last_seq < found.complete_seq:
+        dumping = table.state is TableStage.DUMPING
+        hint = None if dumping else f"run {command('dump', table.table)}"
+        under_way = "; one is under way" if dumping else ""
         reason = f"no dump of the whole table has ended yet{under_way}"
         return Lateness(Stage.TABLE, reason, hint)
     return None
@@ -174,18 +148,18 @@ def _upstream(chain: ChainEnd, within_us: int) -> Lateness | None:
 
 
 def _merging(
-    chain: ChainEnd, table: WatchedTable, watch: FreshnessWatch, within_us: int
+    chain: ChainEnd, table: TableStatus, watch: FreshnessWatch, within_us: int
 ) -> Lateness:
     """Return why captured changes are not in the table, from the last run that handled it."""
     since_us = max(watch.since_us, chain.began_us or 0)
     if not watch.runs:
         return _not_scheduled(f"no merge has run since {_moment(since_us)}")
-    own = _newest(watch.runs, table.name)
+    own = _newest(watch.runs, table.table)
     if own is None:
         return _not_scheduled(f"merges have run, and none of it since {_moment(since_us)}")
-    if table.name in own.held:
-        return Lateness(Stage.TABLE, f"it is held back: {own.held[table.name]}")
-    figures = next(one for one in own.tables if one.table == table.name)
+    if table.table in own.held:
+        return Lateness(Stage.TABLE, f"it is held back: {own.held[table.table]}")
+    figures = next(one for one in own.tables if one.table == table.table)
     if figures.outcome not in _DONE:
         kind = figures.error_kind or figures.outcome
         return Lateness(Stage.MERGE, f"its last merge failed: {kind}: {figures.error or '-'}")
@@ -195,7 +169,7 @@ def _merging(
     if own.capped:
         hint = "see merge.parts_max, bytes_max"
         return Lateness(Stage.MERGE, "merges run and do not keep up", hint)
-    through = _moment(table.through_us)
+    through = _moment(table.complete_through_us)
     reason = f"its last merge ended at {ended} and lacks what was captured since {through}"
     return Lateness(
         Stage.MERGE, reason, f"merge it more often; that one took {figures.seconds:.0f} s"

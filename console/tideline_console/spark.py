@@ -23,10 +23,10 @@ _TOLD_BYTES = 20_000
 
 @contextmanager
 def spark_session(settings: Settings, what: str) -> Iterator[SparkSession]:
-    """Open a session with Delta, by ``[merge]`` in the settings; it ends with the context."""
-    from tideline.delta_jars import delta_jars
+    """Open a session by ``[merge]`` in the settings; it ends with the context."""
     from tideline.java import java_home
     from tideline.local_spark import QUICK_LAUNCH, short_lived, spark_home
+    from tideline.warehouse.job_jars import job_jars
     from tideline_spark.session import end_session, make_session
 
     os.environ["JAVA_HOME"] = str(java_home())
@@ -34,7 +34,7 @@ def spark_session(settings: Settings, what: str) -> Iterator[SparkSession]:
     if (home := spark_home()) is not None:
         os.environ["SPARK_HOME"] = str(home)  # Otherwise spark-submit starts a Python to find it.
     merge = settings.merge
-    jars = [str(path) for path in delta_jars()] if merge.jars is None else merge.jars.split(",")
+    jars = [str(path) for path in job_jars()] if merge.jars is None else merge.jars.split(",")
     with (
         tempfile.TemporaryFile() as said,
         tempfile.TemporaryDirectory(prefix="tideline-spark-") as folder,

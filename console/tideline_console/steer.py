@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import closing
 
-from tideline.contract.errors import Misconfigured, Unavailable
+from tideline.contract.errors import Misconfigured
 from tideline.contract.request import (
     Action,
     Answer,
@@ -21,14 +21,12 @@ from tideline.contract.request import (
 )
 from tideline.control import Asker
 from tideline.control.client import RequestClient
-from tideline.control.exchange import Waits
+from tideline.control.exchange import COMMAND_WAITS
 from tideline.control.record import Record
 from tideline.settings import Settings
 from tideline_console.dump import EXIT_FAILED
 from tideline_console.output import say
 from tideline_console.requests import requester
-
-WAITS = Waits(timeout_s=60.0)
 
 
 def make_command(
@@ -68,12 +66,9 @@ def run(settings: Settings, command: Command) -> int:
 
 
 def _answer(client: RequestClient) -> Answer:
-    """Get the command's answer. Raises Unavailable at once when it cannot be sent at all."""
+    """Get the command's answer. Raises Unavailable, at once when it cannot be sent at all."""
     client.send()
-    ended = client.follow(WAITS)
+    ended = client.follow(COMMAND_WAITS)
     if ended.final is not None:
         return ended.final
-    raise Unavailable(
-        f"no worker answered within {WAITS.timeout_s:g} s; the command waits for one",
-        hint="`tideline status` shows whether one runs",
-    )
+    raise ended.unanswered(COMMAND_WAITS.timeout_s)

@@ -67,7 +67,7 @@ class ConsoleWork:
             warn_if_none_runs(asker, self.report)
             return watch(client, quiet=self._quiet)
 
-    def run_plan(self, plan: Plan) -> None:
+    def run_plan(self, plan: Plan) -> Receipt:
         """Merge, and report failures."""
 
         def run() -> Receipt:
@@ -78,6 +78,7 @@ class ConsoleWork:
             if one.error is not None:
                 self.report(f"{one.table}: {one.outcome.value}: {one.error}")
         ask_for_pending(self._settings, reread_requests(receipt), self.report)
+        return receipt
 
     def compare(self, plan: VerifyPlan) -> Verification:
         """Compare, and store the result."""

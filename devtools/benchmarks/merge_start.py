@@ -22,7 +22,7 @@ from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle
 from devtools.benchmarks.start_steps import Step
 from devtools.benchmarks.whole import Whole
 from tideline.cache import CACHE_VARIABLE
-from tideline.delta_jars import delta_jars
+from tideline.warehouse.delta.jars import delta_jars
 from tideline_spark.class_archive import make_archive
 
 NAME = "merge_start"

@@ -65,7 +65,7 @@ class CaptureRig:
 @contextmanager
 def spark_application(name: str = "benchmark", **settings: str) -> Iterator[SparkSession]:
     """Run a Spark application of two cores, with Delta."""
-    from tideline.delta_jars import delta_jars  # not for captures alone
+    from tideline.warehouse.delta.jars import delta_jars  # not for captures alone
     from tideline_spark.session import make_session
 
     spark = make_session(

@@ -20,8 +20,8 @@ from devtools.demo.screen import Screen
 from devtools.demo.stage import DemoStage
 from devtools.services.airflow import USER
 from tideline.contract.errors import TidelineError
-from tideline.delta_jars import delta_jars
 from tideline.java import java_home
+from tideline.warehouse.delta.jars import delta_jars
 
 EXIT_EQUAL = 0
 EXIT_DIFFERENT = 1

@@ -19,9 +19,9 @@ from devtools.services.mysql import mysql8_root, mysql9_root, mysql_is_there
 from devtools.services.postgres import binaries
 from devtools.services.process import unprivileged_account
 from tideline.contract.errors import TidelineError, Unavailable
-from tideline.delta_jars import delta_jars, jars_folder
 from tideline.java import find_java
 from tideline.spark_versions import installed_spark, spark_line
+from tideline.warehouse.delta.jars import delta_jars, jars_folder
 from tideline_spark.class_archive import archive_is_there, make_archive
 
 EXTRAS = ("mariadb", "mysql", "chromium")

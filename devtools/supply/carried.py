@@ -15,8 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 
-from tideline.delta_jars import jar_names
 from tideline.spark_versions import installed_spark, spark_line
+from tideline.warehouse.delta.jars import jar_names
 
 LIBRARIES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {

@@ -16,9 +16,11 @@ from types import MappingProxyType
 
 from devtools.supply.carried import crates, jars, libraries, with_libraries
 from devtools.supply.licences import (
+    CARRIED,
     KNOWN,
     LESSER,
     NOTES,
+    carried,
     carried_unlooked_at,
     permissive,
     rows,
@@ -47,6 +49,10 @@ and fails for GPL and AGPL, for LGPL outside the packages named below, and for a
 for more than a notice and was not looked at. A test compares this page with the locks.
 
 None of these packages is in Tideline's wheels: pip installs them. The image has them.
+
+**Not on this page:** what the image has of Debian, its base and `openjdk-17-jre-headless` (GPL-2.0
+with the Classpath exception), `procps` (GPL and LGPL), `tini` (MIT) and what these need. The
+licence of each is in the image, in `/usr/share/doc/<package>/copyright`.
 """
 
 
@@ -63,6 +69,8 @@ def page(installed: Sequence[Distribution], root: Path = ROOT) -> str:
         _HEAD,
         "## More than a notice\n",
         _table(("package", "licence", "why it may be used"), _exceptions(found)),
+        "The same of what packages bring along:\n",
+        _table(("content", "of", "licence", "why it may be used"), _carried(installed)),
         "## Packages\n",
         "*image*: what the image and a production environment have. *developers*: tests and demo.\n"
         "*build*, *uv*: what builds and installs.\n",
@@ -89,6 +97,15 @@ def _exceptions(found: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
         if name in found:
             reason = why.rpartition(": ")[2] if name in KNOWN and name not in LESSER else why
             yield name, found[name], LESSER.get(name, reason)
+
+
+def _carried(installed: Sequence[Distribution]) -> Iterator[tuple[str, ...]]:
+    found: dict[tuple[str, str], set[str]] = {}
+    for package, name, licence in carried(installed):
+        if not permissive(licence):
+            found.setdefault((name.partition(" ")[0], licence), set()).add(package)
+    for (name, licence), packages in sorted(found.items()):
+        yield name, ", ".join(sorted(packages)), licence, CARRIED.get(name, ("", ""))[1]
 
 
 def _packages(

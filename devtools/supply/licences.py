@@ -1,8 +1,8 @@
 """The licences of packages and their bundled content, and the rules for their use.
 
 GPL and AGPL are refused, and LGPL except for the packages in `LESSER`; any other licence that
-requires more than a notice is explained in `KNOWN`, so that a dependency's licence is reviewed
-before it is added.
+requires more than a notice is explained in `KNOWN` or, of bundled content, in `CARRIED`, so that a
+dependency's licence is reviewed before it is added.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from devtools.supply.carried import crates, jars, libraries, with_libraries
 OURS = frozenset({"tideline-cdc", "airflow-provider-tideline", "tideline"})
 PERMISSIVE = frozenset(
     {
-        "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MIT-0",
-        "PSF-2.0", "Python-2.0", "Unlicense", "Zlib",
+        "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause",
+        "BSD-Attribution-HPND-disclaimer", "CC0-1.0", "CDLA-Permissive-2.0", "ISC", "MIT", "MIT-0",
+        "OLDAP-2.8", "PSF-2.0", "PostgreSQL", "Python-2.0", "Unicode-3.0", "Unicode-DFS-2016",
+        "Unlicense", "WTFPL", "Zlib", "bzip2-1.0.6", "public domain",
     }
 )  # fmt: skip
 """SPDX names of licences that require at most a notice."""
@@ -43,6 +45,36 @@ LESSER = MappingProxyType(
     }
 )
 """The packages that may be, or bring along, what is under the LGPL. Of numpy it is one library."""
+_UNCHANGED_CRATE = "compiled in as it is published on crates.io, with its source"
+_UNCHANGED_JAR = "a jar of its own, as Spark brings it"
+_EXCHANGEABLE = "a library that can be exchanged"
+CARRIED = MappingProxyType(
+    {
+        **dict.fromkeys(
+            ("astral-pubgrub", "astral-version-ranges", "colored", "option-ext", "version-ranges"),
+            ("MPL-2.0", _UNCHANGED_CRATE),
+        ),
+        "priority-queue": ("LGPL-3.0-or-later OR MPL-2.0", f"MPL-2.0: {_UNCHANGED_CRATE}"),
+        **dict.fromkeys(
+            (
+                "aopalliance-repackaged", "hk2-api", "hk2-locator", "hk2-utils",
+                "jakarta.annotation-api", "jakarta.servlet-api", "jakarta.ws.rs-api",
+                "osgi-resource-locator",
+            ),
+            ("EPL-2.0", _UNCHANGED_JAR),
+        ),
+        **dict.fromkeys(("javax.servlet-api", "jta"), ("CDDL-1.1", _UNCHANGED_JAR)),
+        "transaction-api": ("CDDL-1.0", _UNCHANGED_JAR),
+        **dict.fromkeys(
+            ("libcrypt", "libkeyutils", "libquadmath"), ("LGPL-2.1-or-later", _EXCHANGEABLE)
+        ),
+        "libgfortran": (
+            "GPL-3.0-or-later WITH GCC-exception-3.1",
+            "its exception covers what is linked with it",
+        ),
+    }
+)  # fmt: skip
+"""What packages carry under another licence: (the licence that was looked at, why it may be)."""
 RUNTIME_EXCEPTIONS = ("WITH GCC-exception-3.1", "WITH Classpath-exception-2.0")
 """Exceptions by which a GPL does not reach programs linked with the library."""
 SILENT = MappingProxyType({"atheris": "Apache-2.0", "openlineage_sql": "Apache-2.0"})
@@ -123,13 +155,26 @@ def unlooked_at(packages: Iterable[Distribution]) -> Iterator[tuple[str, str]]:
 
 def carried_unlooked_at(packages: Iterable[Distribution]) -> Iterator[tuple[str, str]]:
     """Yield the same for content of packages: copied libraries, crates, jars."""
+    for package, name, licence in carried(packages):
+        if not may_be_carried(package, name, licence):
+            yield f"{name} in {package}", licence
+
+
+def carried(packages: Iterable[Distribution]) -> list[tuple[str, str, str]]:
+    """Return (package, name, licence) of the content of packages."""
     packages = list(packages)
     found = [(name, *one) for name in with_libraries(packages) for one in libraries(name)]
     found += [(package.name, *one) for package in packages for one in crates(package)]
-    found += [("pyspark", *one) for one in jars()]
-    for package, name, licence in found:
-        if licence == "unknown" or refused(package, licence):
-            yield f"{name} in {package}", licence
+    return found + [("pyspark", *one) for one in jars()]
+
+
+def may_be_carried(package: str, name: str, licence: str) -> bool:
+    """Return whether ``package`` may bring along ``name`` (a crate's ends with its version): under
+    a permissive licence, or under the very one that `CARRIED` has for it."""
+    if refused(package, licence):
+        return False
+    looked_at, _ = CARRIED.get(name.partition(" ")[0], (None, ""))
+    return permissive(licence) or licence == looked_at
 
 
 def rows(packages: Iterable[Distribution]) -> list[tuple[str, str, str]]:

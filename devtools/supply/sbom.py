@@ -2,8 +2,7 @@
 
 Python packages that are installed here (licence, and the hashes that the locks accept), the jars
 that Spark runs with (their own hashes), and, in a checkout, the images that the compose files name.
-With ``--system`` also Debian's packages: the image lists itself on standard output with
-``docker compose run --rm -T worker python -m devtools.supply.sbom --system -``
+With ``--system`` also Debian's packages: so the image is listed when it is built (``Dockerfile``).
 
 Nothing in it is this machine's: no path, no name of a host, no address of a registry.
 """
@@ -30,8 +29,8 @@ from packageurl import PackageURL
 
 from devtools.supply.images import FILES, images_in
 from devtools.supply.licences import OURS, licence_of
-from tideline import delta_jars
 from tideline.spark_versions import installed_spark, spark_line
+from tideline.warehouse.delta import jars as delta_jars
 
 ROOT = Path(__file__).resolve().parents[2]
 OUR_NAME = "tideline-cdc"

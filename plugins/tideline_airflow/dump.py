@@ -25,7 +25,7 @@ from tideline.contract.request import (
     parse_answer,
 )
 from tideline.control.client import RequestClient
-from tideline.control.exchange import Waits
+from tideline.control.exchange import TASK_WAITS, TRIGGER_WAITS, Waits
 from tideline_airflow import forms
 from tideline_airflow.compat import (
     TRIGGERS_HEAR,
@@ -39,12 +39,11 @@ from tideline_airflow.log_lines import plainly
 from tideline_airflow.progress import describe, reasons
 from tideline_airflow.request_options import takes, templates, value_of
 from tideline_airflow.scope import checked, flag_of, is_typed
-from tideline_airflow.triggers import FINAL, WAITS, DumpTrigger, News, event_of
+from tideline_airflow.triggers import FINAL, DumpTrigger, News, event_of
 
 _TIMEOUT = timedelta(days=30)
 """A dump may be slow on purpose, and paused over a weekend."""
-POLL_INTERVAL_S = 0.2
-DEFER_AFTER_S = 10.0 if TRIGGERS_HEAR else None
+DEFER_AFTER_S = TASK_WAITS.timeout_s if TRIGGERS_HEAR else None
 _DEFER_GRACE = timedelta(minutes=2)
 """The trigger names the reason for its time-out; Airflow's own comes later, and has none."""
 
@@ -89,7 +88,7 @@ class DumpOperator(BaseOperator):
         tables: Any,
         cancel_with_task: Any = False,
         config: str | None = None,
-        unanswered_timeout_s: float | None = WAITS.unanswered_timeout_s,
+        unanswered_timeout_s: float | None = TRIGGER_WAITS.unanswered_timeout_s,
         defer_after_s: float | None = DEFER_AFTER_S,
         **kwargs: Any,
     ) -> None:
@@ -113,7 +112,7 @@ class DumpOperator(BaseOperator):
             waits = self._waits()
         else:
             # Most repairs of a few keys end soon; a wait elsewhere costs the start of a process.
-            waits = Waits(timeout_s=self.defer_after_s, poll_interval_s=POLL_INTERVAL_S)
+            waits = replace(TASK_WAITS, timeout_s=self.defer_after_s)
         with closing(hook.asker()) as asker:
             client = RequestClient(asker, request, hook.record())
             ended = client.follow(waits, self._show, sent=False)
@@ -152,7 +151,7 @@ class DumpOperator(BaseOperator):
     def _waits(self) -> Waits:
         timeout = self.execution_timeout or _TIMEOUT
         return replace(
-            WAITS,
+            TRIGGER_WAITS,
             started_s=time.time(),
             timeout_s=timeout.total_seconds(),
             unanswered_timeout_s=self.unanswered_timeout_s,

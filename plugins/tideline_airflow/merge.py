@@ -59,14 +59,14 @@ class PlanJobOperator(SparkJobOperator):
                 hook.settings,
                 plan,
                 lambda: self.submit_plan(hook, plan.plan_id, context),
-                self.report,
+                self.warn,
                 stores=False,
             )
         if receipt is None:
             raise AirflowException(f"the Spark job left no receipt of plan {plan.plan_id}")
         self._lineage.append((hook.settings.source, plan, receipt))
         _announce(receipt, context)
-        ask_for_pending(hook.settings, reread_requests(receipt), self.report)
+        ask_for_pending(hook.settings, reread_requests(receipt), self.warn)
         return receipt
 
     def get_openlineage_facets_on_complete(self, _: Any) -> Any:
@@ -83,6 +83,10 @@ class PlanJobOperator(SparkJobOperator):
     def report(self, text: str) -> None:
         """Log ``text``, which may hold others' names."""
         self.log.info("%s", log_line(text))
+
+    def warn(self, text: str) -> None:
+        """Log ``text``, which may hold others' names, as a warning."""
+        self.log.warning("%s", log_line(text))
 
     def submit_plan(self, hook: TidelineHook, plan_id: str, context: Any) -> Receipt | None:
         """Run the stored plan of that id; return its receipt, None where the job left none."""
@@ -197,7 +201,7 @@ class MergeOperator(PlanJobOperator):
         from tideline.planner.runs import record_held
 
         record_held(hook.settings, plan)
-        ask_for_pending(hook.settings, pending_requests(hook.settings, scope), self.report)
+        ask_for_pending(hook.settings, pending_requests(hook.settings, scope), self.warn)
         raise AirflowSkipException("nothing to merge: every table is up to date or held back")
 
 

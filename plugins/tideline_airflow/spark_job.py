@@ -18,10 +18,10 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import BaseHook
 
 from tideline.contract.errors import Misconfigured, TidelineError
-from tideline.delta_jars import delta_jars
 from tideline.java import java_home
 from tideline.local_spark import LOCAL, QUICK_LAUNCH, short_lived
 from tideline.settings.sections import Merge
+from tideline.warehouse.job_jars import job_jars
 from tideline_airflow.compat import AirflowException, AirflowNotFoundException
 from tideline_airflow.log_lines import log_line
 from tideline_airflow.pools import SPARK_POOL
@@ -105,7 +105,7 @@ class SparkJobOperator(SparkSubmitOperator):
         self.conf = {**local_settings(), **(self.conf or {})}
         self.env_vars = {**local_environment(), **(self.env_vars or {})}
         if not self.jars and merge.jars is None:
-            self.jars = ",".join(str(jar) for jar in delta_jars())
+            self.jars = ",".join(str(jar) for jar in job_jars())
 
     @contextmanager
     def _folded(self) -> Iterator[None]:

@@ -18,14 +18,12 @@ from tideline.contract.request import (
     parse_pace,
 )
 from tideline.control.client import RequestClient
-from tideline.control.exchange import Waits
-from tideline_airflow.compat import AirflowException, AirflowFailException
+from tideline.control.exchange import COMMAND_WAITS
+from tideline_airflow.compat import AirflowFailException
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
 from tideline_airflow.log_lines import plainly
 from tideline_airflow.progress import reasons
-
-WAITS = Waits(timeout_s=60.0, poll_interval_s=0.5)
 
 
 class SteerOperator(BaseOperator):
@@ -48,7 +46,7 @@ class SteerOperator(BaseOperator):
         chunk_rows: int | str | None = None,
         delay_ms: int | str | None = None,
         config: str | None = None,
-        timeout_s: float | None = WAITS.timeout_s,
+        timeout_s: float | None = COMMAND_WAITS.timeout_s,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -102,17 +100,12 @@ class SteerOperator(BaseOperator):
     def _answer(self, command: Command) -> Answer:
         """Send the command until it is answered: the same one again changes nothing."""
         hook = TidelineHook(self.config)
-        waits = replace(WAITS, timeout_s=self.timeout_s)
+        waits = replace(COMMAND_WAITS, timeout_s=self.timeout_s)
         with closing(hook.asker()) as asker:
             ended = RequestClient(asker, command, hook.record()).follow(waits, sent=False)
         if ended.final is not None:
             return ended.final
-        if ended.away is not None:
-            raise ended.away
-        raise AirflowException(
-            f"no worker answered within {self.timeout_s:g} s; the command waits for one:"
-            " is `tideline capture` running, with the same control.url and pipeline?"
-        )
+        raise ended.unanswered(self.timeout_s)
 
 
 _NOTHING = dict.fromkeys(("action", "requests", "all", "chunk_rows", "delay_ms"))

@@ -28,8 +28,6 @@ FINAL = "final"
 TIMEOUT = "timeout"
 PROGRESS_S = 20.0
 """The time between two lines of progress in a log."""
-WAITS = Waits(unanswered_timeout_s=900.0, repeat_after_s=15.0, poll_interval_s=1.0)
-"""The wall clock: a trigger that is restarted moves between processes and machines."""
 
 
 class News:
@@ -137,10 +135,9 @@ def event_of(ended: ExchangeResult, waits: Waits, seen: str) -> dict[str, str]:
     if ended.final is not None:
         return {"status": FINAL, "answer": encode_answer(ended.final).decode()}
     if ended.end is End.UNANSWERED:
-        reason = (
-            f"no answer for {waits.unanswered_timeout_s:g} s;"
-            " is `tideline capture` running, and do both use the same control.url and pipeline?"
-        )
+        reason = f"{ended.unanswered(waits.unanswered_timeout_s)}"
     else:
         reason = f"not done within {waits.timeout_s:g} s; last seen: {seen or 'no answer'}"
+        if ended.away is not None:
+            reason += f"; {ended.unanswered(waits.timeout_s)}"
     return {"status": TIMEOUT, "reason": reason}

@@ -18,6 +18,7 @@ from tideline.contract import layout
 from tideline.contract.options import options_of
 from tideline.contract.plan import Plan
 from tideline.contract.proofs import keys_to_read, with_passes
+from tideline.contract.receipt import Receipt
 from tideline.contract.request import DumpRequest
 from tideline.contract.verification import Proof, TableProof, Verification, VerifyPlan
 from tideline_airflow.assets import MERGED
@@ -139,8 +140,8 @@ class _TaskWork:
     hook: TidelineHook
     context: Any
 
-    def run_plan(self, plan: Plan) -> None:
-        self.operator.run_plan(self.hook, plan, self.context)
+    def run_plan(self, plan: Plan) -> Receipt:
+        return self.operator.run_plan(self.hook, plan, self.context)
 
     def compare(self, plan: VerifyPlan) -> Verification:
         return self.operator.compare(self.hook, plan, self.context)

@@ -23,11 +23,10 @@ from tideline_spark.files import spark_path
 from tideline_spark.parquet import read_parquet
 from tideline_spark.schemas import STRING_MAP, no_rows, part_schema, spark_type
 from tideline_spark.schemas import column as col
+from tideline_spark.working_columns import FILE, ROWS
 
-_FILE = "_tl_file"
-_ROWS = "_tl_rows"
 _BYTES = "_tl_bytes"
-_HERE = "_tl_here"
+_DUMPED = "_tl_dumped"
 _TOUCHING = (CREATED, UPDATED, DELETED)
 _SAID_MAX = 3
 
@@ -59,24 +58,24 @@ def read_checks(session: SparkSession, store_url: str, check: TableCheck) -> Sou
     file = frame.metadataColumn("_metadata")
     counted = (
         frame.select(
-            file["file_path"].alias(_FILE), file["file_size"].alias(_BYTES), col(OP), col(LOW)
+            file["file_path"].alias(FILE), file["file_size"].alias(_BYTES), col(OP), col(LOW)
         )
-        .groupBy(_FILE, _BYTES)
+        .groupBy(FILE, _BYTES)
         .agg(
-            F.count(F.lit(1)).alias(_ROWS),
-            F.count(F.when(col(OP) == DUMPED, 1)).alias(_HERE),
+            F.count(F.lit(1)).alias(ROWS),
+            F.count(F.when(col(OP) == DUMPED, 1)).alias(_DUMPED),
             F.min(col(LOW)).alias(LOW),
             F.max(col(LOW)).alias("high"),
         )
         .collect()
     )
-    found = {parts.identity(unquote(row[_FILE])): row for row in counted}
+    found = {parts.identity(unquote(row[FILE])): row for row in counted}
     wrong = []
     for name, one in said.items():
         row = found.get(name)
-        is_ = () if row is None else (row[_ROWS], row[_BYTES], row[LOW], row["high"])
+        is_ = () if row is None else (row[ROWS], row[_BYTES], row[LOW], row["high"])
         if is_ != (one.rows, one.bytes, one.low_seq, one.low_seq):
-            has = 0 if row is None else row[_ROWS]
+            has = 0 if row is None else row[ROWS]
             wrong.append(f"{one.key} ({has} rows instead of {one.rows}, or another chunk's)")
     if wrong:
         more = "" if len(wrong) <= _SAID_MAX else f" and {len(wrong) - _SAID_MAX} more"
@@ -85,7 +84,7 @@ def read_checks(session: SparkSession, store_url: str, check: TableCheck) -> Sou
             f" {', '.join(wrong[:_SAID_MAX])}{more}",
             hint="verify the table again: its rows are read anew",
         )
-    return SourceRows(frame, sum(int(row[_HERE]) for row in counted))
+    return SourceRows(frame, sum(int(row[_DUMPED]) for row in counted))
 
 
 def read_touched(session: SparkSession, store_url: str, check: TableCheck) -> DataFrame | None:

@@ -1,13 +1,14 @@
 """``python -m tideline_spark.class_training FOLDER``: a small merge, run for the classes it loads.
 
-It loads the classes that a real merge loads: Parquet parts are counted and folded, and a Delta
-table is made, merged into, overwritten and read. Java writes ``classes.jsa`` into the folder when
-it ends.
+It loads the classes that a real merge loads: Parquet parts are counted and folded, and a table of
+the warehouse's format is made, merged into, overwritten and read. Java writes ``classes.jsa`` into
+the folder when it ends.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,12 @@ from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
 from tideline.contract.maintenance import Thresholds
-from tideline.delta_jars import delta_jars
+from tideline.contract.plan import Stamp, TablePlan, app_id
+from tideline.contract.schema import TableSchema
 from tideline.local_spark import SHORT_LIVED, archive_option
+from tideline.warehouse.job_jars import job_jars
 from tideline_spark.formats.registry import open_target
+from tideline_spark.formats.statements import RowClause, RowMerge, of_source, of_target
 from tideline_spark.session import end_session, make_session
 
 _THRESHOLDS = Thresholds(1, 1, 1.0, 1, 168.0, 1)
@@ -37,26 +41,19 @@ _COLUMNS = (
     "id AS seq",
     "if(id % 50 = 0, 'd', 'u') AS op",
 )
-_MERGE = """
-MERGE INTO {target} t USING changes s ON t.id = s.id AND t.id BETWEEN 0 AND 1000
-WHEN MATCHED AND s.op = 'd' AND s.seq >= t.seq THEN DELETE
-WHEN MATCHED AND s.seq >= t.seq THEN UPDATE SET *
-WHEN NOT MATCHED AND s.op <> 'd' THEN INSERT *
-"""
+_TABLE = "training.rows"
+_APP = app_id("training", "one", _TABLE, 0)
 
 
 def train(spark: SparkSession, folder: Path) -> None:
     """Make a table in ``folder``, merge changes into it, and inspect it as a merge does."""
+    spark = spark.newSession()  # A target's own, and its views are of this session.
     rows = spark.range(200).selectExpr(*_COLUMNS)
     rows.write.parquet(str(folder / "parts"))
     rows.createOrReplaceTempView("rows")
-    target = open_target(spark.newSession(), str(folder / "table"))
-    name = f"delta.`{folder / 'table'}`"
+    target = open_target(spark, str(folder / "table"))
     target.snapshot()
-    spark.sql(
-        f"CREATE TABLE {name} USING delta"
-        " TBLPROPERTIES ('delta.enableDeletionVectors' = 'true') AS TABLE rows"
-    )
+    target.create("rows", _plan(), {}, _stamp(1))
     target.snapshot()
     changes = spark.read.schema(rows.schema).parquet(str(folder / "parts"))
     _look(changes)
@@ -66,13 +63,33 @@ def train(spark: SparkSession, folder: Path) -> None:
         *(F.max_by(name, "seq").alias(name) for name in folded.columns[1:10]),
         *(F.first(name).alias(name) for name in folded.columns[10:]),
     ).createOrReplaceTempView("changes")
-    spark.sql(_MERGE.format(target=name)).collect()
+    target.merge(_merge(folded.columns), _stamp(2))
     target.look().commit_of("none", 0)
     target.files.measure(_THRESHOLDS)
-    folded.where("id < 10").write.format("delta").mode("overwrite").option(
-        "replaceWhere", "id < 10"
-    ).save(str(folder / "table"))
+    target.overwrite(folded.where("id < 10"), "id < 10", _stamp(3))
     target.rows().where("id > 5").orderBy("id").collect()
+
+
+def _plan() -> TablePlan:
+    schema = TableSchema(_TABLE, (), ("id",))
+    return TablePlan(_TABLE, "", schema, {}, (), 0, 0, 1, 1, _APP, create=True)
+
+
+def _stamp(number: int) -> Stamp:
+    return Stamp(_APP, "training", "one", "training", number - 1, number, number)
+
+
+def _merge(columns: Sequence[str]) -> RowMerge:
+    """Return a merge of the view ``changes`` by id, in which the higher sequence wins."""
+    values = {name: of_source(name) for name in columns}
+    newer = f"{of_source('seq')} >= {of_target('seq')}"
+    gone = f"{of_source('op')} = 'd'"
+    return RowMerge(
+        source="changes",
+        on=f"{of_target('id')} = {of_source('id')} AND {of_target('id')} BETWEEN 0 AND 1000",
+        matched=(RowClause(f"{gone} AND {newer}"), RowClause(newer, values)),
+        inserted=RowClause(f"NOT ({gone})", values),
+    )
 
 
 def _look(changes: Any) -> None:
@@ -90,7 +107,7 @@ def main(folder: Path) -> None:
     session = make_session(
         master="local[2]",
         driver_memory="2g",
-        jars=delta_jars(),
+        jars=job_jars(),
         app_name="tideline classes",
         scratch=folder,
         java_options=f"{SHORT_LIVED} {archive}",

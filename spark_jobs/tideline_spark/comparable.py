@@ -17,13 +17,14 @@ from tideline.contract.change_log import BEFORE_PREFIX, OPERATION, SEQUENCE
 from tideline.contract.modes import Mode
 from tideline.contract.part import BEFORE, OP, OVERFLOW, PENDING, SEQ, TS, UNCHANGED, UPDATED
 from tideline.contract.schema import TableSchema
-from tideline_spark.fold import GONE, MISSING, UNKNOWN, Shape, fold
+from tideline_spark.fold import MISSING, UNKNOWN, Shape, fold
 from tideline_spark.modes.append import TRUNCATE, WORDS
 from tideline_spark.modes.counted import digest
-from tideline_spark.modes.history import CURRENT
 from tideline_spark.modes.soft_deletes import DELETED
 from tideline_spark.schemas import STRING_MAP, spark_type
 from tideline_spark.schemas import column as col
+from tideline_spark.story import CURRENT
+from tideline_spark.working_columns import GONE, ROW
 
 MISSING_KEYS = "missing"
 """Keys that the rebuilt table has and the live one lacks."""
@@ -38,7 +39,6 @@ NOT_COMPARABLE = "not comparable"
 SET_ASIDE = "set aside"
 """Keys in both tables with a value that is still to be read: no difference."""
 
-_ROW = "_tl_row"
 _OPEN = "_tl_open"
 _REBUILT = "_tl_rebuilt"
 
@@ -69,8 +69,8 @@ def differences(
     grouped = both.groupBy(*(col(name) for name in schema.key)).agg(
         F.count_if(mine).alias("mine"),
         F.count_if(theirs).alias("theirs"),
-        F.max(F.when(mine, col(_ROW))).alias("my_row"),
-        F.max(F.when(theirs, col(_ROW))).alias("their_row"),
+        F.max(F.when(mine, col(ROW))).alias("my_row"),
+        F.max(F.when(theirs, col(ROW))).alias("their_row"),
         F.bool_or(col(_OPEN)).alias("open"),
     )
     in_both = (col("mine") > 0) & (col("theirs") > 0)
@@ -97,13 +97,13 @@ def _counts_apart(rebuilt: Side, live: Side, schema: TableSchema) -> Mapping[str
                 schema.columns,
                 {one.name: _value(one.name, side.rows, schema) for one in schema.columns},
                 col(OVERFLOW),
-            ).alias(_ROW),
+            ).alias(ROW),
             *numbered,
             F.lit(sign).alias("sign"),
         )
         for side, sign in ((rebuilt, 1), (live, -1))
     ]
-    sums = both[0].unionByName(both[1]).groupBy(_ROW, *numbered).agg(F.sum("sign").alias("sum"))
+    sums = both[0].unionByName(both[1]).groupBy(ROW, *numbered).agg(F.sum("sign").alias("sum"))
     counts = sums.agg(
         F.sum(F.greatest(col("sum"), F.lit(0))).alias(MISSING_KEYS),
         F.sum(F.greatest(-col("sum"), F.lit(0))).alias(EXTRA_KEYS),
@@ -130,7 +130,7 @@ def _present(side: Side, schema: TableSchema, floor: int | None) -> DataFrame:
     ]
     return rows.select(
         *(col(name) for name in schema.key),
-        F.struct(*values, texts.alias("texts")).alias(_ROW),
+        F.struct(*values, texts.alias("texts")).alias(ROW),
         col(PENDING).isNotNull().alias(_OPEN),
     )
 

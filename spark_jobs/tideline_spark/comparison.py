@@ -16,7 +16,10 @@ from pyspark.sql import functions as F
 
 from tideline.contract.part import DUMPED, LOW, OP, OVERFLOW, PENDING, SEQ
 from tideline.contract.schema import TableSchema
+from tideline_spark.formats.statements import SOURCE as _S
+from tideline_spark.formats.statements import TARGET as _T
 from tideline_spark.schemas import column as col
+from tideline_spark.working_columns import ROWS
 
 KIND = "_tl_kind"
 COLUMNS = "_tl_columns"
@@ -26,8 +29,6 @@ PAIR = "_tl_pair"
 """Column: both sides have the row."""
 MISSING, EXTRA, DIFFERENT, SEQUENCE = "missing", "extra", "different", "sequence"
 
-_S = "_tl_source"
-_T = "_tl_target"
 _M = "_tl_moving"
 _THERE = "_tl_there"
 _FLOATS = (types.FloatType, types.DoubleType)
@@ -99,9 +100,8 @@ def moving_keys(
 
 def twins(target: DataFrame, names: Sequence[str]) -> DataFrame:
     """Return the keys that more than one row of ``target`` has."""
-    rows = "_tl_rows"
-    counted = target.groupBy(*(col(name) for name in names)).agg(F.count(F.lit(1)).alias(rows))
-    return counted.where(col(rows) > 1).drop(rows)
+    counted = target.groupBy(*(col(name) for name in names)).agg(F.count(F.lit(1)).alias(ROWS))
+    return counted.where(col(ROWS) > 1).drop(ROWS)
 
 
 def _different(target: types.StructType, source: types.StructType, wanted: Compared) -> Column:

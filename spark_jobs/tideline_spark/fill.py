@@ -11,9 +11,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tideline.contract.part import OVERFLOW, PENDING, SEQ, TS
-from tideline_spark.fold import FROM, GONE, MISSING, UNKNOWN, Shape, wanted
+from tideline_spark.fold import FROM, MISSING, UNKNOWN, Shape, wanted
 from tideline_spark.schemas import STRING_LIST, STRING_MAP
 from tideline_spark.schemas import column as col
+from tideline_spark.working_columns import GONE
 
 _OWN = "_tl_own"
 _OLD = "_tl_old"

@@ -25,8 +25,17 @@ from tideline.contract.part import BEFORE, DELETED, OP, OVERFLOW, SEQ, TS, UNCHA
 from tideline.contract.schema import TableSchema
 from tideline_spark.schemas import STRING_LIST, STRING_MAP
 from tideline_spark.schemas import column as col
+from tideline_spark.working_columns import (
+    ARRIVED,
+    BEGINS,
+    GONE,
+    LEFT,
+    LIFE,
+    LINK,
+    RANK,
+    known_column,
+)
 
-GONE = "_tl_gone"
 UNKNOWN = "_tl_unknown"
 MISSING = "_tl_missing"
 FROM = "_tl_from"
@@ -34,11 +43,7 @@ HOPS_MAX = 4
 """The moves of one row followed within a plan; beyond, the column's value is missing."""
 
 _MOVED_AWAY = "m"
-_ARRIVED = "_tl_arrived"
-_LIFE = "_tl_life"
-_LINK = "_tl_link"
 _ROOT = "_tl_root"
-_LEFT = "_tl_left"
 _NEWEST = "_tl_newest"
 _HERE = "_tl_here"
 _PARENT = "_tl_parent"
@@ -87,14 +92,14 @@ def fold(changes: DataFrame, shape: Shape) -> DataFrame:
 def occurrences(changes: DataFrame, shape: Shape) -> DataFrame:
     """Return the changes and, for each changed key, a row at the old key that marks the move."""
     if not shape.moved:
-        return changes.withColumn(_ARRIVED, F.lit(False))
+        return changes.withColumn(ARRIVED, F.lit(False))
     moved = F.lit(False)
     for name in shape.schema.key:
         before = col(BEFORE + name)
         moved = moved | (before.isNotNull() & ~before.eqNullSafe(col(name)))
-    marked = changes.withColumn(_ARRIVED, moved)
+    marked = changes.withColumn(ARRIVED, moved)
     here = marked.drop(*(BEFORE + name for name in shape.schema.key))
-    left = marked.where(col(_ARRIVED)).select(
+    left = marked.where(col(ARRIVED)).select(
         *(_left_value(here, name, shape).alias(name) for name in here.columns)
     )
     return here.unionByName(left)
@@ -107,7 +112,7 @@ def _left_value(here: DataFrame, name: str, shape: Shape) -> Column:
         return col(name)
     if name == OP:
         return F.lit(_MOVED_AWAY)
-    if name == _ARRIVED:
+    if name == ARRIVED:
         return F.lit(False)
     return F.lit(None).cast(here.schema[name].dataType)
 
@@ -119,14 +124,13 @@ def _ends() -> Column:
 def _newest(rows: DataFrame, shape: Shape) -> DataFrame:
     """Return the newest row per key, for rows that all carry every column."""
     latest = Window.partitionBy(*shape.key).orderBy(col(SEQ).desc())
-    rank = "_tl_rank"
     if shape.ranged:  # All rows of a key lie in one range: the window needs no extra shuffle.
         rows = rows.repartitionByRange(*shape.key)
     return (
-        rows.withColumn(rank, F.row_number().over(latest))
-        .where(col(rank) == 1)
+        rows.withColumn(RANK, F.row_number().over(latest))
+        .where(col(RANK) == 1)
         .withColumn(GONE, _ends())
-        .drop(rank, OP, UNCHANGED, _ARRIVED)
+        .drop(RANK, OP, UNCHANGED, ARRIVED)
     )
 
 
@@ -135,11 +139,10 @@ def _filled(rows: DataFrame, shape: Shape) -> DataFrame:
     newest = Window.partitionBy(*(col(_NEWEST)[name] for name in shape.schema.key)).orderBy(
         col(_NEWEST)[SEQ].desc()
     )
-    rank = "_tl_rank"
     final = (
-        lives.withColumn(rank, F.row_number().over(newest))
-        .where(col(rank) == 1)
-        .drop(rank, _LEFT)
+        lives.withColumn(RANK, F.row_number().over(newest))
+        .where(col(RANK) == 1)
+        .drop(RANK, LEFT)
         .withColumn(FROM, _key_of(shape))
     )
     for _ in range(shape.hops if shape.moved else 0):
@@ -155,14 +158,14 @@ def _lives(rows: DataFrame, shape: Shape) -> DataFrame:
     in_order = Window.partitionBy(*shape.key).orderBy(col(SEQ))
     first = F.lag(col(OP)).over(in_order).isNull()
     begins = F.lag(_ends()).over(in_order)
-    begins = F.coalesce(begins, F.lit(True)) | col(_ARRIVED)
+    begins = F.coalesce(begins, F.lit(True)) | col(ARRIVED)
     life_id = col(SEQ) * 2 + _ends().cast("long")
     rows = (
-        rows.withColumn("_tl_begins", begins)
+        rows.withColumn(BEGINS, begins)
         .withColumn("_tl_first", first)
-        .withColumn(_LIFE, F.last(F.when(col("_tl_begins"), life_id), True).over(in_order))
+        .withColumn(LIFE, F.last(F.when(col(BEGINS), life_id), True).over(in_order))
     )
-    at_root = col("_tl_begins") & col("_tl_first") & ~col(_ARRIVED)
+    at_root = col(BEGINS) & col("_tl_first") & ~col(ARRIVED)
     if shape.truncate is not None:
         at_root = F.lit(False)
     kept = [*shape.schema.column_names, SEQ, TS, OP, OVERFLOW]
@@ -170,13 +173,13 @@ def _lives(rows: DataFrame, shape: Shape) -> DataFrame:
         F.max_by(
             F.struct(col(name).alias("value"), col(OVERFLOW)[name].alias("text")),
             F.when(_supplies(name), col(SEQ)),
-        ).alias(_known(at))
+        ).alias(known_column(at))
         for at, name in enumerate(shape.fillable)
     ]
-    return rows.groupBy(col(_LIFE)).agg(
+    return rows.groupBy(col(LIFE)).agg(
         F.max_by(F.struct(*(col(name) for name in kept)), col(SEQ)).alias(_NEWEST),
-        F.max(F.when(col(_ARRIVED) & col("_tl_begins"), col(SEQ))).alias(_LINK),
-        F.max(F.when(col(OP) == _MOVED_AWAY, col(SEQ))).alias(_LEFT),
+        F.max(F.when(col(ARRIVED) & col(BEGINS), col(SEQ))).alias(LINK),
+        F.max(F.when(col(OP) == _MOVED_AWAY, col(SEQ))).alias(LEFT),
         F.max(at_root).alias(_ROOT),
         *known,
     )
@@ -187,10 +190,6 @@ def _supplies(name: str) -> Column:
     return ~_ends() & ~F.coalesce(lacks, F.lit(False))
 
 
-def _known(at: int) -> str:
-    return f"_tl_known_{at}"
-
-
 def _key_of(shape: Shape) -> Column:
     return F.struct(*(col(_NEWEST)[name].alias(name) for name in shape.schema.key))
 
@@ -198,24 +197,26 @@ def _key_of(shape: Shape) -> Column:
 def _follow(final: DataFrame, lives: DataFrame, shape: Shape) -> DataFrame:
     """Take what a life does not know from the life that moved here (one hop)."""
     count = range(len(shape.fillable))
-    parents = lives.where(col(_LEFT).isNotNull()).select(
-        col(_LEFT).alias("left"),
-        col(_LINK).alias("link"),
+    parents = lives.where(col(LEFT).isNotNull()).select(
+        col(LEFT).alias("left"),
+        col(LINK).alias("link"),
         col(_ROOT).alias("root"),
         _key_of(shape).alias("key"),
-        *(col(_known(at)).alias(f"known_{at}") for at in count),
+        *(col(known_column(at)).alias(f"known_{at}") for at in count),
     )
     joined = final.alias(_HERE).join(
-        parents.alias(_PARENT), col(_LINK, of=_HERE) == col("left", of=_PARENT), "left"
+        parents.alias(_PARENT), col(LINK, of=_HERE) == col("left", of=_PARENT), "left"
     )
     has_parent = col("left", of=_PARENT).isNotNull()
     return joined.select(
         col(_NEWEST, of=_HERE),
-        F.when(has_parent, col("link", of=_PARENT)).otherwise(col(_LINK, of=_HERE)).alias(_LINK),
+        F.when(has_parent, col("link", of=_PARENT)).otherwise(col(LINK, of=_HERE)).alias(LINK),
         F.when(has_parent, col("root", of=_PARENT)).otherwise(col(_ROOT, of=_HERE)).alias(_ROOT),
         F.when(has_parent, col("key", of=_PARENT)).otherwise(col(FROM, of=_HERE)).alias(FROM),
         *(
-            F.coalesce(col(_known(at), of=_HERE), col(f"known_{at}", of=_PARENT)).alias(_known(at))
+            F.coalesce(col(known_column(at), of=_HERE), col(f"known_{at}", of=_PARENT)).alias(
+                known_column(at)
+            )
             for at in count
         ),
     )
@@ -228,17 +229,21 @@ def _put_out(final: DataFrame, shape: Shape) -> DataFrame:
     absent = F.filter(
         F.array(
             *(
-                F.when(col(_known(at)).isNull(), F.lit(name)).otherwise(F.lit(None).cast("string"))
+                F.when(col(known_column(at)).isNull(), F.lit(name)).otherwise(
+                    F.lit(None).cast("string")
+                )
                 for name, at in places.items()
             )
         ),
         lambda name: name.isNotNull(),
     )
     absent = F.when(~gone & (F.size(absent) > 0), absent)
-    from_target = col(_ROOT) & col(_LINK).isNull()
+    from_target = col(_ROOT) & col(LINK).isNull()
     elsewhere = from_target & absent.isNotNull() & ~col(FROM).eqNullSafe(_key_of(shape))
     values = [
-        (col(_known(places[name]))["value"] if name in places else col(_NEWEST)[name]).alias(name)
+        (col(known_column(places[name]))["value"] if name in places else col(_NEWEST)[name]).alias(
+            name
+        )
         for name in shape.schema.column_names
     ]
     return final.select(
@@ -272,7 +277,7 @@ def _overflow(shape: Shape) -> Column:
         F.filter(
             F.array(
                 *(
-                    F.struct(F.lit(name).alias("key"), col(_known(at))["text"].alias("value"))
+                    F.struct(F.lit(name).alias("key"), col(known_column(at))["text"].alias("value"))
                     for at, name in enumerate(shape.fillable)
                 )
             ),

@@ -24,6 +24,7 @@ from tideline_spark import parts
 from tideline_spark.formats.state import TargetVersion
 from tideline_spark.schemas import column as col
 from tideline_spark.session import SMALL
+from tideline_spark.working_columns import FILE
 
 ROWS_MAX = 10_000
 PART_BYTES_MAX = 8 * 1024 * 1024
@@ -75,7 +76,7 @@ def read_local(session: SparkSession, store_url: str, plan: TablePlan) -> LocalP
     frames = {
         # The types are given: otherwise Arrow's local time would come back as an instant.
         fingerprint: session.createDataFrame(
-            tables[fingerprint].drop_columns([parts.FILE, _LONG]), frame.schema
+            tables[fingerprint].drop_columns([FILE, _LONG]), frame.schema
         ).coalesce(1)
         for fingerprint, frame in stored.items()
     }
@@ -87,7 +88,7 @@ def _brought(frame: DataFrame, share: int) -> pa.Table:
     and a flag that it is long."""
     sizes = F.array(*(_size(field) for field in frame.schema.fields if _is_variable(field)))
     total = F.aggregate(sizes, F.lit(0).cast("long"), lambda one, other: one + other)
-    file = frame.metadataColumn("_metadata")["file_path"].alias(parts.FILE)
+    file = frame.metadataColumn("_metadata")["file_path"].alias(FILE)
     kept = (
         F.when(~col(_LONG), col(field.name)).alias(field.name)
         if _is_variable(field) and field.name != OP
@@ -96,7 +97,7 @@ def _brought(frame: DataFrame, share: int) -> pa.Table:
     )
     # Two steps, so that the sum is computed once for a row and not for each of its columns.
     measured = frame.select("*", file, (total > F.lit(share)).alias(_LONG))
-    return measured.select(*kept, col(parts.FILE), col(_LONG)).toArrow()
+    return measured.select(*kept, col(FILE), col(_LONG)).toArrow()
 
 
 def _is_variable(field: types.StructField) -> bool:
@@ -126,7 +127,7 @@ def _grouped(table: pa.Table, plan: TablePlan) -> Iterator[Mapping[str, Any]]:
     none = pa.array([0] * len(table), pa.int64())
     rows = pa.table(
         {
-            parts.FILE: table[parts.FILE],
+            FILE: table[FILE],
             OP: table[OP],
             SEQ: table[SEQ],
             UNCHANGED: pc.cast(pc.is_valid(table[UNCHANGED]), pa.int64()),
@@ -134,12 +135,12 @@ def _grouped(table: pa.Table, plan: TablePlan) -> Iterator[Mapping[str, Any]]:
             TS: times,
         }
     )
-    grouped = rows.group_by([parts.FILE, OP]).aggregate(
+    grouped = rows.group_by([FILE, OP]).aggregate(
         [(SEQ, "count"), (SEQ, "min"), (SEQ, "max"), (UNCHANGED, "sum"), (BEFORE, "sum"),
          (TS, "count"), (TS, "min"), (TS, "max")]
     )  # fmt: skip
     names = (
-        parts.FILE,
+        FILE,
         OP,
         parts.COUNTED,
         "first",

@@ -16,10 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pyspark.sql import SparkSession
 
 from tideline.contract import layout
-from tideline.contract.document import with_checksum
 from tideline.contract.plan import Plan, PlannedSwap, TablePlan, decode_plan
-from tideline.contract.receipt import Outcome, Receipt, TableReceipt, encode_receipt, run_of
-from tideline.contract.timeliness import encode_run
+from tideline.contract.receipt import Outcome, Receipt, TableReceipt, stored_documents
 from tideline_spark.attempts import Patience
 from tideline_spark.describe import describe_idle
 from tideline_spark.entry import run_job, say
@@ -113,8 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         plan = decode_plan(read_document(spark, options.plan), options.plan)
         at_once = options.tables_at_once
         receipt = run_plan(spark, plan, retry_s=options.retry_s, tables_at_once=at_once)
-        _record(spark, plan, receipt)
-        write_document(spark, options.receipt, with_checksum(encode_receipt(receipt)))
+        (run_key, run), (_, document) = stored_documents(receipt, time.time_ns() // 1_000)
+        write_document(spark, layout.object_url(plan.store_url, run_key), run)
+        write_document(spark, options.receipt, document)
         for warning in receipt.warnings:
             say(warning)
         wrong = (Outcome.FAILED, Outcome.REFUSED)
@@ -125,15 +124,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ]
 
     return run_job(work, name="tideline-merge", doing="running the plan")
-
-
-def _record(spark: SparkSession, plan: Plan, receipt: Receipt) -> None:
-    """Record the run before its receipt: a run killed in between is repeated with the same
-    figures."""
-    ended_us = time.time_ns() // 1_000
-    key = layout.run_key(plan.pipeline, ended_us, plan.plan_id)
-    run = with_checksum(encode_run(run_of(receipt, ended_us)))
-    write_document(spark, layout.object_url(plan.store_url, key), run)
 
 
 if __name__ == "__main__":

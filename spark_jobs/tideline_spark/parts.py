@@ -26,8 +26,8 @@ from tideline_spark.files import spark_path
 from tideline_spark.parquet import read_parquet
 from tideline_spark.schemas import column as col
 from tideline_spark.schemas import no_rows, part_schema
+from tideline_spark.working_columns import FILE
 
-FILE = "_tl_file"
 COUNTED = "_tl_counted"
 _SAID_MAX = 3
 

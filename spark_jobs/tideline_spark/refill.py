@@ -12,8 +12,8 @@ from tideline.contract.part import IMAGE_OVERFLOW, OVERFLOW, PENDING, UNCHANGED
 from tideline.contract.types import Kind, parse_type
 from tideline_spark.formats.statements import RowUpdate
 from tideline_spark.schemas import field_of, literal, quote
+from tideline_spark.story import CURRENT
 
-CURRENT = "_tl_current"
 _MAPS = (OVERFLOW, IMAGE_OVERFLOW)
 _LISTS = (PENDING, UNCHANGED)
 

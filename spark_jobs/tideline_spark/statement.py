@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from tideline.contract.part import OVERFLOW, PENDING, SEQ, TS
 from tideline.contract.plan import TablePlan
 from tideline.contract.types import Kind
-from tideline_spark.fold import GONE, MISSING, UNKNOWN
+from tideline_spark.fold import MISSING, UNKNOWN
 from tideline_spark.formats.statements import TARGET, RowClause, RowMerge, of_source, of_target
 from tideline_spark.schemas import literal, quote
+from tideline_spark.working_columns import GONE
 
 _NAME = "_tl_name"
 _TEXT = "_tl_text"

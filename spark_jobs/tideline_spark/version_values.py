@@ -9,20 +9,16 @@ from tideline.contract.part import OP, OVERFLOW, PENDING, SEQ, TS, UNCHANGED
 from tideline_spark.schemas import STRING_LIST, STRING_MAP
 from tideline_spark.schemas import column as col
 from tideline_spark.story import (
-    ARRIVED,
-    BEGINS,
     END,
     FROM,
     FROM_SEQ,
-    LIFE,
     NEXT,
     NEXT_TS,
     Story,
     gone,
 )
+from tideline_spark.working_columns import ARRIVED, BEGINS, LEFT, LIFE, LINK, known_column
 
-_LINK = "_tl_link"
-_LEFT = "_tl_left"
 _HOPS_MAX = 10_000
 
 
@@ -34,13 +30,15 @@ def filled(rows: DataFrame, story: Story) -> DataFrame:
     in_life = Window.partitionBy(*story.key, col(LIFE)).orderBy(col(SEQ))
     for at, name in enumerate(story.fillable):
         known = F.when(_supplies(name), _value(name))
-        rows = rows.withColumn(_known(at), F.last(known, True).over(in_life))
+        rows = rows.withColumn(known_column(at), F.last(known, True).over(in_life))
     if story.moved:
         rows = _inherit(rows, story)
     absent = F.filter(
         F.array(
             *(
-                F.when(col(_known(at)).isNull(), F.lit(name)).otherwise(F.lit(None).cast("string"))
+                F.when(col(known_column(at)).isNull(), F.lit(name)).otherwise(
+                    F.lit(None).cast("string")
+                )
                 for at, name in enumerate(story.fillable)
             )
         ),
@@ -48,7 +46,7 @@ def filled(rows: DataFrame, story: Story) -> DataFrame:
     )
     places = {name: at for at, name in enumerate(story.fillable)}
     kept = [
-        (col(_known(places[name]))["value"] if name in places else col(name)).alias(name)
+        (col(known_column(places[name]))["value"] if name in places else col(name)).alias(name)
         for name in story.schema.column_names
     ]
     return rows.select(
@@ -69,36 +67,32 @@ def _value(name: str) -> Column:
     return F.struct(col(name).alias("value"), col(OVERFLOW)[name].alias("text"))
 
 
-def _known(at: int) -> str:
-    return f"_tl_known_{at}"
-
-
 def _inherit(rows: DataFrame, story: Story) -> DataFrame:
     """Take what a life does not know from the one that moved here, and so on, back to the first."""
-    names = [_known(at) for at in range(len(story.fillable))]
+    names = [known_column(at) for at in range(len(story.fillable))]
     keys = list(story.schema.key)
     lives = rows.groupBy(*story.key, col(LIFE)).agg(
-        F.max(F.when(col(ARRIVED) & col(BEGINS), col(SEQ))).alias(_LINK),
-        F.max(F.when(col(OP) == "m", col(SEQ))).alias(_LEFT),
+        F.max(F.when(col(ARRIVED) & col(BEGINS), col(SEQ))).alias(LINK),
+        F.max(F.when(col(OP) == "m", col(SEQ))).alias(LEFT),
         *(F.max_by(col(name), col(SEQ)).alias(name) for name in names),
     )
     lives = lives.localCheckpoint()
-    parents = lives.where(col(_LEFT).isNotNull()).select(
-        col(_LEFT).alias("_tl_at"),
-        col(_LINK).alias("_tl_further"),
+    parents = lives.where(col(LEFT).isNotNull()).select(
+        col(LEFT).alias("_tl_at"),
+        col(LINK).alias("_tl_further"),
         *(col(name).alias(f"{name}_there") for name in names),
     )
     # A life inherits what was known before it began, not values of its own later rows.
-    heirs = lives.where(col(_LINK).isNotNull()).select(
-        *(col(name) for name in (*keys, LIFE, _LINK)),
+    heirs = lives.where(col(LINK).isNotNull()).select(
+        *(col(name) for name in (*keys, LIFE, LINK)),
         *(F.lit(None).cast(lives.schema[name].dataType).alias(name) for name in names),
     )
     for _ in range(_HOPS_MAX):
         heirs = (
-            heirs.join(parents, col(_LINK) == col("_tl_at"), "left")
+            heirs.join(parents, col(LINK) == col("_tl_at"), "left")
             .select(
                 *(col(name) for name in (*keys, LIFE)),
-                col("_tl_further").alias(_LINK),
+                col("_tl_further").alias(LINK),
                 *(F.coalesce(col(name), col(f"{name}_there")).alias(name) for name in names),
             )
             .localCheckpoint()
@@ -106,7 +100,7 @@ def _inherit(rows: DataFrame, story: Story) -> DataFrame:
         lacking = F.lit(False)
         for name in names:
             lacking = lacking | col(name).isNull()
-        if heirs.where(col(_LINK).isNotNull() & lacking).isEmpty():
+        if heirs.where(col(LINK).isNotNull() & lacking).isEmpty():
             break
     given = heirs.select(
         *(col(name).alias(f"_tl_heir_{at}") for at, name in enumerate((*keys, LIFE))),
@@ -130,7 +124,7 @@ def _overflow(story: Story) -> Column:
     )
     entries = F.array(
         *(
-            F.struct(F.lit(name).alias("key"), col(_known(at))["text"].alias("value"))
+            F.struct(F.lit(name).alias("key"), col(known_column(at))["text"].alias("value"))
             for at, name in enumerate(story.fillable)
         )
     )

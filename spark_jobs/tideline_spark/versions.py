@@ -31,12 +31,9 @@ from tideline_spark.fold import Shape, occurrences
 from tideline_spark.schemas import STRING_LIST, STRING_MAP
 from tideline_spark.schemas import column as col
 from tideline_spark.story import (
-    ARRIVED,
-    BEGINS,
     END,
     FROM,
     FROM_SEQ,
-    LIFE,
     NEXT,
     NEXT_TS,
     SEED,
@@ -46,8 +43,8 @@ from tideline_spark.story import (
     gone,
 )
 from tideline_spark.version_values import filled
+from tideline_spark.working_columns import ARRIVED, BEGINS, LIFE, ROW
 
-_ROW = "_tl_row"
 _VERSION = "_tl_version"
 
 
@@ -115,11 +112,11 @@ def _versions(rows: DataFrame, story: Story) -> DataFrame:
     kept = [*story.schema.column_names, SEQ, TS, OVERFLOW, PENDING]
     held = [*kept, NEXT, NEXT_TS, END]
     grouped = rows.groupBy(*story.key, col(_VERSION)).agg(
-        F.max_by(F.struct(*(col(name) for name in held)), col(SEQ)).alias(_ROW),
+        F.max_by(F.struct(*(col(name) for name in held)), col(SEQ)).alias(ROW),
         F.min_by(F.struct(col(FROM_SEQ), col(FROM)), col(SEQ)).alias(FROM),
         *(_told_until(name, seq, story).alias(_told(at)) for at, (name, seq) in _parted(story)),
     )
-    row = col(_ROW)
+    row = col(ROW)
     ended = row[END].isNotNull()
     to_seq = F.when(ended, row[END]["seq"]).otherwise(row[NEXT])
     values = {name: row[name] for name in kept}

@@ -28,10 +28,10 @@ from tideline.contract.layout import encode_name
 from tideline.contract.plan import Plan, TablePlan
 from tideline.contract.receipt import Outcome, TableReceipt
 from tideline.contract.schema import Column, TableSchema
-from tideline.delta_jars import delta_jars
 from tideline.java import java_home
 from tideline.local_spark import archive_option, archive_place
 from tideline.planner.runs import recent_runs
+from tideline.warehouse.delta.jars import delta_jars
 from tideline_airflow.assets import MERGED, table_asset
 from tideline_airflow.compat import AirflowException, AirflowFailException, AirflowSkipException
 from tideline_airflow.hooks import TidelineHook
@@ -221,7 +221,8 @@ def test_who_keeps_track_of_lineage_is_told(
         monkeypatch.setenv("TIDELINE_OPENLINEAGE__URL", f"http://127.0.0.1:{mute.getsockname()[1]}")
         assert merge.execute(TaskContext(merge).values)["plans"] == [NAME]
     said = capfd.readouterr().out
-    assert "2 of 2 OpenLineage events were not delivered: ConnectionError (2)" in said
+    lost = "2 of 2 OpenLineage events were not delivered: ConnectionError (2)"
+    assert [level_of(line) for line in said.splitlines() if lost in line] == ["warning"]
     assert "canary" not in said
 
 
@@ -251,12 +252,24 @@ def test_what_is_pending_is_asked_for(
     assert "canary" not in caplog.text
 
 
+def level_of(line: str) -> str:
+    """The level of a line of Airflow's log on a terminal, colours or not."""
+    found = re.search(r"\[(?:\x1b\[[0-9;]*m)*(\w+)", line)
+    return "" if found is None else found[1]
+
+
 def test_a_merge_is_done_though_nobody_can_be_asked(
-    merge: MergeOperator, submit: Submit, monkeypatch: pytest.MonkeyPatch
+    merge: MergeOperator,
+    submit: Submit,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("TIDELINE_CONTROL__URL", "redis://127.0.0.1:1/0")
     submit.shall({"public.orders": "applied"}, pending=[["7"]])
     assert merge.execute(TaskContext(merge).values)["plans"] == [NAME]
+    said = capfd.readouterr().out.splitlines()
+    lines = [line for line in said if "the worker could not be asked to read them again" in line]
+    assert [level_of(line) for line in lines] == ["warning"]
 
 
 def test_what_is_done_is_not_run_again(merge: MergeOperator, submit: Submit) -> None:

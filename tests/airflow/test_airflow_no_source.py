@@ -26,6 +26,7 @@ from tests.airflow.stub_worker import StubWorker
 from tests.airflow.task_context import TaskContext
 from tideline.contract.errors import Misconfigured
 from tideline.contract.verification import VerifyPlan
+from tideline.control.exchange import COMMAND_WAITS
 from tideline.planner import verification
 from tideline.planner.verifying import Planned
 from tideline.settings import Settings
@@ -73,7 +74,7 @@ def _submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     local = json.dumps({"conn_type": "spark", "host": "local[2]"})
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", local)
-    monkeypatch.setattr(steer, "WAITS", replace(steer.WAITS, poll_interval_s=0.02))
+    monkeypatch.setattr(steer, "COMMAND_WAITS", replace(COMMAND_WAITS, poll_interval_s=0.02))
 
     def planned(settings: Settings, request_id: str, *, verify_id: str, **_: Any) -> Planned:
         return Planned(VerifyPlan(verify_id, "shop", "i", "file:///s", request_id, ()), ())

@@ -146,6 +146,8 @@ def test_a_redis_that_is_away_is_waited_for(config: Path, valkey: ValkeyServer) 
 
     event = asyncio.run(stop_and_start())
     assert event["status"] == "timeout"
+    assert event["reason"].startswith("the control queue cannot be reached: ")
+    assert "control.url" in event["reason"] and "tideline capture" not in event["reason"]
 
 
 def test_without_a_worker_the_reason_is_clear(config: Path, valkey: ValkeyServer) -> None:

@@ -28,8 +28,8 @@ from tests.faults.troubles import RUINS, Troubles
 from tests.fixtures.settings import as_toml
 from tideline.contract.errors import TidelineError
 from tideline.contract.modes import Mode
-from tideline.delta_jars import delta_jars
 from tideline.java import java_home
+from tideline.warehouse.delta.jars import delta_jars
 from tideline_spark.failures import SparkFailure
 
 if TYPE_CHECKING:

@@ -31,8 +31,7 @@ from tideline.planner.progress import target_of
 from tideline.planner.runs import store_receipt
 from tideline.planner.verified import store_verification
 from tideline.store.objects import open_store
-from tideline_capture.check_parts import check_schema
-from tideline_capture.segments import write_part
+from tideline_capture.segments import check_schema, write_part
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

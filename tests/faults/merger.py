@@ -14,11 +14,11 @@ import sys
 import threading
 from pathlib import Path
 
-from tideline.delta_jars import delta_jars
 from tideline.java import java_home
 from tideline.local_spark import short_lived
 from tideline.planner import plan_merge
 from tideline.settings import load_settings
+from tideline.warehouse.delta.jars import delta_jars
 from tideline_spark.merge import run_plan
 from tideline_spark.session import make_session
 from tideline_spark.table_run import AFTER_COMMIT

@@ -16,9 +16,9 @@ from tests.fixtures.source_text import column_texts
 from tests.support.ledger import TABLES
 from tideline.contract.plan import TablePlan
 from tideline.contract.receipt import Outcome
-from tideline.delta_jars import delta_jars
 from tideline.java import java_home
 from tideline.planner import plan_merge
+from tideline.warehouse.delta.jars import delta_jars
 from tideline_spark.merge import run_plan
 from tideline_spark.session import make_session
 

@@ -17,6 +17,7 @@ from tests.fixtures.services import Database
 from tests.fixtures.settings import SettingsFactory
 from tideline.contract.manifest import OpenState
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
+from tideline.control.exchange import DUMP_WAITS
 from tideline.redis_client import connect
 from tideline.settings import Settings
 from tideline.store.chain import Chain
@@ -125,7 +126,7 @@ def test_a_forged_end_is_not_believed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Whoever may ask may write answers; this one wrote it before there was a request."""
-    monkeypatch.setattr(dump, "WAITS", replace(dump.WAITS, repeat_after_s=0.3))
+    monkeypatch.setattr(dump, "DUMP_WAITS", replace(DUMP_WAITS, repeat_after_s=0.3))
     monkeypatch.setattr("tideline.control.record.DOUBT_S", 0.1)
     request = make_request(["public.a"], request_id="forged1")
     forged = TableProgress("public.a", RequestState.DONE, rows=1)
@@ -148,7 +149,7 @@ def test_an_unanswered_request_is_repeated(
     start: Start,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dump, "WAITS", replace(dump.WAITS, repeat_after_s=0.3))
+    monkeypatch.setattr(dump, "DUMP_WAITS", replace(DUMP_WAITS, repeat_after_s=0.3))
     request = make_request(["public.a"])
     waiting = start(settings, request)
     next_message(queue)
@@ -186,7 +187,7 @@ def test_the_chain_tells_what_redis_has_lost(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The worker died before it answered, or Redis after it had: the request is not done again."""
-    monkeypatch.setattr(dump, "WAITS", replace(dump.WAITS, repeat_after_s=0.3))
+    monkeypatch.setattr(dump, "DUMP_WAITS", replace(DUMP_WAITS, repeat_after_s=0.3))
     request = make_request(["public.a"])
     chain = Chain(open_store(settings.store), settings.pipeline)
     table = TableProgress("public.a", RequestState.FAILED, rows=7, error="it was cancelled by ann")

@@ -15,9 +15,9 @@ import pytest
 from tests.fixtures.parts import History, Row, Shaped, schema_of
 from tideline.contract import layout
 from tideline.contract.receipt import Outcome
-from tideline.delta_jars import delta_jars
 from tideline.java import java_home
 from tideline.planner import read_receipt
+from tideline.warehouse.delta.jars import delta_jars
 
 T = "public.t"
 U = "public.u"

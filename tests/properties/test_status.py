@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from tests.fixtures.progress import merged_to
+from tests.fixtures.progress import merged_to, warehouse
 from tideline.contract.manifest import (
     Manifest,
     ManifestKind,
@@ -20,13 +20,21 @@ from tideline.contract.manifest import (
 )
 from tideline.contract.position import PostgresPosition, SourceIdentity
 from tideline.contract.request import Answer, DumpRequest, RequestState
-from tideline.contract.timeliness import MergeRun, Objective, TableFigures, Timeliness
+from tideline.contract.timeliness import (
+    Lateness,
+    MergeRun,
+    Objective,
+    Stage,
+    TableFigures,
+    Timeliness,
+)
 from tideline.contract.verification import Verified
 from tideline.control import Heard, WorkerStatus
-from tideline.planner import MergeProgress
+from tideline.planner import WarehouseTables
+from tideline.planner.table_status import TableStage, TableStatus
 from tideline.planner.verified import LastProof
-from tideline_console.freshness import FreshnessWatch, Lateness, Stage
-from tideline_console.status.document import Status, TableStage, TableStatus, WorkerState
+from tideline_console.freshness import FreshnessWatch
+from tideline_console.status.document import Status, WorkerState
 from tideline_console.status.watch import SilenceLimits, StatusInputs, status_of
 
 SECOND = 1_000_000
@@ -87,21 +95,21 @@ def table_states(draw: st.DrawFn, *, sound: bool, dumped: bool) -> TableState:
 
 
 @st.composite
-def targets(draw: st.DrawFn, *, sound: bool) -> MergeProgress:
+def targets(draw: st.DrawFn, *, sound: bool) -> WarehouseTables:
     """As `applied_state` reads them: what others have changed is told while no proof covers it."""
     proof = None
     if draw(st.booleans()):
         kept = Verified("t", draw(SEQ), 30, 4, "app", "v", doubts=draw(st.integers(0, 2)))
         proof = LastProof(kept, draw(st.sampled_from((None, None, "changed by others: version 7"))))
     holds = proof is not None and proof.broken is None
-    return merged_to(
+    one = merged_to(
         manifest=draw(st.sampled_from((0, 7, 20, 40))),
         seq=draw(SEQ),
         through_us=draw(st.sampled_from((None, *map(ago, (3, 400, 4_000, 90_000))))),
         unproven=() if sound or holds or draw(st.booleans()) else ("version 7: UPDATE",),
         pending=0 if sound else draw(st.sampled_from((0, 2, None))),
-        proof=proof,
     )
+    return warehouse(one, proof)
 
 
 @st.composite
@@ -155,7 +163,7 @@ def reads(draw: st.DrawFn) -> tuple[StatusInputs, FreshnessWatch]:
         tail=draw(tails(began_s)),
         state=state,
         heard=draw(st.none() | st.just([draw(words(one)) for one in known])),
-        merged=None if away else {A: draw(targets(sound=sound))},
+        merged=None if away else draw(targets(sound=sound)),
         began_us=ago(began_s),
         now_us=NOW,
     )
@@ -188,8 +196,8 @@ def check_proof(one: TableStatus, read: StatusInputs) -> None:
         assert one.since_seq is not None and one.verified.seq < one.since_seq, one
     # It is worth nothing where the doubt was found after the rows were read.
     if one.state is TableStage.LIVE and found.condition is TableCondition.UNPROVEN:
-        proof = (read.merged or {})[one.table].proof
-        assert proof is not None and proof.kept.doubts == found.doubts, one
+        assert read.merged is not None
+        assert read.merged.proofs[one.table].kept.doubts == found.doubts, one
     if one.late is not None and one.state is TableStage.LIVE:
         assert "unproven" not in one.late.reason and "no dump" not in one.late.reason, one
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import tarfile
 import time
@@ -15,7 +16,9 @@ import msgspec
 
 from devtools.demo.compare import read_warehouse
 from tideline.contract.layout import table_path
+from tideline.contract.maintenance import MaintenanceOrder, decode_order
 from tideline.contract.plan import Plan, decode_plan, encode_plan
+from tideline.contract.request import RequestState
 from tideline.contract.schema import parse_table
 from tideline.contract.verification import VerifyPlan, decode_verify_plan, encode_verify_plan
 from tideline.settings import Settings, make_settings
@@ -23,10 +26,13 @@ from tideline.store.chain import Chain, Link
 from tideline.store.objects import open_store
 
 RELEASES = Path(__file__).parents[1] / "golden" / "releases"
-KINDS = ("postgres", "mariadb")
+KINDS = ("postgres", "mariadb", "mysql")
 BEFORE = "0.1.0"
-OPEN = {"check", "dump", "paused"}
+OPEN = {"check", "dump", "paused", "unwanted"}
 """The requests that are open at the chain's end."""
+ENDS = dict.fromkeys(("check", "dump", "paused", "asked"), RequestState.DONE)
+ENDS |= {"unwanted": RequestState.FAILED}
+"""How they end, and the one that waits in the queue; a command there cancels the last."""
 TABLES = ("now", "soft", "past", "log", "bag", "big")
 Rows = list[dict[str, Any]]
 
@@ -55,6 +61,12 @@ class Golden:
         return dict(self._json("source"))
 
     @property
+    def queue(self) -> Mapping[str, tuple[int, bytes]]:
+        """The keys in Valkey: the milliseconds that each has left (-1: for ever), and its dump."""
+        found = self._json("queue").items()
+        return {key: (ttl, base64.b64decode(packed)) for key, (ttl, packed) in found}
+
+    @property
     def expected(self) -> Mapping[str, Mapping[str, Any]]:
         return dict(self._json("expected"))
 
@@ -75,17 +87,21 @@ class Golden:
 
     def moved_plan(self, raw: bytes) -> Plan:
         """A stored plan, with the addresses that its store and warehouse have here."""
-        plan = decode_plan(raw)
-        return decode_plan(self._moved(encode_plan(plan), plan.store_url))
+        return decode_plan(self._moved(encode_plan(decode_plan(raw))))
 
     def moved_verification(self, raw: bytes) -> VerifyPlan:
         """The same of the plan of a verification."""
-        plan = decode_verify_plan(raw)
-        return decode_verify_plan(self._moved(encode_verify_plan(plan), plan.store_url))
+        return decode_verify_plan(self._moved(encode_verify_plan(decode_verify_plan(raw))))
 
-    def _moved(self, raw: bytes, store_url: str) -> bytes:
-        old = store_url.removesuffix("/store")
-        assert old != store_url
+    def moved_order(self, raw: bytes) -> MaintenanceOrder:
+        """The same of an order of maintenance."""
+        return decode_order(self._moved(msgspec.json.encode(decode_order(raw))))
+
+    def _moved(self, raw: bytes) -> bytes:
+        [(_, plan)] = [one for one in self.documents() if one[0].endswith("/plans/waits.json")]
+        url = decode_plan(plan).store_url
+        old = url.removesuffix("/store")
+        assert old != url and old.encode() in raw
         return raw.replace(old.encode(), self.folder.as_uri().encode())
 
     def _json(self, name: str) -> Any:

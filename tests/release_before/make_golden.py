@@ -2,11 +2,12 @@
 
     .venv/bin/python tests/release_before/make_golden.py 0.1.0 899a94a [--python PYTHON]
 
-checks out that release's commit beside this tree and runs ``make_VERSION.py.txt`` there, once for
-each kind of source: a recipe that is written in the release's own names and never changed later.
-PYTHON is of an environment that has what the release's locks name (by default the one that runs
-this script; ``scripts/setup`` of the checkout makes one). The archive has no times or owners and
-its members are sorted; sequences, tokens and times within the documents differ from run to run.
+checks out that release's commit in a folder of its own and runs ``make_VERSION.py.txt`` there, once
+for each kind of source: a recipe that is written in the release's own names and is never renamed
+with later code. PYTHON is of an environment that has what the release's locks name (by default the
+one that runs this script; ``make setup`` in a checkout of the release makes one). The archive has
+no times or owners and its members are sorted; sequences, tokens and times within the documents
+differ from run to run.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 RELEASES = ROOT / "tests" / "golden" / "releases"
-KINDS = ("postgres", "mariadb")
+KINDS = ("postgres", "mariadb", "mysql")
 BYTES_MAX = 1_000_000
+RECIPE = "recipe.py.txt"
+"""The recipe's name in the archive."""
 
 
 def main() -> None:
@@ -46,24 +49,29 @@ def main() -> None:
                 made[kind] = folder / "golden"
         finally:
             _run("git", "-C", ROOT, "worktree", "remove", "--force", checkout)
-        packed = pack(made)
+        packed = pack(made, recipe)
     assert len(packed) <= BYTES_MAX, f"{len(packed):,} bytes are too many"
     target = RELEASES / f"{wanted.version}.tar.xz"
     target.write_bytes(packed)
     print(f"{target.relative_to(ROOT)}: {len(packed):,} bytes")
 
 
-def pack(folders: dict[str, Path]) -> bytes:
-    """The files of ``folders``, each below its name."""
+def pack(folders: dict[str, Path], recipe: Path) -> bytes:
+    """The files of ``folders``, each below its name, and the recipe that they were made by."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        _add(archive, RECIPE, recipe)
         for name, folder in sorted(folders.items()):
             for path in sorted(folder.rglob("*")):
                 if path.is_file():
-                    member = tarfile.TarInfo(f"{name}/{path.relative_to(folder).as_posix()}")
-                    member.size, member.mode = path.stat().st_size, 0o644
-                    archive.addfile(member, io.BytesIO(path.read_bytes()))
+                    _add(archive, f"{name}/{path.relative_to(folder).as_posix()}", path)
     return lzma.compress(packed.getvalue(), preset=9 | lzma.PRESET_EXTREME)
+
+
+def _add(archive: tarfile.TarFile, name: str, path: Path) -> None:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = path.stat().st_size, 0o644
+    archive.addfile(member, io.BytesIO(path.read_bytes()))
 
 
 def _run(*command: str | Path, path: Path | None = None) -> None:

@@ -1,8 +1,8 @@
 """A new server in the place of the one that a golden was captured from.
 
 It has the rows that the other one had where the chain ends, and its log goes on from there. A
-MariaDB has the same position by GTID, as a replica that was promoted. PostgreSQL has no such thing
-across servers: the new cluster is given the identity and the counters of the old one
+MariaDB or MySQL has the same position by GTID, as a replica that was promoted. PostgreSQL has no
+such thing across servers: the new cluster is given the identity and the counters of the old one
 (`cluster.prepare`), the same statements make tables with the same oids, and the slot is moved to
 the LSN at which the chain ends. No transaction ends there in the new log; the server sends what
 comes after that LSN all the same.
@@ -18,7 +18,7 @@ import pytest
 from devtools.services.binlog_server import BinlogServer
 from devtools.services.postgres import PostgresServer, binaries
 from devtools.services.process import unprivileged_account
-from tests.fixtures.mysql_servers import MysqlDatabase, ServerFactory
+from tests.fixtures.mysql_servers import Flavour, MysqlDatabase, ServerFactory
 from tests.fixtures.services import Database
 from tests.release_before import cluster
 from tests.release_before.golden import Golden, inserts
@@ -26,6 +26,8 @@ from tideline.contract.manifest import Manifest
 from tideline.contract.position import MysqlPosition, PostgresPosition, format_lsn
 
 Stand = Database | MysqlDatabase
+FLAVOURS: dict[str, Flavour] = {"mariadb": "mariadb", "mysql": "mysql8"}
+"""The server that stands in for one of each kind."""
 
 
 class StandIn(Protocol):
@@ -43,7 +45,8 @@ def stand_in(request: pytest.FixtureRequest) -> StandIn:
             server: PostgresServer = request.getfixturevalue("own_postgres")
             return _postgres(server, golden, tail)
         start: ServerFactory = request.getfixturevalue("start_server")
-        return _mariadb(start("mariadb"), golden, tail)
+        flavour = FLAVOURS[golden.kind]
+        return _replica(start(flavour), flavour, golden, tail)
 
     return make
 
@@ -68,9 +71,12 @@ def _postgres(server: PostgresServer, golden: Golden, tail: Manifest) -> Databas
     return database
 
 
-def _mariadb(server: BinlogServer, golden: Golden, tail: Manifest) -> MysqlDatabase:
+def _replica(
+    server: BinlogServer, flavour: Flavour, golden: Golden, tail: Manifest
+) -> MysqlDatabase:
     assert isinstance(tail.position, MysqlPosition)
     marks = golden.source["marks"]
+    position = "gtid_binlog_state" if flavour == "mariadb" else "gtid_purged"
     user, password = "golden", uuid.uuid4().hex
     _unlogged(
         server,
@@ -85,9 +91,9 @@ def _mariadb(server: BinlogServer, golden: Golden, tail: Manifest) -> MysqlDatab
         f"CREATE USER '{user}'@'127.0.0.1' IDENTIFIED BY '{password}'",
         f"GRANT ALL PRIVILEGES ON *.* TO '{user}'@'127.0.0.1'",
         "RESET MASTER",
-        f"SET GLOBAL gtid_binlog_state = '{tail.position.gtids}'",
+        f"SET GLOBAL {position} = '{tail.position.gtids}'",
     )
-    return MysqlDatabase("shop", "mariadb", server, user, password)
+    return MysqlDatabase("shop", flavour, server, user, password)
 
 
 def _unlogged(server: BinlogServer, *statements: str) -> None:

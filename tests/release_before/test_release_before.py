@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import tarfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,11 +19,13 @@ from tests.release_before.golden import (
     chain_of,
     planner_settings,
 )
+from tests.release_before.make_golden import RECIPE
 from tideline.contract.block import decode_block
 from tideline.contract.description import decode_description
 from tideline.contract.maintenance import decode_maintenance_receipt, decode_order
 from tideline.contract.manifest import ManifestKind, decode_manifest
 from tideline.contract.plan import decode_plan
+from tideline.contract.rebuild import decode_rebuild
 from tideline.contract.receipt import decode_receipt
 from tideline.contract.schema import decode_schema
 from tideline.contract.timeliness import decode_run
@@ -32,6 +36,7 @@ from tideline.contract.verification import (
 )
 from tideline.planner import applied_state, plan_merge
 from tideline.planner.consumers import known_consumers
+from tideline.planner.table_status import TableStage
 from tideline.store.objects import open_store
 
 READERS: dict[str, Callable[..., Any]] = {
@@ -41,6 +46,7 @@ READERS: dict[str, Callable[..., Any]] = {
     r"descriptions/\w+": decode_description,
     r"plans/[^/]+": decode_plan,
     r"receipts/[^/]+": decode_receipt,
+    r"rebuilds/[^/]+/\d+": decode_rebuild,
     r"runs/[^/]+": decode_run,
     r"maintenance/\w+": decode_order,
     r"maintenance/\w+\.receipt": decode_maintenance_receipt,
@@ -71,20 +77,35 @@ def test_the_chain_is_read_to_its_end(golden: Golden) -> None:
     assert {*ManifestKind} == set(kinds)
     state = chain.open_state(tail)
     opened = {one.request.request_id: one for one in state.requests}
-    assert opened.keys() == OPEN and opened["paused"].paused
+    assert opened.keys() == OPEN
+    assert {name for name, one in opened.items() if one.paused} == {"paused", "unwanted"}
     assert all(sum(dump.chunks for dump in opened[name].dumps) > 1 for name in ("check", "dump"))
     assert state.tables[golden.name("loose")].reason
     assert tail.manifest.term > 1 and not tail.manifest.released
-    assert len(known_consumers(settings, open_store(settings.store))) == 1
+    consumers = [one.name for one in known_consumers(settings, open_store(settings.store))]
+    assert [name.partition(" at ")[0] for name in sorted(consumers)] == [
+        *(f"the rebuild of {golden.name(table)}" for table in ("big", "past")),
+        "the warehouse",
+    ]
 
 
 def test_the_planner_goes_on_where_the_targets_stand(golden: Golden) -> None:
     settings = planner_settings(golden)
-    for name, progress in applied_state(settings).items():
-        assert progress.problem is None, (name, progress)
+    for name, progress in applied_state(settings).tables.items():
+        assert progress.state is TableStage.LIVE, (name, progress)
+    torn = golden.moved_plan(dict(golden.documents())["golden/plans/torn.json"])
+    done = {one.table for one in torn.tables[:2]}
     plan = plan_merge(settings, plan_id="by-this-release")
-    assert {one.table for one in plan.tables} == {golden.name(table) for table in TABLES}, plan.held
+    left = {golden.name(table) for table in TABLES} - done
+    assert {one.table for one in plan.tables} == left, plan.held
     assert not plan.strayed and all(one.a is not None for one in plan.tables)
+
+
+def test_the_recipe_is_the_one_that_made_it() -> None:
+    recipe = Path(__file__).parent / f"make_{BEFORE.replace('.', '_')}.py.txt"
+    with tarfile.open(RELEASES / f"{BEFORE}.tar.xz") as archive:
+        made_by = archive.extractfile(RECIPE)
+        assert made_by is not None and made_by.read() == recipe.read_bytes()
 
 
 def test_goldens_are_small() -> None:

@@ -80,7 +80,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_writers_requests(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_writers_requests(name: str) -> None:
     case = CASES[name]
     settings = Capture(
         flush_interval_s=case.flush_s,

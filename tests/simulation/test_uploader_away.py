@@ -69,7 +69,7 @@ def outage_of(worker: VirtualWorker, seconds: float) -> Outage:
 
 
 @pytest.fixture
-def worker(monkeypatch: pytest.MonkeyPatch) -> VirtualWorker:
+def worker() -> VirtualWorker:
     worker = VirtualWorker(SETTINGS, tables=3, busy=3, value="v" * 200)
     worker.source.changes_per_s = CHANGES_PER_S
     worker.run(20)

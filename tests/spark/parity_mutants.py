@@ -26,9 +26,9 @@ from tideline.contract.evolution import Ancestor
 from tideline.contract.modes import Mode
 from tideline.contract.part import OP, UNCHANGED
 from tideline.contract.steps import StepKind
-from tideline.delta_jars import delta_jars
 from tideline.java import java_home
 from tideline.local_spark import short_lived
+from tideline.warehouse.delta.jars import delta_jars
 from tideline_spark import columns, refill, target_columns, versions
 from tideline_spark.formats.statements import RowMerge, RowUpdate
 from tideline_spark.modes import history, soft_deletes, versioned

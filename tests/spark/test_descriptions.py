@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.fixtures.parts import Emptied, History, Row, Shaped, schema_of
+from tests.fixtures.progress import external_of
 from tests.spark.test_rebuild import Rebuilder
 from tideline.contract.description import DESCRIPTION_PROPERTY, Described, describe
 from tideline.contract.modes import Mode
@@ -76,8 +77,8 @@ def merged(history: History, spark: SparkSession) -> None:
     assert (receipt.outcome, receipt.error) == (Outcome.APPLIED, None)
     assert (receipt.warnings, receipt.foreign_changes) == ((), ())
     assert history.plan().nothing_to_do
-    progress = applied_state(history.settings)[ORDERS]
-    assert progress.unproven == (), "nobody else has changed anything"
+    progress = applied_state(history.settings).tables[ORDERS]
+    assert external_of(progress) == (), "nobody else has changed anything"
 
 
 def keep_as(history: History, mode: Mode) -> None:
@@ -113,7 +114,7 @@ def test_comments_come_with_the_table_and_follow_without_a_row(
     comments = {"status": "ours", "note": "free text", "amount": "in EUR"}
     assert shown(history) == Shown(None, comments, {"id"}, ("id",))
     assert history.rows(spark, ORDERS) == rows
-    assert applied_state(history.settings)[ORDERS].unproven == ()
+    assert external_of(applied_state(history.settings).tables[ORDERS]) == ()
     history.commit(order("u", 1, status="paid"))
     merged(history, spark)
 

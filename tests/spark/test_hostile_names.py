@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 
 from tests.fixtures.hostile_names import NAMES, VARIABLE, one_case
 from tests.fixtures.parts import History, Row, Shaped, schema_of
+from tests.fixtures.progress import external_of
 from tideline.contract.description import describe
 from tideline.contract.receipt import Outcome
 from tideline.contract.schema import TableId
@@ -103,8 +104,8 @@ def test_tables_of_such_names(history: History, spark: SparkSession) -> None:
         applied(history, spark)
     for table in tables:
         assert [(r["id"], r["v"]) for r in history.rows(spark, table)] == [(1, table), (2, table)]
-    known = applied_state(history.settings)
-    assert {known[table].unproven for table in tables} == {()}
+    known = applied_state(history.settings).tables
+    assert {external_of(known[table]) for table in tables} == {()}
     assert os.environ["JAVA_HOME"].encode() not in written(history.root / "warehouse")
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.fixtures.parts import History
+from tests.fixtures.progress import external_of
 from tests.spark.orders import (
     ORDERS,
     applied,
@@ -51,7 +52,7 @@ def test_changes_by_others_are_named_whenever_they_come_and_whatever_the_log_for
     assert (receipt.outcome, receipt.foreign_changes) == (Outcome.APPLIED, ("version 1: UPDATE",))
     assert met == ["before-commit", "before-commit", "after-commit"]
     assert receipt.pending == 1
-    assert applied_state(history.settings)[ORDERS].unproven == ("version 1: UPDATE",)
+    assert external_of(applied_state(history.settings).tables[ORDERS]) == ("version 1: UPDATE",)
 
     # Behind the last look, right before the statement reads the table.
     statement = DeltaTarget.merge
@@ -71,25 +72,25 @@ def test_changes_by_others_are_named_whenever_they_come_and_whatever_the_log_for
     named = ("version 1: UPDATE", "version 4: UPDATE")
     assert (receipt.outcome, receipt.foreign_changes) == (Outcome.APPLIED, named[1:])
     assert receipt.complete_through_us is None
-    assert applied_state(history.settings)[ORDERS].unproven == named
+    assert external_of(applied_state(history.settings).tables[ORDERS]) == named
     monkeypatch.undo()
     history.commit(order("c", 5, "new"))
     assert run(spark, history.plan()).foreign_changes == named[1:]
 
     # Nothing was merged for a month, and somebody sets a property now and then.
     forget(spark, history)
-    assert applied_state(history.settings)[ORDERS].unproven == named
+    assert external_of(applied_state(history.settings).tables[ORDERS]) == named
     history.commit(order("c", 6, "new"))
     receipt = run(spark, history.plan())
     assert (receipt.complete_through_us, receipt.pending, receipt.warnings) == (None, 1, ())
-    assert applied_state(history.settings)[ORDERS].unproven == named
+    assert external_of(applied_state(history.settings).tables[ORDERS]) == named
 
     low = history.last_seq
     history.commit(*(order("r", key, "new", "read") for key in range(1, 7)), floors=[(ORDERS, low)])
     receipt = run(spark, history.plan())
     assert (receipt.pending, receipt.complete_through_us is None) == (0, False)
     forget(spark, history)
-    assert applied_state(history.settings)[ORDERS].unproven == ()
+    assert external_of(applied_state(history.settings).tables[ORDERS]) == ()
 
     history.commit(order("c", 7, "new"))
     run(spark, history.plan())
@@ -181,9 +182,9 @@ def test_changes_by_others_stay_said_until_a_full_dump(
     assert applied(history, spark).foreign_changes == ("version 1: UPDATE",)
     history.commit(order("c", 3, "new"))
     assert applied(history, spark).foreign_changes == ()
-    assert applied_state(history.settings)[ORDERS].unproven == ("version 1: UPDATE",)
+    assert external_of(applied_state(history.settings).tables[ORDERS]) == ("version 1: UPDATE",)
     dump_merged(history, spark)
-    assert applied_state(history.settings)[ORDERS].unproven == ()
+    assert external_of(applied_state(history.settings).tables[ORDERS]) == ()
     assert content(history, spark) == dict.fromkeys((1, 2, 3), ("new", None))
 
 

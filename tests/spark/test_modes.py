@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.fixtures.parts import HEARTBEAT_US, Emptied, Event, History, Row, Shaped
+from tests.fixtures.progress import external_of
 from tests.spark import random_source
 from tests.spark.random_source import SCHEMA, TABLE, VALUES, RandomSource, interleave
 from tests.spark.version_model import Model, Value, Version
@@ -317,7 +318,7 @@ def test_a_damaged_sequence_shields_no_row_and_a_lost_past_is_not_healed(
     (row,) = softly.rows(spark)
     assert (row["a"], row["_tl_deleted"]) == ("y", False)
     # No dump tells what others have done to rows that the source has no more.
-    assert applied_state(softly.settings)[TABLE].unproven == ("version 1: UPDATE",)
+    assert external_of(applied_state(softly.settings).tables[TABLE]) == ("version 1: UPDATE",)
     history.commit(Row(TABLE, "d", key))
     softly.merge(spark)
     spark.newSession().sql(f"RESTORE TABLE {target} TO VERSION AS OF 2")

@@ -177,7 +177,7 @@ def test_killed_anywhere_raced_and_while_merges_go_on(
     (fenced,) = rebuilder.run(waiting)
     assert (fenced.outcome, "built anew" in (fenced.error or "")) == (Outcome.REFUSED, True)
     history.merge(spark)
-    assert applied_state(settings)[ORDERS].waiting is False
+    assert applied_state(settings).tables[ORDERS].up_to_date
     assert {r["id"]: r["status"] for r in rebuilder.rows() if r["_tl_current"]} == {
         1: "paid", 30: "moved", 4: "late", 5: "later"
     }  # fmt: skip
@@ -279,7 +279,7 @@ def test_a_generation_and_a_lost_past(history: History, spark: SparkSession) -> 
         swapped = rebuilder.run(plan)
         store_receipt(settings, Receipt(plan.plan_id, "shop", "one", tuple(swapped)))
     assert [(one.outcome, one.pending) for one in swapped] == [(Outcome.APPLIED, 1)]
-    assert applied_state(settings)[ORDERS].pending == 1
+    assert applied_state(settings).tables[ORDERS].pending == 1
 
 
 @pytest.mark.timeout(1_200)

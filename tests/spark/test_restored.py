@@ -97,8 +97,8 @@ class World:
             self.judge(self.run(plan))
         for table in plan.strayed:
             assert f"tideline rebuild {table}" in plan.held[table]
-            status = applied_state(settings)[table]
-            assert status.problem == plan.held[table]
+            status = applied_state(settings).tables[table]
+            assert status.reason == plan.held[table]
             assert status.complete_through_us is None
         return plan.strayed
 

@@ -16,6 +16,7 @@ from tests.fixtures.services import Database
 from tests.fixtures.sources import ConformingSource, Writers
 from tideline.contract.layout import table_path
 from tideline.contract.plan import Plan
+from tideline.contract.receipt import Receipt
 from tideline.contract.request import Answer, DumpRequest, KeyRange
 from tideline.contract.schema import parse_table
 from tideline.contract.verification import Proof, TableProof, Verification, VerifyPlan
@@ -50,11 +51,12 @@ class SharedJobs:
         self._merges += 1
         merge_up(self.pipeline.settings, self, f"{name}.{self._merges}", tables)
 
-    def run_plan(self, plan: Plan) -> None:
+    def run_plan(self, plan: Plan) -> Receipt:
         from tideline_spark.merge import run_plan
 
         receipt = run_plan(self.spark, plan)
         assert [one.error for one in receipt.tables if one.error] == []
+        return receipt
 
     def compare(self, plan: VerifyPlan) -> Verification:
         from tideline_spark.verify import run_verification

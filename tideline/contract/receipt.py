@@ -12,10 +12,16 @@ from hashlib import sha256
 
 import msgspec
 
-from tideline.contract.document import DocumentReader, written_features, written_version
+from tideline.contract import layout
+from tideline.contract.document import (
+    DocumentReader,
+    with_checksum,
+    written_features,
+    written_version,
+)
 from tideline.contract.reasons import SnapshotReason, own_id
 from tideline.contract.request import DumpRequest
-from tideline.contract.timeliness import MergeRun, TableFigures, Timeliness
+from tideline.contract.timeliness import MergeRun, TableFigures, Timeliness, encode_run
 
 RECEIPT_VERSION = 1
 FEATURES: frozenset[str] = frozenset()
@@ -111,6 +117,18 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def encode_receipt(receipt: Receipt) -> bytes:
     return msgspec.json.encode(receipt)
+
+
+def stored_documents(receipt: Receipt, ended_us: int) -> tuple[tuple[str, bytes], ...]:
+    """Return the keys and contents that a run which ended at ``ended_us`` (µs since 1970 UTC)
+    stores, in that order: its record and its receipt. A run that is killed in between is run again
+    and repeats its figures."""
+    run_key = layout.run_key(receipt.pipeline, ended_us, receipt.plan_id)
+    receipt_key = layout.receipt_key(receipt.pipeline, receipt.plan_id)
+    return (
+        (run_key, with_checksum(encode_run(run_of(receipt, ended_us)))),
+        (receipt_key, with_checksum(encode_receipt(receipt))),
+    )
 
 
 def decode_receipt(raw: bytes, at: str = "") -> Receipt:

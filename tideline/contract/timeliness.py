@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 import msgspec
 
@@ -16,6 +17,31 @@ from tideline.contract.document import DocumentReader, written_features, written
 from tideline.contract.errors import InvariantBroken
 
 RUN_VERSION = 1
+
+
+class Stage(StrEnum):
+    """The stage that a late table waits for."""
+
+    SOURCE = "source"
+    """The source's log has nothing new: the server is unavailable, or does not move."""
+    CAPTURE = "capture"
+    """No worker reads the log, or the one that does is behind it."""
+    STORE = "store"
+    """A worker reads, but its uploads do not become durable."""
+    TABLE = "table"
+    """The table itself: parked, unproven, blocked, changed by others, or lacking values."""
+    MERGE = "merge"
+    """Merges run and fail, or do not keep up."""
+    SCHEDULE = "schedule"
+    """Captured changes wait, and no merge of them runs."""
+
+
+class Lateness(msgspec.Struct, frozen=True):
+    """The cause of a table's delay: the ``stage``, the ``reason`` in words, and the remedy."""
+
+    stage: Stage
+    reason: str
+    hint: str | None = None
 
 
 class Timeliness(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -34,6 +34,18 @@ class Waits(msgspec.Struct, frozen=True):
     away_timeout_s: float | None = None
 
 
+COMMAND_WAITS = Waits(timeout_s=60.0)
+"""A command, at a terminal and in Airflow."""
+DUMP_WAITS = Waits(away_timeout_s=60.0)
+"""A dump at a terminal: the time that it survives an unavailable Redis without news from the chain
+either."""
+TASK_WAITS = Waits(timeout_s=10.0, poll_interval_s=0.2)
+"""A dump in an Airflow task, before a trigger takes over."""
+TRIGGER_WAITS = Waits(unanswered_timeout_s=900.0, repeat_after_s=15.0, poll_interval_s=1.0)
+"""A dump in Airflow's triggerer. ``started_s`` is of the wall clock: a trigger that is restarted
+moves between processes and machines."""
+
+
 class Want(Enum):
     """An action that an exchange wants done; it is then given the outcome."""
 
@@ -82,6 +94,19 @@ class ExchangeResult(NamedTuple):
     def final(self) -> Answer | None:
         """The answer, if the request or command has ended."""
         return self.answer if self.end is End.FINAL else None
+
+    def unanswered(self, waited_s: float | None) -> Unavailable:
+        """Make the error of a wait of ``waited_s`` without an end. A queue that was away may have
+        lost the message, so only of one that answered is it said that the message waits."""
+        if self.away is not None:
+            words = f"the control queue cannot be reached: {self.away.message}"
+            return Unavailable(words, hint=self.away.hint)
+        within = "" if waited_s is None else f" within {waited_s:g} s"
+        return Unavailable(
+            f"no worker answered{within}; the message waits for one",
+            hint="is `tideline capture` running, with the same control.url and pipeline?"
+            " `tideline status` shows whether one runs",
+        )
 
 
 class Exchange:

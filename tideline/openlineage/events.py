@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
 from openlineage.client.facet_v2 import DatasetFacet, error_message_run, schema_dataset
@@ -16,6 +16,7 @@ from tideline.contract.plan import Plan, TablePlan
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
 from tideline.contract.schema import parse_table
 from tideline.settings import Settings, SourceSettings
+from tideline.settings.source_kinds import SOURCE_KINDS
 
 PRODUCER = "urn:tideline"
 _RUNS = uuid.UUID("5b6b1c0e-5d4e-5f0e-9a55-0f7f3d6a2c11")
@@ -73,12 +74,9 @@ def datasets(
 
 def _input(source: SourceSettings, table: TablePlan) -> InputDataset:
     """Return a table of the source, by OpenLineage's naming for its kind of source."""
-    parts, named = urlsplit(source.url.get_secret_value()), parse_table(table.table)
-    scheme, port, name = "mysql", 3306, f"{named.schema}.{named.name}"
-    if source.kind == "postgres":
-        scheme, port, name = "postgres", 5432, f"{unquote(parts.path.strip('/'))}.{name}"
+    naming, named = SOURCE_KINDS[source.kind].datasets, parse_table(table.table)
+    namespace, name = naming.name(source.url.get_secret_value(), named.schema, named.name)
     types = {column.name: column.source_type for column in table.schema.columns}
-    namespace = f"{scheme}://{parts.hostname}:{parts.port or port}"
     return InputDataset(namespace, name, facets={"schema": _schema(types)})
 
 

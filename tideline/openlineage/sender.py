@@ -7,9 +7,15 @@ from collections import Counter
 
 from openlineage.client.event_v2 import RunEvent
 from openlineage.client.transport.http import HttpConfig, HttpTransport, create_token_provider
-from requests import Session
+from requests import PreparedRequest, Session
 
 from tideline.settings import Openlineage
+
+
+def _as_prepared(request: PreparedRequest) -> PreparedRequest:
+    """Leave the Authorization header. Without an ``auth``, requests would replace the API key by
+    the password that ~/.netrc has for the receiver's host."""
+    return request
 
 
 class EventSender:
@@ -19,6 +25,7 @@ class EventSender:
     def __init__(self, settings: Openlineage) -> None:
         session, key = Session(), settings.api_key
         session.max_redirects = 0  # the key is for this host alone
+        session.auth = _as_prepared
         auth = {} if key is None else {"type": "api_key", "api_key": key.get_secret_value()}
         url, path = f"{str(settings.url).rstrip('/')}/", settings.endpoint.lstrip("/")
         config = HttpConfig(url, path, settings.timeout_s, auth=create_token_provider(auth))
@@ -35,7 +42,7 @@ class EventSender:
         try:
             self._transport.emit(event)
             self.sent += 1
-        except (OSError, ValueError) as error:  # its message may quote what was sent
+        except Exception as error:  # noqa: BLE001  its message may quote what was sent
             answer = getattr(error, "response", None)
             reason = type(error).__name__ if answer is None else f"status {answer.status_code}"
             self.lost[reason] += 1

@@ -4,12 +4,12 @@ logs. Runs no Spark."""
 from tideline.planner.keys import key_columns
 from tideline.planner.merges import plan_merge, preview_plan, read_receipt
 from tideline.planner.pending import pending_requests
-from tideline.planner.progress import MergeProgress, applied_state
+from tideline.planner.progress import WarehouseTables, applied_state
 from tideline.planner.rebuilds import begin_rebuild, next_step
 from tideline.planner.runs import recent_runs
 
 __all__ = [
-    "MergeProgress",
+    "WarehouseTables",
     "applied_state",
     "begin_rebuild",
     "key_columns",

@@ -29,6 +29,7 @@ from tideline.planner.block_facts import BlockFacts, block_of_key
 from tideline.planner.consumers import Consumer, known_consumers
 from tideline.planner.old_objects import old_checks, old_records
 from tideline.planner.past import Past
+from tideline.planner.stored import read_stored
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import Entry, ObjectStore
@@ -201,14 +202,10 @@ class Garbage:
                     yield from self._named_by(entry.key)
 
     def _named_by(self, plan_key: str) -> Iterable[str]:
-        raw = self._store.get(plan_key)
-        if raw is None:
+        plan = read_stored(self._store, plan_key, decode_plan)
+        if plan is None:
             return ()
-        plan = decode_plan(raw, plan_key)
-        answer = self._store.get(layout.receipt_key_of(plan_key))
-        receipt = (
-            None if answer is None else decode_receipt(answer, layout.receipt_key_of(plan_key))
-        )
+        receipt = read_stored(self._store, layout.receipt_key_of(plan_key), decode_receipt)
         done = set() if receipt is None else {t.table for t in receipt.tables if t.outcome in _DONE}
         left = [table for table in plan.tables if table.table not in done]
         if not left:

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import msgspec
 
 from tideline.contract import layout
-from tideline.contract.document import with_checksum
-from tideline.contract.errors import Misconfigured
 from tideline.contract.maintenance import (
     MaintainedTable,
     MaintenanceOrder,
@@ -18,6 +16,7 @@ from tideline.contract.maintenance import (
     decode_order,
 )
 from tideline.contract.schema import parse_table
+from tideline.planner.stored import chosen, existing, read_stored, store_once
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
@@ -33,24 +32,12 @@ def order_maintenance(
     """
     store = open_store(settings.store)
     key = layout.maintenance_key(settings.pipeline, maintenance_id)
-    stored = store.get(key)
+    stored = read_stored(store, key, decode_order)
     if stored is not None:
-        return decode_order(stored, key)
+        return stored
     chain = Chain(store, settings.pipeline)
-    tail = chain.tail()
-    if tail is None:
-        raise Misconfigured(
-            f"pipeline {settings.pipeline} has no manifest in {settings.store.url}",
-            hint="start `tideline capture`, or correct store.url",
-        )
-    known = chain.open_state(tail).tables
-    unknown = sorted(set(tables or ()) - set(known))
-    if unknown:
-        raise Misconfigured(
-            f"the chain of this pipeline has no table {', '.join(unknown)}",
-            hint="`tideline status` lists the tables",
-        )
-    chosen = sorted(name for name in tables or known if known[name].schema is not None)
+    tail = existing(settings, chain.tail())
+    wanted = chosen(chain.open_state(tail), tables or None)
     order = MaintenanceOrder(
         maintenance_id=maintenance_id,
         pipeline=settings.pipeline,
@@ -58,18 +45,15 @@ def order_maintenance(
         thresholds=Thresholds(**settings.maintain.model_dump()),
         tables=tuple(
             MaintainedTable(name, layout.table_path(settings.warehouse.url, parse_table(name)))
-            for name in chosen
+            for name in sorted(wanted)
+            if wanted[name].schema is not None
         ),
         named=bool(tables),
     )
-    raw = with_checksum(msgspec.json.encode(order))
-    if store.create(key, raw):
-        return order
-    return decode_order(store.get(key) or raw, key)
+    return store_once(store, key, order, msgspec.json.encode, decode_order)
 
 
 def read_maintenance(settings: Settings, maintenance_id: str) -> MaintenanceReceipt | None:
     """Return the receipt of a maintenance run; None while no run of it has ended."""
     key = layout.maintenance_receipt_key(settings.pipeline, maintenance_id)
-    raw = open_store(settings.store).get(key)
-    return None if raw is None else decode_maintenance_receipt(raw, key)
+    return read_stored(open_store(settings.store), key, decode_maintenance_receipt)

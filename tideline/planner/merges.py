@@ -7,8 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from tideline.contract import layout
-from tideline.contract.document import with_checksum
-from tideline.contract.errors import CorruptData, Misconfigured
 from tideline.contract.manifest import Manifest, OpenState, TableState
 from tideline.contract.plan import Plan, PlanScope, TablePlan, decode_plan, encode_plan
 from tideline.contract.planning.maker import make_plan
@@ -20,6 +18,7 @@ from tideline.planner.descriptions import descriptions
 from tideline.planner.gather import Gathered, gather
 from tideline.planner.policies import policy_of
 from tideline.planner.starts import Start, Starts
+from tideline.planner.stored import chosen, existing, read_stored, store_once
 from tideline.planner.verified import settled_tables
 from tideline.settings import Settings
 from tideline.store.chain import Chain
@@ -39,18 +38,13 @@ def plan_merge(settings: Settings, *, plan_id: str, tables: Sequence[str] | None
     """
     store = open_store(settings.store)
     key = layout.plan_key(settings.pipeline, plan_id)
-    stored = store.get(key)
+    stored = read_stored(store, key, decode_plan)
     if stored is not None:
-        return decode_plan(stored, key)
+        return stored
     planning = Planning(settings, store)
     plan = planning.plan(plan_id, tables)
     register_warehouse(settings, store, planning.ended)
-    if store.create(key, with_checksum(encode_plan(plan))):
-        return plan
-    raced = store.get(key)
-    if raced is None:
-        raise CorruptData(f"the plan at {key} vanished")
-    return decode_plan(raced, key)
+    return store_once(store, key, plan, encode_plan, decode_plan)
 
 
 def preview_plan(settings: Settings, tables: Sequence[str] | None = None) -> Plan:
@@ -61,8 +55,7 @@ def preview_plan(settings: Settings, tables: Sequence[str] | None = None) -> Pla
 def read_receipt(settings: Settings, plan_id: str) -> Receipt | None:
     """Read the receipt of a plan; None while no run of it has written one."""
     key = layout.receipt_key(settings.pipeline, plan_id)
-    raw = open_store(settings.store).get(key)
-    return None if raw is None else decode_receipt(raw, key)
+    return read_stored(open_store(settings.store), key, decode_receipt)
 
 
 class Planning:
@@ -89,20 +82,16 @@ class Planning:
     def plan(self, plan_id: str, tables: Sequence[str] | None, until: int | None = None) -> Plan:
         """Make the plan of ``tables``, as if the chain ended with manifest ``until``."""
         settings = self._settings
-        link = self._chain.tail() if until is None else self._chain.read(until)
-        if link is None:
-            raise Misconfigured(
-                f"pipeline {settings.pipeline} has no manifest in {settings.store.url}",
-                hint="start `tideline capture`, or correct store.url",
-            )
+        found = self._chain.tail() if until is None else self._chain.read(until)
+        link = existing(settings, found)
         tail, state = link.manifest, self._chain.open_state(link)
-        chosen = _chosen(state, tables)
-        starts = self._starts.of(chosen, tail, tables or ())
-        self.ended = _ended(chosen, starts)
+        wanted = chosen(state, tables)
+        starts = self._starts.of(wanted, tail, tables or ())
+        self.ended = _ended(wanted, starts)
         stopped = {name: str(start.stop) for name, start in starts.items() if start.stop}
         settled = self._settled(tail, state)
         plans: list[Plan] = []
-        group: Sequence[str] = tuple(chosen)
+        group: Sequence[str] = tuple(wanted)
         while group and len(plans) < GROUPS_MAX:
             scope = PlanScope(
                 plan_id=plan_id,
@@ -122,7 +111,7 @@ class Planning:
             b=plans[-1].b,
             tables=tuple(merged),
             descriptions=tuple(
-                descriptions(settings, self._chain, chosen, self._starts, starts, merged)
+                descriptions(settings, self._chain, wanted, self._starts, starts, merged)
             ),
             held={name: why for plan in plans for name, why in plan.held.items()} | stopped,
             strayed=tuple(dict.fromkeys(name for plan in plans for name in plan.strayed)),
@@ -210,16 +199,3 @@ def _ended(tables: Mapping[str, TableState], starts: Mapping[str, Start]) -> dic
         if table.gone and whole and applied.problem is None and not applied.went_back:
             found[name] = table.generation
     return found
-
-
-def _chosen(state: OpenState, tables: Sequence[str] | None) -> dict[str, TableState]:
-    """Return the tables asked for, by name; all that the chain knows when none are named."""
-    if tables is None:
-        return dict(state.tables)
-    unknown = sorted(set(tables) - set(state.tables))
-    if unknown:
-        raise Misconfigured(
-            f"the chain of this pipeline has no table {', '.join(unknown)}",
-            hint="`tideline status` lists the tables; a new one appears once it is captured",
-        )
-    return {name: state.tables[name] for name in tables}

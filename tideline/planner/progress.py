@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import msgspec
 
 from tideline.contract import layout
 from tideline.contract.layout import table_path
 from tideline.contract.manifest import Manifest, TableCondition, TableState
-from tideline.contract.modes import Mode
 from tideline.contract.plan import Stamp, app_id
-from tideline.contract.planning.parking import Stop
+from tideline.contract.planning.parking import Stop, stop_text
 from tideline.contract.planning.table_plans import complete_through
 from tideline.contract.receipt import decode_receipt
 from tideline.contract.schema import parse_table
 from tideline.planner.kept import anew_loses
 from tideline.planner.past import Past
 from tideline.planner.standing import strayed
-from tideline.planner.verified import LastProof, last_proof
+from tideline.planner.stored import read_stored
+from tideline.planner.table_status import TableStage, TableStatus, Through
+from tideline.planner.verified import LastProof, VerifiedThrough, last_proof
 from tideline.settings import Settings
 from tideline.settings.tables import TableSettings
 from tideline.store.chain import Chain
@@ -30,60 +31,79 @@ from tideline.warehouse.state import TargetState, read_target
 _STRAYED = "its target has applied another chain than the store's"
 
 
-class MergeProgress(msgspec.Struct, frozen=True):
-    """The merge progress of one table, and the problems of its target.
+@dataclass(frozen=True, slots=True)
+class WarehouseTables:
+    """Every table with a schema as its target alone shows it, and the newest proofs, by table.
 
-    ``manifest`` and ``seq`` are the chain's tail when nothing of a captured table waits, else what
-    its target has applied (0: nothing yet). ``complete_through_us`` is the source's clock (µs UTC)
-    up to which the target lacks nothing, None while that is not known (`complete_through`).
-    ``unproven`` names external commits that no full dump has healed yet; ``problem`` says why the
-    table cannot be merged. ``pending``: rows that lack values which the log did not carry, as the
-    last merge's receipt counts them (None: there is no receipt, and some rows may lack values).
-    ``mode``: how the target is kept; ``mode_wanted``: what the settings say, where that is another:
-    a target keeps the mode that it was made in until `tideline rebuild` switches it.
-    ``deletion_vectors`` and ``deletion_vectors_wanted`` likewise. ``target`` is the address of the
-    target's directory. ``proof``: when it was last proven equal; while that holds, earlier external
-    commits no longer count as a doubt. `tideline status` also looks up: ``stop``, the change of
-    columns that merges stop before because the settings say so; ``over``: the target of a table
-    that the source no longer has was removed, and is not made again.
+    Of a status here, ``captured`` and ``merged`` are the chain's tail when nothing of a captured
+    table waits, else ``merged`` is what the target has applied. ``state`` is ``blocked`` when the
+    table cannot be merged, and ``unproven`` after external commits that neither a full dump nor a
+    proof has healed. ``pending`` counts the rows that lack values which the log did not carry, as
+    the last merge's receipt does (None: there is no receipt, and some rows may lack values).
+    ``mode`` is how the target is kept: it keeps the mode that it was made in until `tideline
+    rebuild` switches it. What only the chain or the source knows is not filled in.
     """
 
-    table: str
-    manifest: int
-    seq: int
-    complete_through_us: int | None
-    waiting: bool
-    unproven: tuple[str, ...] = ()
-    problem: str | None = None
-    pending: int | None = 0
-    mode: Mode = Mode.CURRENT
-    mode_wanted: Mode | None = None
-    deletion_vectors: bool = True
-    deletion_vectors_wanted: bool | None = None
-    target: str = ""
-    proof: LastProof | None = None
-    stop: Stop | None = None
-    over: bool = False
+    tables: Mapping[str, TableStatus] = field(default_factory=dict)
+    proofs: Mapping[str, LastProof] = field(default_factory=dict)
 
-    def settled(self, state: TableState) -> TableState:
-        """Return the chain's state of the table, without the doubts that its proof has ended."""
-        return state if self.proof is None else self.proof.settled(state)
+    def settled(self, name: str, state: TableState) -> TableState:
+        """Return the chain's state of a table, without the doubts that its proof has ended."""
+        proof = self.proofs.get(name)
+        return state if proof is None else proof.settled(state)
 
-    @property
-    def doubt(self) -> str | None:
-        """The reason why the table may not hold all that was merged into it; None when it does."""
-        if self.problem is not None:
-            return self.problem
-        if self.unproven:
-            return f"the warehouse's table was changed by others: {', '.join(self.unproven)}"
-        if self.pending is None:
+    def verified(self, name: str, state: TableState) -> VerifiedThrough | None:
+        """Return up to where the table was proven, as it holds for the chain's ``state``."""
+        proof = self.proofs.get(name)
+        return None if proof is None else proof.through(state)
+
+    def doubt(self, name: str) -> str | None:
+        """Return why the table may not hold all that was merged into it; None when it does."""
+        one = self.tables.get(name)
+        if one is None:
+            return None
+        if one.reason is not None and one.since_seq is None:
+            return one.reason
+        if one.pending is None:
             return "rows may lack values that the log did not carry: the last receipt is not there"
-        if self.pending:
-            return f"{self.pending} rows lack values that the log did not carry and are read again"
+        if one.pending:
+            return f"{one.pending} rows lack values that the log did not carry and are read again"
         return None
 
+    def holds_up(self, name: str) -> str | None:
+        """Return what keeps merges from completing the table: a doubt, or a change of columns that
+        the settings block."""
+        one = self.tables.get(name)
+        if self.doubt(name) is not None or one is None or one.since_seq is None:
+            return self.doubt(name)
+        return stop_text(one.since_seq, one.reason or "", one.hint or "")
 
-def applied_state(settings: Settings) -> Mapping[str, MergeProgress]:
+    def stopped(self, stops: Mapping[str, Stop]) -> Self:
+        """Return the tables with the changes of columns that the settings block merges before;
+        a table in doubt keeps that as its reason."""
+        changed = {
+            name: msgspec.structs.replace(
+                self.tables[name],
+                state=TableStage.BLOCKED,
+                since_seq=stop.seq,
+                reason=stop.reason,
+                hint=stop.hint,
+            )
+            for name, stop in stops.items()
+            if self.tables[name].state is TableStage.LIVE
+        }
+        return replace(self, tables={**self.tables, **changed})
+
+    def over(self, removed: Iterable[str]) -> Self:
+        """Return the tables with those ``removed`` as up to date: the source no longer has them,
+        and their targets are not made again."""
+        changed = {
+            name: msgspec.structs.replace(self.tables[name], up_to_date=True) for name in removed
+        }
+        return replace(self, tables={**self.tables, **changed})
+
+
+def applied_state(settings: Settings) -> WarehouseTables:
     """Return how far every table with a schema is merged; empty for a pipeline without a manifest.
 
     Reads the chain's tail and one log per table: milliseconds each, and no JVM.
@@ -92,13 +112,56 @@ def applied_state(settings: Settings) -> Mapping[str, MergeProgress]:
     chain = Chain(store, settings.pipeline)
     tail = chain.tail()
     if tail is None:
-        return {}
-    tables, past = chain.open_state(tail).tables, Past(chain)
-    return {
-        name: _progress(settings, store, past, tail.manifest, name, table)
-        for name, table in sorted(tables.items())
-        if table.schema is not None
-    }
+        return WarehouseTables()
+    known, past = chain.open_state(tail).tables, Past(chain)
+    tables: dict[str, TableStatus] = {}
+    proofs: dict[str, LastProof] = {}
+    for name, table in sorted(known.items()):
+        if table.schema is not None:
+            tables[name], proof = _progress(settings, store, past, tail.manifest, name, table)
+            if proof is not None:
+                proofs[name] = proof
+    return WarehouseTables(tables, proofs)
+
+
+def shown_by_target(
+    name: str,
+    captured: Through,
+    merged: Through | None,
+    *,
+    up_to_date: bool,
+    problem: str | None = None,
+    external: Sequence[str] = (),
+    **facts: Any,
+) -> TableStatus:
+    """Make a table's status from its target. ``problem``: why it cannot be merged; ``external``:
+    commits of others that count as a doubt. While there is either, or rows are ``pending``, the
+    source's clock up to which the target lacks nothing is unknown."""
+    state, reason = TableStage.LIVE, problem
+    if problem is not None:
+        state = TableStage.BLOCKED
+    elif external:
+        state = TableStage.UNPROVEN
+        reason = f"the warehouse's table was changed by others: {', '.join(external)}"
+    if merged is not None and (reason is not None or facts.get("pending", 0) != 0):
+        merged = msgspec.structs.replace(merged, source_time_us=None)
+    return TableStatus(
+        table=name,
+        state=state,
+        captured=captured,
+        merged=merged,
+        up_to_date=up_to_date and problem is None,
+        reason=reason,
+        complete_through_us=None if merged is None else merged.source_time_us,
+        **facts,
+    )
+
+
+def captured_through(found: TableState, tail: Manifest) -> Through:
+    """Return up to where a table is captured at the chain's ``tail``."""
+    if found.condition is TableCondition.PARKED and found.since_seq is not None:
+        return Through(found.since_seq)
+    return Through(tail.last_seq, tail.manifest_number, tail.through_us)
 
 
 def target_of(settings: Settings, tail: Manifest, name: str, table: TableState) -> TargetState:
@@ -132,7 +195,7 @@ def _progress(
     tail: Manifest,
     name: str,
     table: TableState,
-) -> MergeProgress:
+) -> tuple[TableStatus, LastProof | None]:
     target = target_of(settings, tail, name, table)
     problem = foreign_owner(target, tail, name)
     # Another chain's numbers do not count, nor what was proven about them.
@@ -148,47 +211,49 @@ def _progress(
         problem = "the target was set back behind what is applied (RESTORE)"
     wanted = settings.of_table(parse_table(name))
     problem = problem or anew_loses(name, table, target, wanted.mode)
-    stamp = target.stamp
     applied = None if why_strayed else target.applied
     waiting = applied is None or applied < table.last_data_manifest
-    if waiting or table.condition is TableCondition.PARKED:
-        known = applied is not None and stamp is not None
-        manifest = applied or 0
-        seq = stamp.seq if known and stamp is not None else 0
-        through = _through(stamp, tail) if known else None
-    else:
-        manifest, seq, through = tail.manifest_number, tail.last_seq, complete_through(table, tail)
-    pending = 0 if stamp is None or not stamp.pending else _pending(settings, store, name, stamp)
+    merged = None
+    if not waiting and table.condition is not TableCondition.PARKED:
+        merged = Through(tail.last_seq, tail.manifest_number, complete_through(table, tail))
+    elif applied is not None:
+        stamp = target.stamp
+        merged = Through(0 if stamp is None else stamp.seq, applied, _through(stamp, tail))
     unproven = () if holds else (*target.unproven, *target.external)
-    return MergeProgress(
-        table=name,
-        manifest=manifest,
-        seq=seq,
-        complete_through_us=None if problem or pending != 0 or unproven else through,
-        waiting=waiting,
-        unproven=unproven,
+    status = shown_by_target(
+        name,
+        captured_through(table, tail),
+        merged,
+        up_to_date=not waiting,
         problem=problem,
-        pending=pending,
+        external=unproven,
+        pending=_pending(settings, store, name, target.stamp),
         **_kept_as(target, wanted),
         target=target.url,
-        proof=proof,
+        verified=None if proof is None else proof.through(table),
     )
+    return status, proof
 
 
 def _kept_as(target: TargetState, wanted: TableSettings) -> dict[str, Any]:
     """Return how the target is kept, and the settings' value where that differs."""
-    names = ("mode", "deletion_vectors")
+    mode, vectors = wanted.mode, wanted.deletion_vectors
     if not target.exists:
-        return {name: getattr(wanted, name) for name in names}
-    found = {name: getattr(target, name) for name in names}
-    asked = {name: getattr(wanted, name) for name in names}
-    return found | {f"{n}_wanted": asked[n] for n in names if asked[n] != found[n]}
+        return {"mode": mode, "deletion_vectors": vectors}
+    return {
+        "mode": target.mode,
+        "mode_wanted": None if target.mode == mode else mode,
+        "deletion_vectors": target.deletion_vectors,
+        "deletion_vectors_wanted": None if target.deletion_vectors == vectors else vectors,
+    }
 
 
-def _pending(settings: Settings, store: ObjectStore, name: str, stamp: Stamp) -> int | None:
+def _pending(settings: Settings, store: ObjectStore, name: str, stamp: Stamp | None) -> int | None:
     """Return the number of rows that the merge of ``stamp`` left pending; the stamp only says that
     there may be some."""
+    if stamp is None or not stamp.pending:
+        return 0
     key = layout.receipt_key(settings.pipeline, stamp.plan_id)
-    raw = store.get(key)
-    tables = () if raw is None else decode_receipt(raw, key).tables
+    receipt = read_stored(store, key, decode_receipt)
+    tables = () if receipt is None else receipt.tables
     return next((one.pending for one in tables if one.table == name), None)

@@ -26,6 +26,7 @@ from tideline.planner.past import FullDump, Past
 from tideline.planner.policies import policy_of
 from tideline.planner.progress import foreign_owner, target_of
 from tideline.planner.standing import strayed
+from tideline.planner.stored import no_such_table
 from tideline.settings import Settings
 from tideline.settings.tables import TableSettings
 from tideline.store.chain import Chain
@@ -56,10 +57,7 @@ def look(settings: Settings, store: ObjectStore, table: str) -> Now:
     link = chain.tail()
     state = None if link is None else chain.open_state(link).tables.get(table)
     if link is None or state is None or state.schema is None:
-        raise Misconfigured(
-            f"the chain of this pipeline has no table {table}",
-            hint="`tideline status` lists the tables; a new one appears once it is captured",
-        )
+        raise no_such_table(table)
     newest = target_of(settings, link.manifest, table, state).newer or state.generation
     for generation in range(newest, -1, -1):
         then = replace(state, generation=generation)

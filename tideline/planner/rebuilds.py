@@ -24,6 +24,7 @@ from tideline.contract.rebuild import RebuildRecord, decode_rebuild, encode_rebu
 from tideline.contract.schema import parse_table
 from tideline.planner.consumers import register_rebuild, strike_rebuild
 from tideline.planner.rebuild_steps import Now, look, step
+from tideline.planner.stored import read_stored
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore, open_store
@@ -163,6 +164,4 @@ def _fits(record: RebuildRecord, now: Now) -> bool:
 
 def _newest(settings: Settings, store: ObjectStore, table: str) -> RebuildRecord | None:
     keys = store.list(layout.rebuilds_prefix(settings.pipeline, parse_table(table)))
-    key = max(keys, default="")
-    raw = store.get(key) if keys else None
-    return None if raw is None else decode_rebuild(raw, key)
+    return read_stored(store, max(keys), decode_rebuild) if keys else None

@@ -10,21 +10,19 @@ from concurrent.futures import ThreadPoolExecutor
 from tideline.contract import layout
 from tideline.contract.document import with_checksum
 from tideline.contract.plan import Plan
-from tideline.contract.receipt import Receipt, encode_receipt, run_of
+from tideline.contract.receipt import Receipt, stored_documents
 from tideline.contract.timeliness import MergeRun, decode_run, encode_run
 from tideline.openlineage import AnyReceipt, run_with_lineage
 from tideline.settings import Settings
-from tideline.store.objects import ObjectStore, open_store
+from tideline.store.objects import open_store
 
 _READS_AT_ONCE = 8
 
 
-def record_run(settings: Settings, run: MergeRun, store: ObjectStore | None = None) -> None:
-    """Put a run on record; before its receipt, so that a run that is killed in between is run again
-    and repeats its figures."""
-    store = open_store(settings.store) if store is None else store
+def record_run(settings: Settings, run: MergeRun) -> None:
+    """Put a run on record."""
     key = layout.run_key(settings.pipeline, run.ended_us, run.plan_id)
-    store.put(key, with_checksum(encode_run(run)))
+    open_store(settings.store).put(key, with_checksum(encode_run(run)))
 
 
 def run_merge(
@@ -50,9 +48,8 @@ def run_merge(
 def store_receipt(settings: Settings, receipt: Receipt) -> None:
     """Put the receipt of a run that has just ended next to its plan, and the run on record."""
     store = open_store(settings.store)
-    record_run(settings, run_of(receipt, time.time_ns() // 1_000), store)
-    key = layout.receipt_key(settings.pipeline, receipt.plan_id)
-    store.put(key, with_checksum(encode_receipt(receipt)))
+    for key, document in stored_documents(receipt, time.time_ns() // 1_000):
+        store.put(key, document)
 
 
 def record_held(settings: Settings, plan: Plan) -> None:

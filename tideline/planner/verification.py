@@ -8,7 +8,7 @@ answered with the earlier rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -26,6 +26,7 @@ from tideline.contract.proofs import (
     verify_request,
     with_passes,
 )
+from tideline.contract.receipt import Outcome, Receipt
 from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline.contract.verification import Proof, TableProof, Verification, VerifyPlan
 from tideline.planner.merges import plan_merge
@@ -43,8 +44,8 @@ REPAIRS_MAX = 3
 class CompareWork(Protocol):
     """The work outside the planner for a comparison: on Spark, and where users read."""
 
-    def run_plan(self, plan: Plan) -> object:
-        """Run the merge of ``plan``."""
+    def run_plan(self, plan: Plan) -> Receipt:
+        """Run the merge of ``plan``; return its receipt."""
 
     def compare(self, plan: VerifyPlan) -> Verification:
         """Run ``plan`` and store its result, unless it is there."""
@@ -72,7 +73,8 @@ def compare_rows(
     settings: Settings, work: CompareWork, rows: RowsRead, *, verify_id: str, merge_id: str
 ) -> Verification:
     """Compare the rows that were read with the warehouse, merged that far first, as ``verify_id``.
-    Plans of those merges are named after ``merge_id``."""
+    Plans of those merges are named after ``merge_id``. A table whose merge fails is held back."""
+    failed: dict[str, str] = {}
     for attempt in range(MERGES_MAX + 1):
         planned = plan_verification(
             settings,
@@ -80,26 +82,37 @@ def compare_rows(
             verify_id=verify_id,
             finished_in=rows.manifest_number,
             tables=rows.tables,
+            failed=failed,
             last_call=attempt == MERGES_MAX,
         )
         if not planned.waiting:
             break
         work.report(f"merging {', '.join(planned.waiting)} up to where they were read")
-        merge_up(settings, work, f"{merge_id}.m{attempt}", planned.waiting)
+        failed |= merge_up(settings, work, f"{merge_id}.m{attempt}", planned.waiting)
     return work.compare(planned.plan)
 
 
-def merge_up(settings: Settings, work: CompareWork, name: str, tables: Sequence[str]) -> None:
-    """Merge what is new of ``tables``, in plans named after ``name``."""
+def merge_up(
+    settings: Settings, work: CompareWork, name: str, tables: Sequence[str]
+) -> Mapping[str, str]:
+    """Merge what is new of ``tables``, in plans named after ``name``. Returns the tables that
+    failed, each with its error: they are not planned again, a merge has its own retries."""
+    failed: dict[str, str] = {}
     for number in range(PLANS_MAX):
-        plan = plan_merge(settings, plan_id=f"{name}.{number}", tables=list(tables))
+        rest = [table for table in tables if table not in failed]
+        if not rest:
+            break
+        plan = plan_merge(settings, plan_id=f"{name}.{number}", tables=rest)
         for table, reason in sorted(plan.held.items()):
             work.report(f"{table} is held: {reason}")
         if not plan.tables:
-            return
-        work.run_plan(plan)
+            break
+        for one in work.run_plan(plan).tables:
+            if one.outcome is Outcome.FAILED:
+                failed[one.table] = one.error or "its merge failed"
         if plan.b >= plan.tail:
-            return
+            break
+    return failed
 
 
 class VerificationRun:
@@ -208,7 +221,9 @@ class VerificationRun:
                 reason = f"the repair is {answer.state.value}: {answer.error or 'no reason given'}"
                 return replace(proof, reason=reason, hint=answer.hint)
         merge_id = f"{self._name}.r{number}.{short(proof.table)}"
-        merge_up(self._settings, self._work, merge_id, [proof.table])
+        failed = merge_up(self._settings, self._work, merge_id, [proof.table])
+        if failed:
+            return replace(proof, reason=f"the repair is not merged: {failed[proof.table]}")
         if keys is None:
             again = self._of_table(proof, f"w{number}", purpose="verify", key_range=proof.key_range)
             return self._settled(self._compared(again))[0]

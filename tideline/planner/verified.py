@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tideline.contract import layout
 from tideline.contract.document import with_checksum
-from tideline.contract.errors import Unavailable
+from tideline.contract.errors import CorruptData, Unavailable
 from tideline.contract.external_commits import external_since
 from tideline.contract.manifest import Manifest, OpenState, TableCondition, TableState
 from tideline.contract.plan import app_id
@@ -29,8 +29,10 @@ from tideline.contract.verification import (
     encode_verification,
     encode_verified,
 )
+from tideline.planner.stored import read_stored
 from tideline.settings import Settings
 from tideline.store.objects import ObjectStore, open_store
+from tideline.warehouse.base import unreadable
 from tideline.warehouse.registry import open_reader
 
 COMMITS_MAX = 10_000
@@ -59,7 +61,7 @@ def store_verification(settings: Settings, result: Verification) -> None:
         if table.proof is not Proof.EQUAL or not table.whole or table.target_version is None:
             continue
         place = layout.verified_key(settings.pipeline, parse_table(table.table))
-        found = _kept(store, place)
+        found = read_stored(store, place, decode_verified)
         kept = Verified(
             table=table.table,
             seq=table.seq,
@@ -92,8 +94,7 @@ def _stands(settings: Settings, kept: Verified) -> bool:
 def read_verification(settings: Settings, verify_id: str) -> Verification | None:
     """Read the result of a verification; None while there is none."""
     key = layout.verification_key(settings.pipeline, verify_id)
-    raw = open_store(settings.store).get(key)
-    return None if raw is None else decode_verification(raw, key)
+    return read_stored(open_store(settings.store), key, decode_verification)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,8 @@ def last_proof(
     settings: Settings, store: ObjectStore, tail: Manifest, name: str, state: TableState
 ) -> LastProof | None:
     """Return the proof that is kept of the table called ``name``; None when it was never proven."""
-    kept = _kept(store, layout.verified_key(settings.pipeline, parse_table(name)))
+    key = layout.verified_key(settings.pipeline, parse_table(name))
+    kept = read_stored(store, key, decode_verified)
     return None if kept is None else LastProof(kept, _invalid(settings, tail, state, kept))
 
 
@@ -164,11 +166,6 @@ def settled_tables(
             proof = last_proof(settings, store, tail, name, table)
             tables[name] = table if proof is None else proof.settled(table)
     return replace(state, tables=tables)
-
-
-def _kept(store: ObjectStore, key: str) -> Verified | None:
-    raw = store.get(key)
-    return None if raw is None else decode_verified(raw, key)
 
 
 def _commit_of(settings: Settings, table: str, version: int) -> str:
@@ -191,8 +188,8 @@ def _invalid(settings: Settings, tail: Manifest, now: TableState, kept: Verified
         commits = list(table.commits(min(since, COMMITS_MAX)))
     except Unavailable as error:
         return error.message
-    except ValueError as error:
-        return f"the table's log cannot be read: {type(error).__name__}"
+    except (ValueError, CorruptData) as error:
+        return unreadable(url, error).message
     version = table.version
     app = app_id(tail.pipeline, tail.incarnation, kept.table, now.generation, build)
     if kept.app_id != app:

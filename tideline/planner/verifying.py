@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from tideline.contract import layout
-from tideline.contract.document import with_checksum
-from tideline.contract.errors import CorruptData, Misconfigured
+from tideline.contract.errors import CorruptData
 from tideline.contract.manifest import Check, Manifest, OpenState, Part, TableState
 from tideline.contract.plan import Plan, app_id
 from tideline.contract.planning.table_plans import planned_part
@@ -30,6 +29,7 @@ from tideline.planner.meanwhile import Held, Meanwhile, check_table
 from tideline.planner.merges import Planning
 from tideline.planner.past import Past
 from tideline.planner.progress import target_of
+from tideline.planner.stored import existing, read_stored, store_once
 from tideline.settings import Settings
 from tideline.store.chain import Chain, Link
 from tideline.store.objects import ObjectStore, open_store
@@ -53,30 +53,30 @@ def plan_verification(
     verify_id: str,
     finished_in: int,
     tables: Sequence[str],
+    failed: Mapping[str, str] | None = None,
     last_call: bool = False,
 ) -> Planned:
     """Return the stored plan of ``verify_id``, made now if there is none: of ``tables``, whose
     chunks the worker has read for the request, which ended in manifest ``finished_in``.
 
-    Nothing is stored while it waits for tables. ``last_call``: they are then held back, with the
-    reason. Raises CorruptData for chunks that the chain does not have.
+    Nothing is stored while it waits for tables. Those whose merge has ``failed`` (with the error)
+    are held back instead, with the reason; on the ``last_call`` all are. Raises CorruptData for
+    chunks that the chain does not have.
     """
     store = open_store(settings.store)
     key = layout.verification_plan_key(settings.pipeline, verify_id)
-    stored = store.get(key)
+    stored = read_stored(store, key, decode_verify_plan)
     if stored is not None:
-        return Planned(decode_verify_plan(stored, key), ())
+        return Planned(stored, ())
     planned = _Planning(settings, store).plan(request_id, verify_id, finished_in, tables)
-    if planned.waiting and not last_call:
-        return planned
+    failed = failed or {}
+    waiting = tuple(name for name in planned.waiting if name not in failed)
+    if waiting and not last_call:
+        return Planned(planned.plan, waiting)
     late = dict.fromkeys(planned.waiting, f"it is not merged up to manifest {finished_in}")
+    late |= {name: f"{late[name]}: {failed[name]}" for name in late if name in failed}
     plan = replace(planned.plan, held={**late, **planned.plan.held})
-    if not store.create(key, with_checksum(encode_verify_plan(plan))):
-        raced = store.get(key)
-        if raced is None:
-            raise CorruptData(f"the plan at {key} vanished")
-        plan = decode_verify_plan(raced, key)
-    return Planned(plan, ())
+    return Planned(store_once(store, key, plan, encode_verify_plan, decode_verify_plan), ())
 
 
 def stuck(settings: Settings, tables: Sequence[str]) -> Mapping[str, str]:
@@ -111,12 +111,7 @@ class _Planning:
     def plan(
         self, request_id: str, verify_id: str, finished_in: int, tables: Sequence[str]
     ) -> Planned:
-        tail = self._chain.tail(finished_in)
-        if tail is None:
-            raise Misconfigured(
-                f"pipeline {self._settings.pipeline} has no manifest in {self._settings.store.url}",
-                hint="start `tideline capture`, or correct store.url",
-            )
+        tail = existing(self._settings, self._chain.tail(finished_in))
         asked, checks = self._checks(request_id, finished_in, tables)
         made, waiting, held = [], [], {}
         for name in tables:

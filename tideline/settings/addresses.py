@@ -64,6 +64,18 @@ def split_url(url: str) -> SplitResult:
         raise ValueError("is not a url: special characters are to be percent-encoded") from None
 
 
+def check_host(parts: SplitResult) -> None:
+    """Raise ValueError, without any part of the url, for a port or host that cannot be one."""
+    try:
+        valid = parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ValueError("has a port that is not a number from 1 to 65535")
+    if any(char.isspace() or not char.isprintable() for char in parts.netloc):
+        raise ValueError("has a host with a space or an unprintable character")
+
+
 def is_loopback(host: str) -> bool:
     """Return whether traffic to ``host`` stays on this machine: ``localhost``, or an address of
     loopback."""

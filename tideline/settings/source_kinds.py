@@ -9,9 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
 
 from tideline.contract.position import MysqlPosition, PostgresPosition, SourcePosition
 from tideline.settings.addresses import check_mysql, check_postgres
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetNaming:
+    """OpenLineage's names for tables of a kind of source.
+
+    Their namespace is ``scheme://host:port``; ``port`` stands in for one that the url lacks, and
+    None leaves it out then. ``form`` makes a table's name of ``{database}`` (the url's path),
+    ``{schema}`` and ``{table}``.
+    """
+
+    scheme: str
+    port: int | None
+    form: str = "{schema}.{table}"
+
+    def name(self, url: str, schema: str, table: str) -> tuple[str, str]:
+        """Return the namespace and the name of a table; nothing of a password is in them."""
+        parts = urlsplit(url)
+        port = parts.port or self.port
+        place = f"{parts.hostname or ''}{'' if port is None else f':{port}'}"
+        database = unquote(parts.path.strip("/"))
+        named = self.form.format(database=database, schema=schema, table=table)
+        return f"{self.scheme}://{place}", named
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +47,8 @@ class SourceKind:
     is the first choice of tables, in which ``{database}`` is the url's. ``options`` are the keys of
     ``[source]`` that only such a source has. Chains of it hold ``position``. ``package`` has a
     module ``factory``, a `SourceFactory`; one that begins with a dot lies in
-    `tideline_capture.sources`. ``extra`` installs the driver.
+    `tideline_capture.sources`. ``extra`` installs the driver. ``datasets`` names its tables for
+    lineage. ``whole_rows`` has a table's log hold whole rows, where it may not.
     """
 
     name: str
@@ -36,6 +61,8 @@ class SourceKind:
     position: type[SourcePosition]
     package: str
     extra: str
+    datasets: DatasetNaming
+    whole_rows: str = ""
 
 
 _POSTGRES = frozenset({"slot", "publication"})
@@ -48,16 +75,20 @@ SOURCE_KINDS: dict[str, SourceKind] = {
             "postgres", "PostgreSQL", ("postgresql", "postgres"),
             "postgresql://user@host:port/database", check_postgres, "public.*",
             _POSTGRES, PostgresPosition, ".postgres", "postgres",
+            DatasetNaming("postgres", 5432, "{database}.{schema}.{table}"),
+            whole_rows="ALTER TABLE … REPLICA IDENTITY FULL",
         ),
         SourceKind(
             "mysql", "MySQL", ("mysql",),
             "mysql://user@host:port/", check_mysql, "{database}.*",
             _MYSQL, MysqlPosition, ".mysql", "mysql",
+            DatasetNaming("mysql", 3306), whole_rows="SET GLOBAL binlog_row_image = FULL",
         ),
         SourceKind(
             "mariadb", "MariaDB", ("mariadb",),
             "mariadb://user@host:port/", check_mysql, "{database}.*",
             _MYSQL, MysqlPosition, ".mysql", "mysql",
+            DatasetNaming("mysql", 3306), whole_rows="SET GLOBAL binlog_row_image = FULL",
         ),
     )
 }  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, SecretStr, field_validator
 
 from tideline.contract.maintenance import VACUUM_HOURS_MIN
-from tideline.settings.addresses import split_url
+from tideline.settings.addresses import check_host, split_url
 from tideline.settings.base import Count, Effect, MiB, Seconds, Section
 
 
@@ -48,10 +48,18 @@ class Openlineage(Section):
     @field_validator("url")
     @classmethod
     def _known_scheme(cls, url: str | None) -> str | None:
-        parts = split_url(url or "https://unset")
+        if not url:
+            return None  # an empty variable of the environment
+        parts = split_url(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
             raise ValueError("must be https://host:port, or http:// of a trusted network")
+        check_host(parts)
         return url
+
+    @field_validator("api_key")
+    @classmethod
+    def _no_empty_key(cls, key: SecretStr | None) -> SecretStr | None:
+        return key if key is not None and key.get_secret_value().strip() else None
 
 
 class Maintain(Section):

@@ -43,8 +43,10 @@ class DumpPolicy:
 
     ``initial``: of each table that it sees first. ``unproven``: of tables whose rows are in doubt.
     ``applies``: of those whose target must restart, by the kind of step.
+    ``whole_rows``: the statement that a table may need at the source before its dump; "" for none.
     """
 
     initial: bool
     unproven: bool
     applies: Applies = never
+    whole_rows: str = ""

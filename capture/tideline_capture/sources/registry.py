@@ -43,5 +43,5 @@ def _factory(kind: SourceKind) -> SourceFactory:
     except ModuleNotFoundError as error:
         raise Misconfigured(
             f"a {kind.title} source needs the Python package {error.name}, which is not installed",
-            hint=f"install tideline-cdc with the extra {kind.extra!r}",
+            hint=f"pip install 'tideline-cdc[{kind.extra}]'",
         ) from error

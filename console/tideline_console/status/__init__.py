@@ -6,7 +6,6 @@ The source is not queried, so that this works while it is down.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -15,9 +14,10 @@ from tideline.contract.manifest import OpenState
 from tideline.contract.schema import parse_table
 from tideline.contract.timeliness import Objective
 from tideline.control import Asker, Heard
-from tideline.planner import MergeProgress, applied_state, recent_runs
+from tideline.planner import WarehouseTables, applied_state, recent_runs
 from tideline.planner.consumers import let_go
 from tideline.planner.merges import Planning
+from tideline.planner.table_status import TableStage
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
@@ -80,27 +80,24 @@ def read_status(settings: Settings, watch: FreshnessWatch | None = None) -> Stat
     )
 
 
-def _merged(settings: Settings) -> tuple[dict[str, MergeProgress], str | None]:
+def _merged(settings: Settings) -> tuple[WarehouseTables, str | None]:
     try:
-        progress = applied_state(settings)
-        sound = [name for name, one in progress.items() if one.problem is None]
+        merged = applied_state(settings)
+        sound = [n for n, one in merged.tables.items() if one.state is not TableStage.BLOCKED]
         stops = Planning(settings, open_store(settings.store)).stops(sound)
     except TidelineError as error:
-        return {}, str(error)
-    return {name: replace(one, stop=stops.get(name)) for name, one in progress.items()}, None
+        return WarehouseTables(), str(error)
+    return merged.stopped(stops), None
 
 
-def _over(
-    settings: Settings, state: OpenState, merged: Mapping[str, MergeProgress]
-) -> dict[str, MergeProgress]:
+def _over(settings: Settings, state: OpenState, merged: WarehouseTables) -> WarehouseTables:
     """Mark in ``merged`` the targets that were removed when nothing more was to come."""
     gone = {
         name: table
         for name, table in state.tables.items()
-        if table.gone and name in merged and not merged[name].manifest
+        if table.gone and name in merged.tables and merged.tables[name].merged is None
     }
-    removed = let_go(settings, open_store(settings.store), gone)
-    return {name: replace(one, over=name in removed) for name, one in merged.items()}
+    return merged.over(let_go(settings, open_store(settings.store), gone))
 
 
 def _began_us(chain: Chain) -> int | None:

@@ -7,7 +7,7 @@ be unavailable, and the document names it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -17,27 +17,16 @@ from tideline.contract.manifest import Manifest, OpenState, TableCondition, Tabl
 from tideline.contract.planning.table_plans import complete_through
 from tideline.contract.request import Answer, RequestState
 from tideline.control import WORDS_S, Heard, WorkerStatus
-from tideline.planner import MergeProgress
-from tideline_console.status.document import (
+from tideline.planner import WarehouseTables
+from tideline.planner.progress import captured_through
+from tideline.planner.table_status import (
     Beginning,
-    ChainStatus,
     EarlierRows,
-    Status,
     TableStage,
     TableStatus,
     Through,
-    WorkerState,
 )
-
-_COPIED = (
-    "pending",
-    "mode",
-    "mode_wanted",
-    "deletion_vectors",
-    "deletion_vectors_wanted",
-    "target",
-)
-"""Fields of `MergeProgress` that the document has under the same name."""
+from tideline_console.status.document import ChainStatus, Status, WorkerState
 
 
 def make_status(
@@ -46,7 +35,7 @@ def make_status(
     state: OpenState,
     *,
     workers: Sequence[WorkerStatus] | None,
-    merged: Mapping[str, MergeProgress],
+    merged: WarehouseTables,
     takeover_after_s: float,
     now_us: int,
 ) -> Status:
@@ -162,7 +151,7 @@ def _chain(tail: Manifest, now_us: int) -> ChainStatus:
 
 
 def _tables(
-    tail: Manifest, state: OpenState, merged: Mapping[str, MergeProgress], now_us: int
+    tail: Manifest, state: OpenState, merged: WarehouseTables, now_us: int
 ) -> tuple[TableStatus, ...]:
     dumping = {
         dump.table
@@ -171,7 +160,7 @@ def _tables(
         if not RequestState(dump.state).final and not request.request.verifies
     }
     return tuple(
-        _table(name, found, tail, merged.get(name), dumping=name in dumping, now_us=now_us)
+        _table(name, found, tail, merged, dumping=name in dumping, now_us=now_us)
         for name, found in sorted(state.tables.items())
     )
 
@@ -180,32 +169,44 @@ def _table(
     name: str,
     found: TableState,
     tail: Manifest,
-    merged: MergeProgress | None,
+    merged: WarehouseTables,
     *,
     dumping: bool,
     now_us: int,
 ) -> TableStatus:
-    proof = None if merged is None else merged.proof
-    verified = None if proof is None else proof.through(found)
-    found = found if merged is None else merged.settled(found)
-    stage, since_seq, reason, hint = _stage(found, merged)
-    up_to_date = _waits_for_nothing(found, merged)
-    through = _merged_through(found, tail, merged, up_to_date=up_to_date)
+    verified = merged.verified(name, found)
+    found = merged.settled(name, found)
+    captured = captured_through(found, tail)
+    read = merged.tables.get(name, TableStatus(name, TableStage.LIVE, captured))
+    up_to_date = _waits_for_nothing(found, read)
+    through = read.merged
+    current = up_to_date and found.condition is not TableCondition.PARKED
+    if through is not None and current and merged.doubt(name) is None:
+        through = Through(tail.last_seq, tail.manifest_number, complete_through(found, tail))
     through_us = None if through is None else _come(through.source_time_us, now_us)
-    return TableStatus(
-        table=name,
-        state=TableStage.DUMPING if dumping else stage,
-        captured=_captured_through(found, tail),
+    by_target = found.condition is TableCondition.LIVE and name in merged.tables
+    shown = read if by_target else _by_source(read, found)
+    return replace(
+        shown,
+        state=TableStage.DUMPING if dumping else shown.state,
+        captured=captured,
         merged=through,
         up_to_date=up_to_date,
         lag_s=_age_s(through_us, now_us),
-        since_seq=since_seq,
-        reason=reason,
-        hint=hint,
         complete_through_us=through_us,
         verified=verified,
         captured_from=_beginning(found),
-        **({} if merged is None else {name: getattr(merged, name) for name in _COPIED}),
+    )
+
+
+def _by_source(read: TableStatus, found: TableState) -> TableStatus:
+    """Return the status with the source's state of the table, which comes before the target's."""
+    return replace(
+        read,
+        state=TableStage(found.condition.value),
+        since_seq=found.since_seq,
+        reason=found.reason,
+        hint=found.hint,
     )
 
 
@@ -219,49 +220,15 @@ def _beginning(found: TableState) -> Beginning | None:
     return Beginning(begun.seq, begun.source_time_us, earlier)
 
 
-_Stage = tuple[TableStage, int | None, str | None, str | None]
-
-
-def _stage(found: TableState, merged: MergeProgress | None) -> _Stage:
-    """Return the table's state with its start, reason and remedy: the source's side first, then
-    the warehouse's."""
-    if found.condition is not TableCondition.LIVE or merged is None:
-        return TableStage(found.condition.value), found.since_seq, found.reason, found.hint
-    if merged.problem is not None:
-        return TableStage.BLOCKED, None, merged.problem, None
-    if merged.unproven:
-        return TableStage.UNPROVEN, None, merged.doubt, None
-    if merged.stop is not None:
-        return TableStage.BLOCKED, merged.stop.seq, merged.stop.reason, merged.stop.hint
-    return TableStage.LIVE, None, None, None
-
-
-def _waits_for_nothing(found: TableState, merged: MergeProgress | None) -> bool:
-    """Return whether the table was parked before any capture, and so has nothing to wait for."""
-    if merged is None or merged.manifest == 0:
-        over = merged is not None and merged.over
-        return over or (found.condition is TableCondition.PARKED and found.last_data_manifest == 0)
-    if merged.problem is not None:
+def _waits_for_nothing(found: TableState, read: TableStatus) -> bool:
+    """Return whether nothing that is captured of the table waits to be merged; of one that was
+    parked before any capture, nothing ever does."""
+    if read.merged is None or read.merged.manifest_number is None:
+        never = found.condition is TableCondition.PARKED and found.last_data_manifest == 0
+        return read.up_to_date or never
+    if read.state is TableStage.BLOCKED and read.since_seq is None:
         return False
-    return merged.manifest >= found.last_data_manifest
-
-
-def _captured_through(found: TableState, tail: Manifest) -> Through:
-    if found.condition is TableCondition.PARKED and found.since_seq is not None:
-        return Through(found.since_seq)
-    return Through(tail.last_seq, tail.manifest_number, tail.through_us)
-
-
-def _merged_through(
-    found: TableState, tail: Manifest, merged: MergeProgress | None, *, up_to_date: bool
-) -> Through | None:
-    if merged is None or merged.manifest == 0:
-        return None
-    if merged.doubt is not None:
-        return Through(merged.seq, merged.manifest, None)
-    if up_to_date and found.condition is not TableCondition.PARKED:
-        return Through(tail.last_seq, tail.manifest_number, complete_through(found, tail))
-    return Through(merged.seq, merged.manifest, merged.complete_through_us)
+    return read.merged.manifest_number >= found.last_data_manifest
 
 
 def _ahead(at_us: int | None, now_us: int) -> str | None:

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from tideline.contract.timeliness import MergeRun
-from tideline_console.freshness import FreshnessWatch, Stage
+from tideline.contract.timeliness import MergeRun, Stage
+from tideline_console.freshness import FreshnessWatch
 from tideline_console.status.document import Status
 
 

@@ -6,9 +6,10 @@ from datetime import timedelta
 
 from tideline.contract.printable import command
 from tideline.contract.request import Answer, TableProgress
-from tideline_console.freshness import Lateness
+from tideline.contract.timeliness import Lateness
+from tideline.planner.table_status import EarlierRows, TableStage, TableStatus
 from tideline_console.output import say
-from tideline_console.status.document import EarlierRows, Status, TableStage, TableStatus
+from tideline_console.status.document import Status
 from tideline_console.tables import moment, print_table, vectors_differ
 
 ENDED_SHOWN = 10

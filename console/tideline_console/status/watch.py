@@ -6,7 +6,7 @@ follows from one rule, and other statements build on it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -14,16 +14,15 @@ import msgspec
 from tideline.contract.manifest import Manifest, OpenState
 from tideline.contract.timeliness import Objective
 from tideline.control import Heard
-from tideline.planner import MergeProgress
+from tideline.planner import WarehouseTables
 from tideline_console.freshness import (
     ChainEnd,
     FreshnessWatch,
-    WatchedTable,
     kept_by_table,
     kept_in_all,
     lateness,
 )
-from tideline_console.status.document import Status, TableStage, TableStatus
+from tideline_console.status.document import Status
 from tideline_console.status.making import judged, make_status
 
 
@@ -36,7 +35,7 @@ class StatusInputs:
     tail: Manifest | None
     state: OpenState
     heard: Sequence[Heard] | None
-    merged: Mapping[str, MergeProgress] | None
+    merged: WarehouseTables | None
     began_us: int | None
     now_us: int
 
@@ -60,7 +59,7 @@ def status_of(
         tail,
         read.state,
         workers=workers,
-        merged=read.merged or {},
+        merged=read.merged or WarehouseTables(),
         takeover_after_s=limits.takeover_after_s,
         now_us=read.now_us,
     )
@@ -76,7 +75,7 @@ def watched(
     status: Status,
     chain: ChainEnd,
     state: OpenState,
-    merged: Mapping[str, MergeProgress] | None,
+    merged: WarehouseTables | None,
     watch: FreshnessWatch,
 ) -> Status:
     """Add lateness and budgets to ``status``, made from the same ``chain`` and ``state``.
@@ -87,24 +86,13 @@ def watched(
     budgets = kept_by_table(watch, [one.table for one in status.tables])
     tables = []
     for one in status.tables:
-        late = None if merged is None else lateness(chain, _table(one, state, merged), watch)
+        late = None
+        if merged is not None:
+            found = merged.settled(one.table, state.tables[one.table])
+            late = lateness(chain, one, found, merged.holds_up(one.table), watch)
         tables.append(msgspec.structs.replace(one, late=late, slo=budgets.get(one.table)))
     whole = kept_in_all(watch, watch.objective_of(""))
     return msgspec.structs.replace(status, tables=tuple(tables), slo=whole)
-
-
-def _table(one: TableStatus, state: OpenState, merged: Mapping[str, MergeProgress]) -> WatchedTable:
-    found = merged.get(one.table)
-    state_now = state.tables[one.table]
-    stop = None if found is None or found.stop is None else str(found.stop)
-    return WatchedTable(
-        one.table,
-        state_now if found is None else found.settled(state_now),
-        one.complete_through_us,
-        waits=not one.up_to_date,
-        doubt=None if found is None else found.doubt or stop,
-        dumping=one.state is TableStage.DUMPING,
-    )
 
 
 def objectives(percent: float, within_s: float) -> Objective:

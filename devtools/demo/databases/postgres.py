@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -77,43 +78,27 @@ class Postgres:
         return connection
 
     def create_shop(self, url: str, size: Size) -> None:
-        connection = self.connect(url, "shop")
-        try:
-            with connection.cursor() as cursor:
-                for statement in STATEMENTS:
-                    cursor.execute(size.put_into(statement))
-        finally:
-            connection.close()
+        with closing(self.connect(url, "shop")) as connection, connection.cursor() as cursor:
+            for statement in STATEMENTS:
+                cursor.execute(size.put_into(statement))
 
     def grant_capture(self, url: str, password: str) -> None:
-        connection = self.connect(url, "shop")
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute(GRANTS, (password,))
-        finally:
-            connection.close()
+        with closing(self.connect(url, "shop")) as connection, connection.cursor() as cursor:
+            cursor.execute(GRANTS, (password,))
 
     def read_table(self, url: str, table: str) -> SourceTable:
-        connection = psycopg2.connect(url)
-        try:
+        with closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
             connection.set_session(isolation_level="REPEATABLE READ", readonly=True)
-            with connection.cursor() as cursor:
-                cursor.execute(_SESSION)
-                cursor.execute(_COLUMNS, (table,))
-                columns = cursor.fetchall()
-                key = tuple(name for name, _, is_key in columns if is_key)
-                return SourceTable(_copy(cursor, table, columns), key, as_text)
-        finally:
-            connection.close()
+            cursor.execute(_SESSION)
+            cursor.execute(_COLUMNS, (table,))
+            columns = cursor.fetchall()
+            key = tuple(name for name, _, is_key in columns if is_key)
+            return SourceTable(_copy(cursor, table, columns), key, as_text)
 
     def log_end(self, url: str) -> PostgresPosition:
-        connection = self.connect(url, "shop")
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_current_wal_insert_lsn()::text")
-                (text,) = cursor.fetchone()
-        finally:
-            connection.close()
+        with closing(self.connect(url, "shop")) as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT pg_current_wal_insert_lsn()::text")
+            (text,) = cursor.fetchone()
         return PostgresPosition(end_lsn=parse_lsn(text))
 
     def reached(self, position: SourcePosition, end: SourcePosition) -> bool:
@@ -128,13 +113,8 @@ DATABASE_KIND: ShopDatabase = Postgres()
 def start_with_database(server: PostgresServer, database: str) -> None:
     """Start ``server`` and make an empty database in it."""
     server.start()
-    connection = psycopg2.connect(server.dsn())
-    try:
-        connection.autocommit = True
-        with connection.cursor() as cursor:
-            cursor.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))
-    finally:
-        connection.close()
+    with closing(DATABASE_KIND.connect(server.dsn(), "shop")) as connection:
+        connection.cursor().execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))
 
 
 def _copy(

@@ -45,13 +45,11 @@ from tideline_spark.formats.statements import RowClause, RowMerge, of_source, of
 from tideline_spark.modes.base import Work
 from tideline_spark.schemas import STRING_LIST, STRING_MAP, spark_type
 from tideline_spark.schemas import column as col
+from tideline_spark.working_columns import GONE, RANK, ROW
 
 VIEW = "tideline_counted"
-_ROW = "_tl_row"
-_RANK = "_tl_rank"
 _LESS = "_tl_less"
 _MORE = "_tl_more"
-_GONE = "_tl_gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,7 @@ class Counted:
             more.select(*_warehouse(table)).createOrReplaceTempView(VIEW)
             work.before_commit()
             return work.create(VIEW)
-        view = more.withColumn(_GONE, F.lit(False))
+        view = more.withColumn(GONE, F.lit(False))
         if sums.missing:
             view = view.unionByName(_surplus(work, sums), allowMissingColumns=True)
         view.createOrReplaceTempView(VIEW)
@@ -121,19 +119,19 @@ def _sums(work: Work) -> _Sums:
     changes = _counting(work.changes, table)
     now = {one.name: col(one.name) for one in columns}
     came = changes.where(col(OP).isin(CREATED, UPDATED, DUMPED)).withColumn(
-        _ROW, digest(columns, now, col(OVERFLOW))
+        ROW, digest(columns, now, col(OVERFLOW))
     )
-    went = changes.where(col(OP).isin(UPDATED, DELETED)).select(_before(work, columns).alias(_ROW))
+    went = changes.where(col(OP).isin(UPDATED, DELETED)).select(_before(work, columns).alias(ROW))
     _check_copy(came, table)
-    less = went.groupBy(_ROW).agg(F.count(F.lit(1)).alias(_LESS))
-    newest = Window.partitionBy(_ROW).orderBy(col(SEQ).desc())
-    ranked = came.join(less, _ROW, "left").withColumn(_RANK, F.row_number().over(newest))
+    less = went.groupBy(ROW).agg(F.count(F.lit(1)).alias(_LESS))
+    newest = Window.partitionBy(ROW).orderBy(col(SEQ).desc())
+    ranked = came.join(less, ROW, "left").withColumn(RANK, F.row_number().over(newest))
     left = F.coalesce(col(_LESS), F.lit(0))
-    total = F.count(F.lit(1)).over(Window.partitionBy(_ROW))
-    more = ranked.withColumn(_MORE, total - left).where(col(_RANK) <= col(_MORE))
-    counts = came.groupBy(_ROW).agg(F.count(F.lit(1)).alias(_MORE))
-    surplus = less.join(counts, _ROW, "left").select(
-        _ROW, (col(_LESS) - F.coalesce(col(_MORE), F.lit(0))).alias(_LESS)
+    total = F.count(F.lit(1)).over(Window.partitionBy(ROW))
+    more = ranked.withColumn(_MORE, total - left).where(col(RANK) <= col(_MORE))
+    counts = came.groupBy(ROW).agg(F.count(F.lit(1)).alias(_MORE))
+    surplus = less.join(counts, ROW, "left").select(
+        ROW, (col(_LESS) - F.coalesce(col(_MORE), F.lit(0))).alias(_LESS)
     )
     surplus = surplus.where(col(_LESS) > 0)
     changed = any(part.before_image_rows for part in table.parts)
@@ -216,13 +214,13 @@ def _surplus(work: Work, sums: _Sums) -> DataFrame:
     table, columns = work.table, _identity(work)
     held = work.target.rows()
     now = {one.name: col(one.name) for one in columns}
-    rows = held.select(col(SEQ), digest(columns, now, col(OVERFLOW)).alias(_ROW))
-    oldest = Window.partitionBy(_ROW).orderBy(col(SEQ))
+    rows = held.select(col(SEQ), digest(columns, now, col(OVERFLOW)).alias(ROW))
+    oldest = Window.partitionBy(ROW).orderBy(col(SEQ))
     found = (
-        rows.join(sums.less, _ROW)
-        .withColumn(_RANK, F.row_number().over(oldest))
-        .where(col(_RANK) <= col(_LESS))
-        .select(col(SEQ), F.lit(True).alias(_GONE))
+        rows.join(sums.less, ROW)
+        .withColumn(RANK, F.row_number().over(oldest))
+        .where(col(RANK) <= col(_LESS))
+        .select(col(SEQ), F.lit(True).alias(GONE))
     ).localCheckpoint()
     there = found.count()
     if there < sums.missing:
@@ -252,7 +250,7 @@ def _merge(table: TablePlan) -> RowMerge:
     return RowMerge(
         source=VIEW,
         on=f"{of_target(SEQ)} = {of_source(SEQ)}",
-        matched=(RowClause(of_source(_GONE)), RowClause(values=values)),
-        inserted=RowClause(f"NOT {of_source(_GONE)}", values),
+        matched=(RowClause(of_source(GONE)), RowClause(values=values)),
+        inserted=RowClause(f"NOT {of_source(GONE)}", values),
         unmatched=None if table.floor is None else RowClause(),
     )

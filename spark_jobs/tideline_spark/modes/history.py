@@ -20,9 +20,8 @@ from tideline_spark.modes.base import Work
 from tideline_spark.modes.versioned import ends_row, first_end, same_rows, versions_of
 from tideline_spark.schemas import WAREHOUSE_COLUMNS
 from tideline_spark.schemas import column as col
-from tideline_spark.story import FROM, FROM_SEQ, TO, TO_SEQ
+from tideline_spark.story import CURRENT, FROM, FROM_SEQ, TO, TO_SEQ
 
-CURRENT = "_tl_current"
 _VIEW = "tideline_versions"
 
 

@@ -14,12 +14,12 @@ from tideline_spark.modes.versioned import ends_row, first_end, same_rows, versi
 from tideline_spark.schemas import WAREHOUSE_COLUMNS
 from tideline_spark.schemas import column as col
 from tideline_spark.story import FROM, FROM_SEQ, TO, TO_SEQ
+from tideline_spark.working_columns import RANK
 
 DELETED = "_tl_deleted"
 DELETED_AT = "_tl_deleted_at"
 DELETED_SEQ = "_tl_deleted_seq"
 _VIEW = "tideline_rows"
-_RANK = "_tl_rank"
 
 
 class SoftDeletes:
@@ -60,8 +60,8 @@ def _last(versions: DataFrame, table: TablePlan) -> DataFrame:
     seq = F.when(over, F.least(col(TO_SEQ), F.lit(table.b_seq))).otherwise(col(SEQ))
     names = [*table.schema.column_names, *WAREHOUSE_COLUMNS]
     return (
-        versions.withColumn(_RANK, F.row_number().over(newest))
-        .where(col(_RANK) == 1)
+        versions.withColumn(RANK, F.row_number().over(newest))
+        .where(col(RANK) == 1)
         .withColumn(SEQ, seq.cast("long"))
         .withColumn(TS, F.when(over, F.coalesce(col(TO), col(TS))).otherwise(col(TS)))
         .select(

@@ -17,8 +17,7 @@ from tideline_spark.schemas import column as col
 from tideline_spark.statement import key_bounds
 from tideline_spark.story import FROM_SEQ, Story
 from tideline_spark.versions import versions
-
-_RANK = "_tl_rank"
+from tideline_spark.working_columns import RANK
 
 
 def versions_of(
@@ -60,8 +59,8 @@ def _touched(work: Work, changes: DataFrame, open_rows: DataFrame) -> DataFrame:
     newest = Window.partitionBy(*(col(name) for name in names)).orderBy(col(FROM_SEQ).desc())
     applied = F.lit(table.a_seq).cast("long")
     return (
-        found.withColumn(_RANK, F.row_number().over(newest))
-        .where(col(_RANK) == 1)
+        found.withColumn(RANK, F.row_number().over(newest))
+        .where(col(RANK) == 1)
         .withColumn(SEQ, F.least(F.coalesce(col(SEQ), applied), applied))
         .select(*(col(name) for name in open_rows.columns))
     )

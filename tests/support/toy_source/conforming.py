@@ -14,7 +14,7 @@ from tests.fixtures.settings import Section
 from tests.support.toy_source.database import SCHEMA, Connection, make_database
 from tideline.contract.position import PostgresPosition
 from tideline.contract.schema import TableSchema
-from tideline.settings.source_kinds import SourceKind
+from tideline.settings.source_kinds import DatasetNaming, SourceKind
 
 _MEMORY = Path("/dev/shm")
 
@@ -34,6 +34,7 @@ TOY = SourceKind(
     position=PostgresPosition,
     package="tests.support.toy_source",
     extra="toy",
+    datasets=DatasetNaming("toy", None),
 )
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from tests.fixtures.progress import merged_to
+from tests.fixtures.progress import merged_to, warehouse
 from tideline.contract.manifest import (
     GONE,
     Manifest,
@@ -20,12 +20,19 @@ from tideline.contract.manifest import (
     TableState,
 )
 from tideline.contract.position import PostgresPosition, SourceIdentity
-from tideline.contract.timeliness import MergeRun, Objective, TableFigures, Timeliness
+from tideline.contract.timeliness import (
+    Lateness,
+    MergeRun,
+    Objective,
+    Stage,
+    TableFigures,
+    Timeliness,
+)
 from tideline.control import WorkerStatus
-from tideline.planner import MergeProgress
+from tideline.planner.table_status import TableStatus
 from tideline.planner.verified import VerifiedThrough
-from tideline_console.freshness import ChainEnd, FreshnessWatch, Lateness, Stage
-from tideline_console.status.document import Status, TableStatus
+from tideline_console.freshness import ChainEnd, FreshnessWatch
+from tideline_console.status.document import Status
 from tideline_console.status.making import make_status
 from tideline_console.status.metrics import metrics
 from tideline_console.status.watch import watched
@@ -71,7 +78,7 @@ def ran(ago_s: float, outcome: str = "applied", table: str = A, **more: Any) -> 
 
 def status(
     state: TableState,
-    merged: MergeProgress | None,
+    merged: TableStatus | None,
     *,
     end: Manifest | None = None,
     workers: tuple[WorkerStatus, ...] | None = (),
@@ -79,7 +86,7 @@ def status(
 ) -> tuple[Status, FreshnessWatch]:
     end = tail() if end is None else end
     opened = OpenState(tables={A: state})
-    known = {} if merged is None else {A: merged}
+    known = warehouse(merged)
     made = make_status(
         "shop",
         end,
@@ -93,11 +100,11 @@ def status(
     return watched(made, ChainEnd(end, workers, 15.0, NOW), opened, known, watch), watch
 
 
-def table(state: TableState, merged: MergeProgress | None, **more: Any) -> TableStatus:
+def table(state: TableState, merged: TableStatus | None, **more: Any) -> TableStatus:
     return status(state, merged, **more)[0].tables[0]
 
 
-def late(state: TableState, merged: MergeProgress | None, **more: Any) -> Lateness:
+def late(state: TableState, merged: TableStatus | None, **more: Any) -> Lateness:
     found = table(state, merged, **more).late
     assert found is not None
     return found
@@ -249,7 +256,7 @@ def test_what_is_captured_and_not_merged(
     ids=["restored", "foreign", "pending", "unknown", "undumped", "unproven", "blocked", "parked"],
 )
 def test_a_table_that_is_in_doubt_is_complete_through_nothing_newer(
-    state: TableState, merged: MergeProgress | None, said: str
+    state: TableState, merged: TableStatus | None, said: str
 ) -> None:
     found = table(state, merged)
     newest = NOW - 400 * SECOND

@@ -10,7 +10,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from tests.fixtures.progress import merged_to
+from tests.fixtures.progress import merged_to, warehouse
 from tideline.contract.clocks import apart, utc
 from tideline.contract.manifest import (
     CapturedFrom,
@@ -25,22 +25,12 @@ from tideline.contract.manifest import (
 from tideline.contract.modes import Mode
 from tideline.contract.position import PostgresPosition, SourceIdentity
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
-from tideline.contract.timeliness import Kept
+from tideline.contract.timeliness import Kept, Lateness, Stage
 from tideline.control import WorkerStatus
-from tideline.planner import MergeProgress
+from tideline.planner import WarehouseTables
+from tideline.planner.table_status import Beginning, EarlierRows, TableStage, TableStatus, Through
 from tideline_capture.sources.finding import check_clocks
-from tideline_console.freshness import Lateness, Stage
-from tideline_console.status.document import (
-    Beginning,
-    ChainStatus,
-    EarlierRows,
-    Status,
-    TableStage,
-    TableStatus,
-    Through,
-    WorkerState,
-    json_schema,
-)
+from tideline_console.status.document import ChainStatus, Status, WorkerState, json_schema
 from tideline_console.status.making import dumps_under_way, make_status, worker_state
 from tideline_console.status.text import print_status
 
@@ -50,6 +40,8 @@ SCHEMA = ROOT / "docs" / "schemas" / "status.v1.json"
 
 NOW = 1_800_000_000_000_000
 SECOND = 1_000_000
+
+NOTHING = WarehouseTables()
 
 
 def tail(**changed: object) -> Manifest:
@@ -89,7 +81,7 @@ def worker(state: str = "live", *dumps: Answer) -> WorkerStatus:
 
 def status(
     tables: dict[str, TableState],
-    merged: dict[str, MergeProgress] | None = None,
+    merged: WarehouseTables | None = None,
     *,
     requests: tuple[OpenRequest, ...] = (),
     workers: tuple[WorkerStatus, ...] | None = (),
@@ -99,14 +91,14 @@ def status(
         tail(),
         OpenState(requests=requests, tables=tables),
         workers=workers,
-        merged=merged or {},
+        merged=merged or NOTHING,
         takeover_after_s=15.0,
         now_us=NOW,
     )
 
 
-def table(state: TableState, merged: MergeProgress | None = None) -> TableStatus:
-    (found,) = status({"public.a": state}, {} if merged is None else {"public.a": merged}).tables
+def table(state: TableState, merged: TableStatus | None = None) -> TableStatus:
+    (found,) = status({"public.a": state}, warehouse(merged)).tables
     return found
 
 
@@ -228,7 +220,13 @@ def test_without_redis_the_chain_tells_as_much_as_it_knows() -> None:
         requests=(OpenRequest(asked, (dump,), paused=True),), recent=(failed, command)
     )
     found = make_status(
-        "shop", tail(), state, workers=None, merged={}, takeover_after_s=15.0, now_us=NOW
+        "shop",
+        tail(),
+        state,
+        workers=None,
+        merged=WarehouseTables(),
+        takeover_after_s=15.0,
+        now_us=NOW,
     )
     (told,) = found.dumps
     assert told.state is RequestState.PAUSED
@@ -248,7 +246,13 @@ def test_what_ended_is_not_under_way_although_a_worker_still_says_so() -> None:
 
 def test_before_the_first_worker() -> None:
     found = make_status(
-        "shop", None, OpenState(), workers=(), merged={}, takeover_after_s=15.0, now_us=NOW
+        "shop",
+        None,
+        OpenState(),
+        workers=(),
+        merged=WarehouseTables(),
+        takeover_after_s=15.0,
+        now_us=NOW,
     )
     assert (found.worker, found.chain, found.tables) == (WorkerState.STOPPED, None, ())
 
@@ -391,7 +395,7 @@ def poisoned(source_time_us: int, written_at_us: int | None, stamp_us: int | Non
         tail(source_time_us=source_time_us, written_at_us=written_at_us),
         OpenState(tables=DONE),
         workers=(),
-        merged={"public.a": merged_to(40, 900, stamp_us)},
+        merged=warehouse(merged_to(40, 900, stamp_us)),
         takeover_after_s=15.0,
         now_us=NOW,
     )

@@ -105,6 +105,20 @@ def test_a_redis_that_goes_away_meanwhile(monkeypatch: pytest.MonkeyPatch) -> No
     assert worker.sent == [PAUSE]
 
 
+def test_a_redis_that_stays_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have lost the command: it is not said that it waits."""
+    worker = Worker(RequestState.DONE)
+
+    def gone(command_id: str) -> Answer:
+        raise Unavailable("redis did not answer in time", hint="see control.url")
+
+    monkeypatch.setattr(worker, "answer", gone)
+    with pytest.raises(Unavailable) as caught:
+        sent(monkeypatch, worker, PAUSE)
+    words = "the control queue cannot be reached: redis did not answer in time; see control.url"
+    assert str(caught.value) == words
+
+
 def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Unavailable, match="no worker answered"):
         sent(monkeypatch, Worker(RequestState.DONE, answers_at=99), PAUSE)

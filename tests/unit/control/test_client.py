@@ -16,11 +16,11 @@ from tideline.contract.manifest import OpenRequest, OpenState, TableDump
 from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline.control import Asker
 from tideline.control.client import RequestClient
+from tideline.control.exchange import DUMP_WAITS
 from tideline.control.record import Record, confirmed
 from tideline.settings import Store
 from tideline.store.chain import Chain as RealChain
 from tideline.store.objects import open_store
-from tideline_console.dump import WAITS
 
 REQUEST = DumpRequest("r1", ("public.a",))
 RUNNING = Answer("r1", RequestState.RUNNING)
@@ -92,7 +92,7 @@ def followed(queue: Queue, chain: Chain) -> tuple[Answer, list[Answer]]:
         clock=clock.monotonic,
         sleep=clock.sleep,
     )
-    ended = client.follow(WAITS, shown.append)
+    ended = client.follow(DUMP_WAITS, shown.append)
     if ended.away is not None:
         raise ended.away
     assert ended.answer is not None
@@ -146,7 +146,7 @@ def test_a_flushed_redis_is_made_up_for_by_the_chain(clock: Clock) -> None:
     chain = Chain(clock, {0.0: RUNNING, 12.0: DONE})
     assert followed(queue, chain) == (DONE, [RUNNING, DONE])
     assert queue.asked_at == []
-    assert clock.now < 12 + 2 * WAITS.repeat_after_s
+    assert clock.now < 12 + 2 * DUMP_WAITS.repeat_after_s
 
 
 def test_what_is_not_known_is_asked_for_again(clock: Clock) -> None:
@@ -175,7 +175,7 @@ def test_a_redis_that_is_away_for_good(clock: Clock) -> None:
     begun = clock.now
     with pytest.raises(Unavailable, match="redis did not answer"):
         followed(queue, Chain(clock, {}))
-    assert clock.now - begun == pytest.approx(WAITS.away_timeout_s, abs=1)
+    assert clock.now - begun == pytest.approx(DUMP_WAITS.away_timeout_s, abs=1)
 
 
 def test_what_the_chain_has_of_a_request() -> None:

@@ -14,10 +14,13 @@ import pytest
 from devtools.supply.carried import LIBRARIES, libraries
 from devtools.supply.licence_page import LOCKS, PAGE, locked, page
 from devtools.supply.licences import (
+    CARRIED,
     KNOWN,
     LESSER,
+    carried,
     carried_unlooked_at,
     licence_of,
+    may_be_carried,
     permissive,
     refused,
     rows,
@@ -98,6 +101,46 @@ def test_what_packages_bring_inside_was_looked_at() -> None:
 )
 def test_copyleft_is_refused(package: str, licence: str, expected: bool) -> None:
     assert refused(package, licence) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "licence", "expected"),
+    [
+        ("serde 1.0.1", "MIT OR Apache-2.0", True),
+        ("option-ext 0.2.0", "MPL-2.0", True),
+        ("jta", "CDDL-1.1", True),
+        ("option-ext 0.3.0", "SSPL-1.0", False),
+        *((f"thing {at}", licence, False) for at, licence in enumerate((
+            "MPL-2.0", "SSPL-1.0", "EUPL-1.2", "BUSL-1.1", "CC-BY-NC-4.0", "EPL-2.0", "unknown",
+            "MIT AND MPL-2.0", "GPL-3.0-only", "LGPL-3.0-or-later", "Custom", "",
+        ))),
+    ],
+)  # fmt: skip
+def test_what_a_package_brings_is_permissive_or_was_looked_at(
+    name: str, licence: str, expected: bool
+) -> None:
+    assert may_be_carried("thing", name, licence) == expected
+
+
+def test_no_review_of_content_lets_a_gpl_in() -> None:
+    assert not may_be_carried("thing", "libquadmath", "LGPL-2.1-or-later")
+    assert may_be_carried("numpy", "libquadmath", "LGPL-2.1-or-later")
+
+
+def test_each_review_of_content_is_of_what_is_there() -> None:
+    there = {
+        (name.partition(" ")[0], licence) for _, name, licence in carried(list(distributions()))
+    }
+    assert {(name, licence) for name, (licence, _) in CARRIED.items()} <= there
+
+
+def test_the_page_names_what_it_leaves_out() -> None:
+    """Packages of Debian that the image installs."""
+    dockerfile = (PAGE.parents[1] / "Dockerfile").read_text()
+    [line] = re.findall(r"apt-get install -y --no-install-recommends (.+?) \\\n", dockerfile)
+    assert len(line.split()) > 2
+    for name in line.split():
+        assert f"`{name}`" in PAGE.read_text()
 
 
 def test_no_exception_lets_a_gpl_in() -> None:

@@ -20,8 +20,8 @@ from cyclonedx.validation.json import JsonStrictValidator
 from devtools.supply import sbom
 from devtools.supply.images import FILES
 from devtools.supply.licences import KNOWN, OURS
-from tideline import delta_jars
 from tideline.spark_versions import installed_spark, spark_line
+from tideline.warehouse.delta import jars as delta_jars
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -14,16 +14,16 @@ from tests.fixtures.parts import HEARTBEAT_US, History, Row, Shaped, schema_of
 from tideline.contract import layout
 from tideline.contract.plan import Stamp, app_id
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt, encode_receipt, run_of
-from tideline.contract.timeliness import MergeRun, Timeliness
+from tideline.contract.timeliness import MergeRun, Stage, Timeliness
 from tideline.planner import applied_state, plan_merge
 from tideline.planner.merges import Planning
 from tideline.planner.runs import recent_runs, record_run
+from tideline.planner.table_status import TableStatus
 from tideline.settings import TableSettings
 from tideline.store.objects import open_store
-from tideline_console.freshness import Stage
 from tideline_console.status import read_status, read_watch
 from tideline_console.status import run as show
-from tideline_console.status.document import Status, TableStatus
+from tideline_console.status.document import Status
 
 T = "public.t"
 APP = app_id("shop", "one", T, 0)
@@ -112,7 +112,7 @@ def test_pending_rows_are_not_complete_nor_is_what_cannot_be_told(history: Histo
     received(history, "p1", 3)
     some = table(history)
     assert (some.complete_through_us, some.pending) == (None, 3)
-    assert applied_state(history.settings)[T].complete_through_us is None
+    assert applied_state(history.settings).tables[T].complete_through_us is None
     assert some.late is not None and some.late.stage is Stage.TABLE
     # The log only says that some may be: the last merge has counted none.
     received(history, "p1", 0)

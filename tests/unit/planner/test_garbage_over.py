@@ -104,7 +104,7 @@ def case(tmp_path: Path) -> Case:
 def test_records_of_runs_go_when_they_are_old(case: Case) -> None:
     """Those that the objective is judged by stay, whatever the retention says."""
     settings = case.history.settings
-    record_run(settings, MergeRun("p", 1_700_000_000_000_000), case.store)
+    record_run(settings, MergeRun("p", 1_700_000_000_000_000))
     order = order_maintenance(settings, maintenance_id="nightly/1")
     case.store.put(layout.maintenance_receipt_key("shop", order.maintenance_id), b"{}")
     records = {key for key in case.objects() if "/runs/" in key or "/maintenance/" in key}

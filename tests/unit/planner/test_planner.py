@@ -15,7 +15,8 @@ from tideline.contract import layout
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.plan import Stamp, app_id
 from tideline.contract.receipt import Receipt, encode_receipt
-from tideline.planner import applied_state, plan_merge, read_receipt
+from tideline.planner import WarehouseTables, applied_state, plan_merge, read_receipt
+from tideline.planner.table_status import Through
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
 
@@ -109,7 +110,7 @@ def test_a_target_of_another_history_is_a_named_stop(
         history.plan()
     assert "warehouse.url" in (raised.value.hint or "")
     assert "remove" in (raised.value.hint or "")
-    assert named in (applied_state(history.settings)[T].problem or "")
+    assert named in (applied_state(history.settings).tables[T].reason or "")
 
 
 def test_a_table_that_is_not_tidelines_is_not_touched(history: History) -> None:
@@ -147,7 +148,7 @@ def test_a_restore_is_seen_without_spark(history: History) -> None:
     table = DeltaTable(history.target(T).removeprefix("file://"))
     table.restore(1)
     assert "RESTORE" in history.plan().held[T]
-    assert "RESTORE" in (applied_state(history.settings)[T].problem or "")
+    assert "RESTORE" in (applied_state(history.settings).tables[T].reason or "")
 
 
 def test_only_what_may_hold_data_is_read(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,22 +199,24 @@ def test_a_blocked_table_that_stands_at_its_event_reads_nothing(history: History
 def test_progress_of_every_table(history: History) -> None:
     history.commit(Shaped(schema_of(U, {"id": "int32"}, ["id"])), floors=[(T, 0), (U, 0)])
     history.commit(row(1), row(1, U))
-    new = applied_state(history.settings)
-    assert (new[T].manifest, new[T].seq, new[T].complete_through_us) == (0, 0, None)
-    assert new[T].waiting
+    new = applied_state(history.settings).tables
+    assert (new[T].merged, new[T].complete_through_us, new[T].up_to_date) == (None, None, False)
     apply(history, 3)
     apply(history, 2, U)
     history.commit()
-    found = applied_state(history.settings)
+    found = applied_state(history.settings).tables
     # Nothing of T waits: it is complete through the tail, though its target names manifest 3.
-    assert (found[T].manifest, found[T].seq, found[T].waiting) == (4, 4, False)
+    assert found[T].merged == Through(4, 4, HEARTBEAT_US + 4_000_000)
+    assert found[T].up_to_date
     assert found[T].complete_through_us == HEARTBEAT_US + 4_000_000
-    assert (found[U].manifest, found[U].seq, found[U].waiting) == (2, 2, True)
+    waits = found[U].merged
+    assert waits is not None and (waits.manifest_number, waits.seq) == (2, 2)
+    assert not found[U].up_to_date
     assert found[U].complete_through_us == HEARTBEAT_US + 2_000_000
 
 
 def test_progress_of_a_pipeline_that_has_not_begun(tmp_path: Path) -> None:
-    assert applied_state(History(tmp_path).settings) == {}
+    assert applied_state(History(tmp_path).settings) == WarehouseTables()
 
 
 def test_receipts_are_read_from_next_to_the_plan(history: History) -> None:

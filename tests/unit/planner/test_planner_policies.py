@@ -14,12 +14,12 @@ from tests.unit.planner.test_planner import apply
 from tideline.contract import layout
 from tideline.contract.modes import Mode
 from tideline.contract.steps import ColumnStep, StepKind
+from tideline.contract.timeliness import Stage
 from tideline.planner import preview_plan
+from tideline.planner.table_status import TableStage
 from tideline.settings import make_settings
-from tideline_console.freshness import Stage
 from tideline_console.status import read_status
 from tideline_console.status import run as show_status
-from tideline_console.status.document import TableStage
 
 T = "public.t"
 U = "public.u"

@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 
 from tests.fixtures.commits import commit_of_ours
 from tests.fixtures.parts import HEARTBEAT_US, Emptied, History, Row, Shaped, schema_of
+from tests.fixtures.progress import external_of
 from tideline.contract.errors import Fenced, Misconfigured, Unavailable
 from tideline.contract.layout import table_path
 from tideline.contract.modes import Mode
@@ -19,6 +20,7 @@ from tideline.planner import applied_state, begin_rebuild, next_step, plan_merge
 from tideline.planner.consumers import known_consumers
 from tideline.planner.kept import parts_lost
 from tideline.planner.rebuild_steps import settings_beside
+from tideline.planner.table_status import TableStage
 from tideline.settings import Settings
 from tideline.settings.tables import TableSettings
 from tideline.store.objects import open_store
@@ -135,9 +137,9 @@ def test_a_target_keeps_its_mode_and_says_that_another_is_wanted(
     settings = as_mode(history.settings, Mode.HISTORY)
     (table,) = plan_merge(settings, plan_id="p").tables
     assert (table.mode, table.a) == (Mode.SOFT_DELETES, 3)
-    progress = applied_state(settings)[T]
+    progress = applied_state(settings).tables[T]
     assert (progress.mode, progress.mode_wanted) == (Mode.SOFT_DELETES, Mode.HISTORY)
-    same = applied_state(as_mode(history.settings, Mode.SOFT_DELETES))[T]
+    same = applied_state(as_mode(history.settings, Mode.SOFT_DELETES)).tables[T]
     assert same.mode_wanted is None
     show_status(settings, as_json=False)
     said = capsys.readouterr().out
@@ -253,16 +255,19 @@ def test_what_others_did_since_our_last_commit_ends_the_claim_at_once(tmp_path: 
     schema = schema_of(T, {"id": "int32"}, ["id"])
     history.commit(Shaped(schema), row(1), states={T: {"complete_seq": 1}})
     apply(history, 1)
-    found = applied_state(history.settings)[T]
-    assert (found.waiting, found.unproven) == (False, ())
+    found = applied_state(history.settings).tables[T]
+    assert (found.up_to_date, found.state) == (True, TableStage.LIVE)
     assert found.complete_through_us is not None
     table = DeltaTable(history.target(T).removeprefix("file://"))
     table.alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
-    assert applied_state(history.settings)[T] == found
+    assert applied_state(history.settings).tables[T] == found
     table.delete()
     version = table.version()
-    found = applied_state(history.settings)[T]
-    assert (found.unproven, found.complete_through_us) == ((f"version {version}: DELETE",), None)
+    found = applied_state(history.settings).tables[T]
+    assert (external_of(found), found.complete_through_us) == (
+        (f"version {version}: DELETE",),
+        None,
+    )
 
 
 def test_deletion_vectors_are_the_targets_own_and_plan_and_status_say_what_is_wanted(

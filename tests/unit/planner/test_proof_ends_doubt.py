@@ -10,16 +10,17 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.fixtures.parts import HEARTBEAT_US, History, Shaped
+from tests.fixtures.progress import external_of
 from tests.unit.planner.test_planner import apply
 from tests.unit.planner.test_verifying import SCHEMA, T, accept, planned, read, row
 from tideline.contract.manifest import TableCondition
+from tideline.contract.timeliness import Stage
 from tideline.contract.verification import Proof, TableProof, Verification
 from tideline.planner import applied_state, plan_merge
+from tideline.planner.table_status import TableStage, TableStatus
 from tideline.planner.verified import store_verification
-from tideline_console.freshness import Stage
 from tideline_console.plan import read_preview
 from tideline_console.status import read_status
-from tideline_console.status.document import TableStage, TableStatus
 
 SECOND = 1_000_000
 
@@ -87,7 +88,7 @@ def test_a_proof_ends_a_doubt_of_the_source(history: History) -> None:
     assert proven.verified is not None and proven.verified.invalid is None
     newest = HEARTBEAT_US + 3 * SECOND
     assert proven.complete_through_us == newest
-    assert applied_state(history.settings)[T].complete_through_us == newest
+    assert applied_state(history.settings).tables[T].complete_through_us == newest
     assert read_preview(history.settings, None).dumps == ()
     # What is merged from then on is complete, too.
     history.commit(row(2))
@@ -153,7 +154,7 @@ def test_a_proof_ends_what_others_did_before_it_and_not_what_they_do_after(
     proven = table(history)
     assert proven.state is TableStage.LIVE
     assert proven.complete_through_us is not None
-    assert applied_state(history.settings)[T].unproven == ()
+    assert external_of(applied_state(history.settings).tables[T]) == ()
     write_deltalake(path, more, mode="append")
     again = table(history)
     assert again.state is TableStage.UNPROVEN

@@ -169,8 +169,8 @@ class TestAnotherGenerationOfATableThatKeepsAPast:
             switch = "" if mode is Mode.HISTORY else f" --mode {mode.value}"
             assert f"`tideline rebuild {T}{switch}`" in plan.held[T]
             history.commit(Row(T, "c", {"id": "3"}))
-        progress = applied_state(history.settings)[T]
-        assert progress.problem == plan.held[T]
+        progress = applied_state(history.settings).tables[T]
+        assert progress.reason == plan.held[T]
         assert (progress.mode, progress.complete_through_us) == (mode, None)
 
     def test_a_table_as_it_is_now_starts_anew_by_itself_and_as_it_was_kept(
@@ -179,7 +179,7 @@ class TestAnotherGenerationOfATableThatKeepsAPast:
         stands(history, 3)
         (table,) = history.plan().tables
         assert (table.replace, table.generation, table.mode) == (True, 1, Mode.CURRENT)
-        assert applied_state(history.settings)[T].mode_wanted is Mode.HISTORY
+        assert applied_state(history.settings).tables[T].mode_wanted is Mode.HISTORY
 
     def test_one_that_somebody_removed_is_made_as_the_settings_say(self, history: History) -> None:
         (table,) = history.plan().tables

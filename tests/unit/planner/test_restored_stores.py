@@ -27,6 +27,7 @@ from tideline.planner import applied_state
 from tideline.planner.consumers import known_consumers, register_warehouse
 from tideline.planner.merges import Planning
 from tideline.planner.rebuilds import begin_rebuild, next_step
+from tideline.planner.table_status import TableStage
 from tideline.planner.verified import store_verification
 from tideline.store.objects import open_store
 
@@ -95,14 +96,9 @@ def test_nothing_is_merged_into_a_target_of_the_lost_chain(
     plan = now.plan()
     assert (plan.tables, plan.strayed) == ((), (T,))
     assert f"`tideline rebuild {T}`" in plan.held[T]
-    found = applied_state(now.settings)[T]
-    assert found.problem == plan.held[T]
-    assert (found.manifest, found.seq, found.complete_through_us, found.waiting) == (
-        0,
-        0,
-        None,
-        True,
-    )
+    found = applied_state(now.settings).tables[T]
+    assert (found.state, found.reason) == (TableStage.BLOCKED, plan.held[T])
+    assert (found.merged, found.complete_through_us, found.up_to_date) == (None, None, False)
 
 
 def test_no_proof_of_a_target_of_the_lost_chain_counts(lost: History) -> None:
@@ -111,8 +107,7 @@ def test_no_proof_of_a_target_of_the_lost_chain_counts(lost: History) -> None:
     app = app_id("shop", "one", T, 0)
     proof = TableProof(T, Proof.EQUAL, 1, 2, 2, target_version=0, app_id=app)
     store_verification(now.settings, Verification("v", "shop", "one", "v", (proof,)))
-    found = applied_state(now.settings)[T].proof
-    assert found is not None
+    found = applied_state(now.settings).proofs[T]
     assert found.broken == "its target has applied another chain than the store's"
 
 

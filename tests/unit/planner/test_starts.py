@@ -14,8 +14,8 @@ from tests.unit.planner.test_planning_modes import as_mode
 from tideline.contract.manifest import Copied, Floor
 from tideline.contract.modes import Mode
 from tideline.planner import gather
+from tideline.planner.table_status import TableStage
 from tideline_console.status import read_status
-from tideline_console.status.document import TableStage
 
 T = "public.t"
 U = "public.u"

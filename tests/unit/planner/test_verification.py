@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tideline.contract.errors import Misconfigured
 from tideline.contract.plan import Plan
 from tideline.contract.proofs import PASSES_MAX
+from tideline.contract.receipt import Outcome, Receipt, TableReceipt
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 from tideline.contract.verification import (
     DifferentKey,
@@ -47,6 +48,9 @@ class Jobs:
         self.stored: list[Verification] = []
         self.waits = merges
         self.answer = RequestState.DONE
+        self.fails: str | None = None
+        self.tail = 5
+        self.held: list[str] = []
         self._compare = compare
 
     def read(self, request: DumpRequest) -> Answer:
@@ -55,9 +59,12 @@ class Jobs:
         number = None if self.answer is RequestState.REFUSED else 5
         return Answer(request.request_id, self.answer, manifest_number=number, tables=(table,))
 
-    def run_plan(self, plan: Plan) -> None:
+    def run_plan(self, plan: Plan) -> Receipt:
         self.merged.append(plan.plan_id)
         self.waits -= 1
+        outcome = Outcome.APPLIED if self.fails is None else Outcome.FAILED
+        table = TableReceipt(T, outcome, 5, 5, error=self.fails)
+        return Receipt(plan.plan_id, "shop", "one", (table,))
 
     def compare(self, plan: VerifyPlan) -> Verification:
         self.plans.append(plan)
@@ -73,10 +80,13 @@ class Jobs:
 
     def plan_merge(self, settings: Any, *, plan_id: str, tables: Sequence[str]) -> Any:
         assert tables == [T]
-        return SimpleNamespace(plan_id=plan_id, tables=(T,), held={}, b=5, tail=5)
+        return SimpleNamespace(plan_id=plan_id, tables=(T,), held={}, b=5, tail=self.tail)
 
     def plan(self, settings: Any, request_id: str, **more: Any) -> Planned:
-        waiting = (T,) if self.waits > 0 and not more["last_call"] else ()
+        failed = more.get("failed", {})
+        late = more["last_call"] or T in failed
+        self.held += failed.values()
+        waiting = (T,) if self.waits > 0 and not late else ()
         plan = VerifyPlan(more["verify_id"], "shop", "one", "file:///s", request_id, ())
         return Planned(plan, waiting)
 
@@ -135,6 +145,22 @@ def test_what_is_never_merged_is_not_waited_for(run: Callable[..., TableProof]) 
     jobs = Jobs(lambda _: EQUAL, merges=10_000)
     run(jobs)
     assert len(jobs.merged) == MERGES_MAX
+
+
+def test_a_merge_that_fails_is_not_planned_again(run: Callable[..., TableProof]) -> None:
+    """Not even where more waits than one plan takes: each plan is a Spark job of minutes."""
+    jobs = Jobs(lambda _: EQUAL, merges=10_000)
+    jobs.fails, jobs.tail = "the disk is full", 99
+    run(jobs)
+    assert (len(jobs.merged), jobs.held) == (1, ["the disk is full"])
+
+
+def test_a_repair_whose_merge_fails_gives_the_reason(run: Callable[..., TableProof]) -> None:
+    jobs = Jobs(lambda _: DIFFERS)
+    jobs.fails, jobs.tail = "the disk is full", 99
+    found = run(jobs, repair=True)
+    assert found.reason == "the repair is not merged: the disk is full"
+    assert len(jobs.merged) == REPAIRS_MAX
 
 
 def test_keys_that_moved_are_read_again(run: Callable[..., TableProof]) -> None:

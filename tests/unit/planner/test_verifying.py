@@ -145,6 +145,16 @@ def test_last_call_names_what_is_not_merged(history: History) -> None:
     assert "not merged" in plan.held[T]
 
 
+def test_a_table_whose_merge_failed_is_held_back_with_the_error(history: History) -> None:
+    accept(history)
+    finished = read(history, 0)
+    found = planned(history, finished, failed={T: "the disk is full", "public.u": "another"})
+    assert found.waiting == ()
+    assert dict(found.plan.held) == {
+        T: f"it is not merged up to manifest {finished}: the disk is full"
+    }
+
+
 def test_changes_from_the_earliest_low_mark_on_are_set_aside(history: History) -> None:
     accept(history)
     read(history, 0, complete=False)  # Low mark at 3.
@@ -347,6 +357,19 @@ class TestKeptProofs:
         DeltaTable(path).optimize.compact()
         monkeypatch.setattr("tideline.planner.verified.COMMITS_MAX", 1)
         assert "does not tell who made" in self.kept(history).invalid
+
+    def test_a_torn_commit_ends_it(self, history: History, proof: TableProof) -> None:
+        """Which the checkpoint after it hides from readers of the table's newest version."""
+        self.store(history, proof)
+        path = history.target(T).removeprefix("file://")
+        apply(history, history.commit(row(4)).manifest_number)
+        version = DeltaTable(path).version()
+        apply(history, history.commit(row(5)).manifest_number)
+        DeltaTable(path).create_checkpoint()
+        commit = Path(path) / "_delta_log" / f"{version:020}.json"
+        commit.write_bytes(commit.read_bytes()[:-9])
+        said = self.kept(history).invalid
+        assert f"version {version} in the log of a table cannot be read" in said
 
     def test_a_restore_ends_it(self, history: History, proof: TableProof) -> None:
         self.store(history, proof)

@@ -25,9 +25,9 @@ from devtools.services.ports import free_port
 from devtools.services.valkey import binary
 from tests.fixtures.capture import poll
 from tests.fixtures.mysql_servers import GRANTS
-from tideline.delta_jars import jars_folder
 from tideline.settings import Capture, Merge, SourceSettings, make_settings
 from tideline.spark_versions import spark_line
+from tideline.warehouse.delta.jars import jars_folder
 from tideline_capture.health import Health
 from tideline_capture.sources.postgres.setup import setup_sql
 from tideline_capture.web import serve
@@ -470,15 +470,41 @@ def test_compose_itself_accepts_the_files(tmp_path: Path, files: list[str]) -> N
             assert ("services:" in done.stdout) == accepted, done.stderr
 
 
+def stages() -> dict[str, tuple[str, list[str]]]:
+    """By name ("" is the image itself): what each stage of the Dockerfile begins with, and its
+    lines."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    name = ""
+    for line in (ROOT / "Dockerfile").read_text().splitlines():
+        begins = re.fullmatch(r"FROM (\S+)(?: AS (\w+))?", line)
+        if begins:
+            name = begins[2] or ""
+            found[name] = (begins[1], [])
+        elif name in found:
+            found[name][1].append(line)
+    return found
+
+
+def copied(name: str) -> set[str]:
+    """What is copied into a stage, and into those that it is built on."""
+    base, lines = stages()[name]
+    words = {word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]}
+    return words | (copied(base) if base in stages() else set())
+
+
 def test_the_image_gets_every_package_and_what_airflow_loads() -> None:
-    copied = re.findall(r"^COPY (.+) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-    sources = {word for line in copied for word in line.split()}
+    sources = copied("")
     packages = {path.parent.parent.name for path in ROOT.glob("*/tideline_*/__init__.py")}
     assert len(packages) == 5
     assert packages | {"tideline", "pyproject.toml", "requirements"} <= sources
-    assert {one for one in sources if "devtools" in one} == {
-        "devtools/__init__.py",
-        "devtools/supply",
-    }, "what only development needs is in no image"
-    for source in sources:
+    made = {"--from=listed", "/home/tideline/image.cdx.json"}
+    assert {one for one in sources if one.startswith(("-", "/"))} == made
+    for source in sources - made:
         assert os.path.exists(ROOT / source), source
+
+
+def test_what_only_development_needs_is_in_no_image() -> None:
+    """The stage that lists the image has the program for it."""
+    named = {one: {word for word in copied(one) if "devtools" in word} for one in stages()}
+    program = {"devtools/__init__.py", "devtools/supply"}
+    assert named == {"tideline": set(), "listed": program, "": set()}

@@ -11,8 +11,11 @@ from unittest.mock import patch
 import pytest
 
 from tests.support.toy_source.conforming import TOY, ToyDatabase, toy_database
-from tests.unit.repository.pages import PAGES, ROOT, page
+from tests.unit.repository.pages import PAGES, ROOT, code_tokens, page
 from tideline.contract.errors import Misconfigured
+from tideline.contract.plan import Plan, TablePlan
+from tideline.contract.schema import TableSchema
+from tideline.openlineage.events import datasets
 from tideline.settings import Settings, make_settings
 from tideline.settings.source_kinds import SOURCE_KINDS
 from tideline_capture.sources import registry
@@ -74,6 +77,74 @@ def test_nothing_else_knows_the_toy() -> None:
         "tests/fixtures/sources.py",
         "tests/unit/repository/test_contributing_source.py",
     }
+
+
+NAMES_A_DATABASE = re.compile(
+    r"postgres|mysql|maria|innodb|gtid|binlog|replica identity|\blsn|\bpg_|\bwal\b", re.IGNORECASE
+)
+OTHERS_NAMING = {
+    "tideline/settings/source_kinds.py": "the registry",
+    "tideline/settings/addresses.py": "what the registry's entries check of a url",
+    "tideline/settings/source.py": "the parts of a url that one kind has",
+    "tideline/settings/__init__.py": "exports those",
+    "tideline/contract/position.py": "types of positions, which are documents",
+    "tideline/contract/patterns.py": "schemas that a pattern leaves out",
+    "tideline/cost.py": "the example that is measured",
+    "console/tideline_console/asked.py": "examples in a help text",
+    "console/tideline_console/errors.py": "the names of extras",
+}
+"""Modules outside the databases' folders whose code may name one, and why."""
+
+
+def names_database(text: str) -> bool:
+    """Whether code, without comments and docstrings, names a concrete database or its terms."""
+    return any(NAMES_A_DATABASE.search(one) for one in code_tokens(text))
+
+
+def test_nothing_outside_a_sources_folder_names_its_database() -> None:
+    packages = {kind.package.removeprefix(".") for kind in SOURCE_KINDS.values()}
+    concrete = tuple(f"capture/tideline_capture/sources/{one}/" for one in packages)
+    found = {
+        name
+        for folder in PRODUCT
+        for path in (ROOT / folder).rglob("*.py")
+        if not (name := str(path.relative_to(ROOT))).startswith(concrete)
+        and names_database(path.read_text())
+    }
+    assert found == set(OTHERS_NAMING)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "f'{text}: capture goes on by GTID'",
+        "hint = 'ALTER TABLE … REPLICA IDENTITY FULL'",
+        "if source.kind == 'postgres': pass",
+        "port = mysql_port",
+        "query = 'SELECT pg_current_wal_lsn()'",
+    ],
+)
+def test_each_name_of_a_database_is_found(code: str) -> None:
+    assert names_database(code)
+    assert not names_database(f'"""{code}"""  # MySQL\nx = 1')
+
+
+def test_lineage_has_each_kinds_own_names(toy: ToyDatabase, tmp_path: Path) -> None:
+    """By scheme, port and form: no other kind's names stand in for those of a third one."""
+    every = {
+        name: kind.datasets.name(f"{kind.schemes[0]}://u:hush@db.example/shop", "s", "t")
+        for name, kind in SOURCE_KINDS.items()
+    }
+    assert every == {
+        "postgres": ("postgres://db.example:5432", "shop.s.t"),
+        "mysql": ("mysql://db.example:3306", "s.t"),
+        "mariadb": ("mysql://db.example:3306", "s.t"),
+        "toy": ("toy://db.example", "s.t"),
+    }
+    table = TablePlan("toy.items", "", TableSchema("toy.items", (), ()), {}, (), 1, 1, 2, 2, "app")
+    plan = Plan("run/1", "toy", "i", "file:///store", 2, (table,))
+    [origin], _ = datasets(settings(toy, tmp_path).source, plan, None)
+    assert (origin.namespace.partition(":")[0], origin.name) == ("toy", "toy.items")
 
 
 def test_nothing_imports_a_concrete_source() -> None:

@@ -11,9 +11,7 @@ from pathlib import Path
 import msgspec
 
 from tests.unit.repository.pages import ROOT, page
-from tideline.planner import MergeProgress
-from tideline_console.status.document import TableStatus
-from tideline_console.status.making import _COPIED
+from tideline.planner.table_status import TableStatus
 
 PAGE = page("Adding a status field")
 NOT_PRODUCT = {"tests", "devtools"}
@@ -49,10 +47,10 @@ def test_the_product_knows_a_field_in_these_files_alone() -> None:
     assert len(steps()) <= TOUCHED_MAX
 
 
-def test_copied_fields_have_one_name_and_no_second_place() -> None:
-    assert example() in _COPIED
-    for known in (MergeProgress, TableStatus):
-        assert set(_COPIED) <= {field.name for field in msgspec.structs.fields(known)}
+def test_the_field_is_declared_where_the_first_step_says() -> None:
+    assert example() in {field.name for field in msgspec.structs.fields(TableStatus)}
+    module = sys.modules[TableStatus.__module__].__file__
+    assert module is not None and Path(module) == steps()[0]
 
 
 def test_the_command_prints_the_schema() -> None:

@@ -8,9 +8,21 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.unit.repository.pages import ROOT, page
+import pytest
 
-NAMES_DELTA = re.compile(r"\bDelta(?:Table|Target|Log)?\b\(|_jvm\b|DELTA_[A-Z]")
+from tests.unit.repository.pages import ROOT, code_tokens, page
+
+NAMES_DELTA = re.compile(r"(?<!time)delta|_jvm\b", re.IGNORECASE)
+"""Also as a part of a name: `DeltaTable.forPath`, `deltalake`, an error code."""
+WHY_DELTA = {
+    "tideline/contract/target_properties.py": (1, "the name of the default format, in one place"),
+    "tideline/warehouse/registry.py": (4, "the line of the format"),
+    "tideline/warehouse/job_jars.py": (4, "the line of the format"),
+    "spark_jobs/tideline_spark/formats/registry.py": (4, "the line of the format"),
+    "capture/tideline_capture/segments.py": (1, "an encoding of Parquet's"),
+    "console/tideline_console/errors.py": (2, "packages, to name the extra that brings each"),
+}
+"""By module outside the format's folders: how often its code may name it, and why."""
 PRODUCT = ("tideline", "spark_jobs", "capture", "console", "plugins", "dags")
 
 
@@ -45,24 +57,56 @@ def test_every_name_of_the_page_is_where_it_says() -> None:
     named = re.findall(r"`(\w+)(?:\.\w+)?`\s+\(`([\w/]+\.py)`", page("Adding a target"))
     named += [("FORMATS", "spark_jobs/tideline_spark/formats/registry.py")]
     named += [("READERS", "tideline/warehouse/registry.py")]
+    named += [("JARS", "tideline/warehouse/job_jars.py")]
     named += [("storage_options", "tideline/warehouse/registry.py")]
     assert len(named) > 7
     for name, path in named:
         assert name in names_in(path), f"{name} is not in {path}"
 
 
+REGISTRIES = (
+    "spark_jobs/tideline_spark/formats/registry.py",
+    "tideline/warehouse/registry.py",
+    "tideline/warehouse/job_jars.py",
+)
+
+
 def test_a_format_is_one_line_of_each_registry() -> None:
-    for path in ("spark_jobs/tideline_spark/formats/registry.py", "tideline/warehouse/registry.py"):
+    for path in REGISTRIES:
         assert len(re.findall(r'^    "delta": ', (ROOT / path).read_text(), re.MULTILINE)) == 1
 
 
+def naming(text: str) -> list[str]:
+    """The tokens that name the format: neither comments nor docstrings."""
+    return [one for one in code_tokens(text) for _ in NAMES_DELTA.findall(one)]
+
+
 def test_nothing_outside_a_formats_folder_names_it() -> None:
-    found = [
-        str(path.relative_to(ROOT))
+    found = {
+        str(path.relative_to(ROOT)): len(named)
         for path in modules(*PRODUCT)
-        if "delta" not in str(path.relative_to(ROOT)) and NAMES_DELTA.search(path.read_text())
-    ]
-    assert found == []
+        if "delta" not in path.relative_to(ROOT).parts and (named := naming(path.read_text()))
+    }
+    assert found == {path: count for path, (count, _) in WHY_DELTA.items()}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "DeltaTable.forPath(spark, path)",
+        "rows.write.format('delta').save(path)",
+        'spark.sql(f"SELECT * FROM delta.`{path}`")',
+        "import deltalake",
+        "from delta.tables import DeltaTable",
+        "gateway.jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark, path)",
+        "session._jvm.org",
+        "spark.sql(\n    f'CREATE TABLE {name} '\n    'USING delta'\n)",
+        'if "DELTA_CONCURRENT" in text: pass',
+    ],
+)
+def test_each_way_to_name_it_is_found(code: str) -> None:
+    assert naming(code)
+    assert naming(f'"""Says of Delta: {code!r}."""\n# Delta\nfrom datetime import timedelta') == []
 
 
 def test_import_rules_keep_the_border() -> None:
@@ -70,6 +114,6 @@ def test_import_rules_keep_the_border() -> None:
     protected = {
         module for contract in tool["contracts"] for module in contract.get("protected_modules", ())
     }
-    assert any(module.endswith("formats.delta") for module in protected)
+    assert {"tideline_spark.formats.delta", "tideline.warehouse.delta"} <= protected
     closed = [contract.get("forbidden_modules", ()) for contract in tool["contracts"]]
     assert any("deltalake" in one and "tideline.warehouse.delta" in one for one in closed)

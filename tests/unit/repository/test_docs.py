@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,20 @@ def test_tests_that_documents_name_exist(document: Path) -> None:
 def test_links_lead_somewhere(document: Path) -> None:
     links = _LINK.findall(document.read_text())
     assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/AIRFLOW.md"])
+def test_the_list_of_bundles_keeps_airflows_own(document: str) -> None:
+    [snippet] = re.findall(
+        r"```ini\n(\[dag_processor\].*?)```", (ROOT / document).read_text(), re.S
+    )
+    parser = ConfigParser(interpolation=None)
+    parser.read_string(snippet)
+    bundles = json.loads(parser["dag_processor"]["dag_bundle_config_list"])
+    assert {one["name"]: one["classpath"] for one in bundles} == {
+        "dags-folder": "airflow.dag_processing.bundles.local.LocalDagBundle",
+        "tideline": "tideline_dags.bundle.TidelineDagBundle",
+    }
 
 
 def test_the_protocol_names_a_test_for_every_invariant() -> None:

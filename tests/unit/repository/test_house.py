@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.unit.repository.pages import ROOT, code_tokens
+
 NOT_ROOMS = {"tests"}
 
 
@@ -142,3 +143,14 @@ def test_make_lists_its_targets() -> None:
     assert done.returncode == 0, done.stderr
     for target in ("setup", "demo", "test", "check", "bench"):
         assert f"make {target} " in done.stdout
+
+
+def test_a_column_of_the_jobs_has_one_definition() -> None:
+    """What a merge adds to rows while it works: a name in two modules could get two meanings."""
+    places: dict[str, set[str]] = {}
+    for file in (ROOT / "spark_jobs").rglob("*.py"):
+        for token in code_tokens(file.read_text()):
+            for name in re.findall(r"\b_tl_\w+", token):
+                places.setdefault(name, set()).add(file.name)
+    assert len(places) > 30
+    assert {name: sorted(files) for name, files in places.items() if len(files) > 1} == {}

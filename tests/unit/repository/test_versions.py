@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from devtools.matrix import BEGIN, COLUMNS, END, NAMES, NOT_RUN, RUNS, TESTS, lock_of
-from tideline.delta_jars import VERSION
 from tideline.spark_versions import FIRST, spark_line
+from tideline.warehouse.delta.jars import VERSION
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "VERSIONS.md").read_text()

@@ -8,14 +8,17 @@ import sys
 import threading
 from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from openlineage.client.event_v2 import RunEvent
 from openlineage.client.serde import Serde
 from pydantic import SecretStr
 
 from tests.fixtures.listener import listener
+from tideline.contract.errors import Misconfigured
 from tideline.contract.plan import Plan, TablePlan
 from tideline.contract.receipt import ColumnLineage, Outcome, Receipt, TableReceipt
 from tideline.contract.schema import Column, TableSchema
@@ -150,6 +153,86 @@ def test_an_answer_that_is_no_yes_is_counted_and_named(status: int) -> None:
     losses = sender.losses()
     assert losses == f"2 of 2 OpenLineage events were not delivered: status {status} (2)"
     assert "canary" not in losses + repr(sender)
+
+
+@pytest.mark.parametrize("key", ["canary-key", None])
+def test_a_password_of_netrc_does_not_replace_the_key(
+    key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login me password hush\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    with listener() as (url, heard):
+        chosen = Openlineage(url=url, api_key=None if key is None else SecretStr(key))
+        EventSender(chosen).send(some_event())
+    [(_, headers, _)] = heard
+    assert headers["Authorization"] == (None if key is None else f"Bearer {key}")
+
+
+def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with listener() as (proxy, heard):
+        monkeypatch.setenv("http_proxy", proxy)
+        chosen = Openlineage(url="http://lineage.invalid", api_key=SecretStr("canary-key"))
+        EventSender(chosen).send(some_event())
+    [(path, headers, _)] = heard
+    assert path == "http://lineage.invalid/api/v1/lineage"
+    assert headers["Authorization"] == "Bearer canary-key"
+
+
+def test_an_empty_variable_sets_nothing() -> None:
+    chosen = settings(url="", api_key="")
+    assert (chosen.openlineage.url, chosen.openlineage.api_key) == (None, None)
+    with listener() as (url, heard):
+        done = receipt(orders=Outcome.APPLIED)
+        empty = settings(url=url, api_key="")
+        assert run_with_lineage(empty, plan("public.orders"), lambda: done, pytest.fail) is done
+    assert [headers["Authorization"] for _, headers, _ in heard] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://marquez:99999", "a port that is not a number from 1 to 65535"),
+        ("http://marquez:0", "a port that is not a number from 1 to 65535"),
+        ("http://mar quez:5000", "a host with a space"),
+        ("ftp://marquez", "must be https://host:port"),
+    ],
+)
+def test_a_url_that_cannot_be_one_is_a_mistake_in_the_settings(url: str, reason: str) -> None:
+    with pytest.raises(Misconfigured, match=rf"openlineage\.url: .*{reason}"):
+        settings(url=url)
+
+
+@pytest.mark.parametrize("wrong", [{"url": "http://mar quez"}, {"api_key": SecretStr("")}, "plan"])
+def test_an_event_that_cannot_be_made_fails_no_merge(wrong: Any) -> None:
+    done, warnings = receipt(orders=Outcome.APPLIED), list[str]()
+    one, chosen = plan("public.orders"), settings(url="http://127.0.0.1:1")
+    if wrong == "plan":
+        one = replace(one, tables=(replace(one.tables[0], table="nameless"),))
+    else:  # what the settings do not let through
+        section = chosen.openlineage.model_copy(update=wrong)
+        chosen = chosen.model_copy(update={"openlineage": section})
+    assert run_with_lineage(chosen, one, lambda: done, warnings.append) is done
+    [warning] = warnings
+    assert warning.startswith("an OpenLineage event could not be made: ")
+    assert "quez" not in warning and "nameless" not in warning
+
+
+def test_an_event_of_the_end_that_cannot_be_made_fails_no_merge(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: Any) -> None:
+        raise KeyError("hush")
+
+    monkeypatch.setattr("tideline.openlineage.events.ended", fails)
+    done, warnings = receipt(orders=Outcome.APPLIED), list[str]()
+    with listener() as (url, _):
+        chosen = settings(url=url)
+        assert run_with_lineage(chosen, plan("public.orders"), lambda: done, warnings.append)
+    assert len(warnings) == 1 and "KeyError" in warnings[0] and "hush" not in warnings[0]
 
 
 def test_a_path_in_the_url_is_kept() -> None:

@@ -153,9 +153,9 @@ def test_calls_at_once_return_or_raise(run: Run) -> None:
     run(body)
 
 
-def test_calls_at_once_begin_together() -> None:
+def test_calls_at_once_run_side_by_side() -> None:
     """Each waits for the other: one after the other they would not end."""
-    barrier = threading.Barrier(2)
+    barrier = threading.Barrier(2, timeout=PATIENCE_S)
     assert sorted(RealSystem().at_once([barrier.wait, barrier.wait])) == [0, 1]
 
 

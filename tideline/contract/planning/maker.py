@@ -150,8 +150,8 @@ def unmergeable(schema: TableSchema, mode: Mode) -> str | None:
         twin = seen.setdefault(name.lower(), name)
         if twin != name:
             return (
-                f"the columns {twin!r} and {name!r} differ by case only, which Delta does not tell"
-                " apart: rename one at the source, or exclude the table"
+                f"the columns {twin!r} and {name!r} differ by case only, which the warehouse does"
+                " not distinguish: rename one at the source, or exclude the table"
             )
         if name.lower() == _RESERVED:
             return (

@@ -49,7 +49,12 @@ class Stop(msgspec.Struct, frozen=True):
         )
 
     def __str__(self) -> str:
-        return f"blocked before sequence {self.seq}: {self.reason}; {self.hint}"
+        return stop_text(self.seq, self.reason, self.hint)
+
+
+def stop_text(seq: int, reason: str, hint: str) -> str:
+    """Return the one line that reports a stop."""
+    return f"blocked before sequence {seq}: {reason}; {hint}"
 
 
 def told(step: ColumnStep) -> str:

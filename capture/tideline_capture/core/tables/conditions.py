@@ -157,10 +157,9 @@ class Conditions:
         hint = "change the value or the column's type, then dump the table"
         if column == WHOLE_ROW:
             reason = "it has no key, and the log lacks the row before a change of it"
-            hint = (
-                "have whole rows logged, on PostgreSQL by ALTER TABLE … REPLICA IDENTITY FULL, and"
-                " dump the table then"
-            )
+            how = self._state.policy.whole_rows
+            by = f", by {how}," if how else ""
+            hint = f"have whole rows logged{by} and dump the table then"
         yield from self.park(table, reason=reason, hint=hint, cause=VALUE)
 
     def dumped(self, done: SnapshotDone) -> None:

@@ -8,8 +8,8 @@ from py4j.java_gateway import JavaClass, get_java_class  # type: ignore[import-u
 from pyspark.sql import SparkSession
 
 from tideline.contract.errors import Misconfigured
-from tideline.delta_jars import VERSION, jar_names
 from tideline.spark_versions import spark_line
+from tideline.warehouse.delta.jars import VERSION, jar_names
 from tideline_spark.formats.base import TableFormat
 from tideline_spark.formats.delta.table import DeltaTarget
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tideline import delta_jars
 from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
 from tideline.spark_versions import FIRST
+from tideline.warehouse.delta import jars as delta_jars
 
 JAR = "jar\n"
 LINE = "4.1"

@@ -1,0 +1,32 @@
+"""Columns that only exist while a job works: no part and no target has them.
+
+Those that more than one module uses stand here, so that two meanings never get one name.
+"""
+
+from __future__ import annotations
+
+FILE = "_tl_file"
+"""string: the part that a row is of."""
+ROW = "_tl_row"
+"""A row as one value: a struct of its values, or their digest."""
+ROWS = "_tl_rows"
+"""int64: how many rows."""
+RANK = "_tl_rank"
+"""int32: a row's place among those of its key; 1 is the one that counts."""
+GONE = "_tl_gone"
+"""boolean: whether the row has to leave the target."""
+ARRIVED = "_tl_arrived"
+"""boolean: whether an update of its key brought the row here."""
+BEGINS = "_tl_begins"
+"""boolean: the row begins a life, a run of a key's rows that one row of the source produced."""
+LIFE = "_tl_life"
+"""int64: the life that a row is of."""
+LINK = "_tl_link"
+"""int64: the sequence of the move that began a life; NULL where none did."""
+LEFT = "_tl_left"
+"""int64: the sequence of the move that ended a life; NULL where none did."""
+
+
+def known_column(at: int) -> str:
+    """Return the column of what is known of the fillable column at place ``at``."""
+    return f"_tl_known_{at}"
