@@ -25,6 +25,7 @@ from tideline.warehouse.delta.jars import VERSION as DELTA
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "VERSIONS.md"
 BEGIN, END = "<!-- results -->\n", "<!-- end of results -->\n"
+NOT_RUN = "**Not run with these versions yet**: "
 NAMES = ("oldest", "newest")
 TESTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -146,12 +147,16 @@ def row(run: str, versions: Mapping[str, str], counts: Counts, alone: int, day: 
 
 
 def with_rows(page: str, rows: Mapping[str, str]) -> str:
-    """Return ``page`` with ``rows``, lines by run, in place of theirs; others stay."""
+    """Return ``page`` with ``rows``, lines by run, in place of theirs; others stay. Below the table
+    stand the runs that have no line."""
     before, _, rest = page.partition(BEGIN)
     table, _, after = rest.partition(END)
-    known = {line.split("|")[1].strip(): f"{line}\n" for line in table.splitlines()[2:]}
+    lines = [line for line in table.splitlines()[2:] if line.startswith("|")]
+    known = {line.split("|")[1].strip(): f"{line}\n" for line in lines}
     kept = {**known, **rows}
     lines = [kept[run] for run in RUNS if run in kept]
+    if missing := [run for run in RUNS if run not in kept]:
+        lines.append(f"\n{NOT_RUN}{', '.join(missing)}\n")
     head = f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}\n"
     return f"{before}{BEGIN}{head}{''.join(lines)}{END}{after}"
 

@@ -62,10 +62,15 @@ module = sys.modules["made"] = types.ModuleType("made")
 DagContext.current_autoregister_module_name = "made"
 exec(sys.argv[2], module.__dict__)
 heavy = [name for name in sys.argv[3].split(",") if name in sys.modules]
+def schedule(table):
+    for name in ("expression", "_expression"):  # after and before Airflow 3.2
+        if found := getattr(table, name, None):
+            return found
+    return type(table).__name__
 print(json.dumps({
     dag.dag_id: {
         "heavy": heavy,
-        "schedule": str(getattr(dag.timetable, "expression", None) or type(dag.timetable).__name__),
+        "schedule": schedule(dag.timetable),
         "tasks": {task.task_id: sorted(task.upstream_task_ids) for task in dag.tasks},
         "params": {name: dag.params.get_param(name).value for name in dag.params},
         "templates": {task.task_id: list(task.template_fields) for task in dag.tasks},
