@@ -160,7 +160,8 @@ def _logged_until_drop(name: str, seq: int, context: VersionContext) -> Column:
 
 
 def _texts(texts: Column, context: VersionContext) -> Column:
-    """Return ``texts``, but for the columns of ``story.dropped_at`` the last texts before that."""
+    """Return ``texts``, but for the columns of ``context.dropped_at`` the last texts before
+    that."""
     names = F.array(*(F.lit(name) for name in context.dropped_at))
     others = F.map_filter(
         F.coalesce(texts, F.create_map().cast(STRING_MAP)),

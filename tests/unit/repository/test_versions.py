@@ -67,8 +67,8 @@ def test_the_page_has_a_green_result_of_these_versions_or_says_that_there_is_non
     table = PAGE.partition(BEGIN)[2].partition(END)[0].splitlines()[2:]
     lines = [[word.strip() for word in line.strip("|").split("|")] for line in table]
     results = [dict(zip(COLUMNS, line, strict=True)) for line in lines if line[0] == run]
-    [said] = [line for line in table if line.startswith(NOT_RUN)] or [""]
-    assert bool(results) != (run in said.removeprefix(NOT_RUN).split(", "))
+    [reported] = [line for line in table if line.startswith(NOT_RUN)] or [""]
+    assert bool(results) != (run in reported.removeprefix(NOT_RUN).split(", "))
     found = locked(run.partition("/")[0])
     for result in results:
         assert result["Spark"] == found["pyspark"]
